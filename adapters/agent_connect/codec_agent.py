@@ -1,0 +1,129 @@
+"""Core to Agent Connect, pure: an agent as `Agent` and `AgentACPDescriptor` (openapi 0.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from adapters.agent_connect import wire
+from gateway.core.types import Agent, InterruptSpec, Json, JsonObject
+
+_dump = msgspec.json.Encoder().encode
+
+UPDATE_SCHEMA: JsonObject = {
+    "type": "object",
+    "description": "What happens in a run beside its output: `type` names the event, the rest is the event's own.",
+    "properties": {"type": {"type": "string"}},
+    "required": ["type"],
+}
+"""`custom_streaming_update` of agents that publish none: the events this gateway translates."""
+
+SYNTHETIC: tuple[InterruptSpec, ...] = (
+    InterruptSpec(
+        kind="permission",
+        payload_schema={"type": "object", "description": "What the agent wants to be allowed, and the choices."},
+        answer_schema={"type": "object", "description": "The choice that was made."},
+    ),
+    InterruptSpec(
+        kind="elicitation",
+        payload_schema={"type": "object", "description": "What the agent wants to know, and the form to fill in."},
+        answer_schema={"type": "object", "description": "The form, filled in."},
+    ),
+    InterruptSpec(
+        kind="input",
+        payload_schema={"type": "object", "description": "What the agent asks for before it goes on."},
+        answer_schema={"description": "The next input of the agent."},
+    ),
+)
+"""Interrupts of agents that may ask but do not publish what: every agent with the capability lists at least one."""
+
+
+def streams(agent: Agent) -> tuple[bool, bool]:
+    """Whether its runs can be streamed as (`values`, `custom`).
+
+    Every agent's output has values, if only at its end. An agent of this protocol says itself whether it has custom
+    updates; of any other, the events that are no output are sent as updates.
+    """
+    return True, agent.capabilities.custom_streaming or wire.PROTOCOL not in agent.extra
+
+
+def default_mode(agent: Agent) -> tuple[str, ...]:
+    """What a request without `stream_mode` gets."""
+    can = agent.capabilities
+    return ("values",) if can.streaming or not can.custom_streaming else ("custom",)
+
+
+def names(agent: Agent) -> set[str]:
+    """What it is called: here, and where it lives."""
+    own = {agent.name}
+    for published in agent.extra.values():
+        for name in (published.get("name"), _ref(published).get("name")):
+            if isinstance(name, str):
+                own.add(name)
+    return own
+
+
+def encode_agent(agent: Agent) -> bytes:
+    """`Agent` as JSON."""
+    return _dump(_entry(agent))
+
+
+def encode_agents(agents: Sequence[Agent]) -> bytes:
+    """A list of `Agent`s as JSON."""
+    return _dump([_entry(agent) for agent in agents])
+
+
+def encode_descriptor(agent: Agent) -> bytes:
+    """`AgentACPDescriptor` as JSON. What the agent published beyond ours is kept."""
+    kept = agent.extra.get(wire.PROTOCOL, {})
+    ours = msgspec.to_builtins(wire.AgentACPDescriptor(metadata=_metadata(agent), specs=_specs(agent)))
+    told = {**kept, **ours}
+    for name in ("metadata", "specs"):
+        told[name] = {**_shown(kept.get(name)), **ours[name]}
+    return _dump(told)
+
+
+def _entry(agent: Agent) -> wire.Agent:
+    return wire.Agent(agent_id=agent.id, metadata=_metadata(agent))
+
+
+def _metadata(agent: Agent) -> wire.AgentMetadata:
+    ref = wire.AgentRef(name=agent.name, version=agent.version, url=agent.url)
+    return wire.AgentMetadata(ref=ref, description=agent.description)
+
+
+def _specs(agent: Agent) -> wire.AgentACPSpec:
+    can = agent.capabilities
+    values, custom = streams(agent)
+    return wire.AgentACPSpec(
+        capabilities=wire.AgentCapabilities(
+            threads=can.threads,
+            interrupts=can.interrupts,
+            callbacks=True,
+            streaming=wire.StreamingModes(values=values, custom=custom),
+        ),
+        input=agent.input_schema,
+        output=agent.output_schema,
+        config=agent.config_schema,
+        custom_streaming_update=(agent.update_schema or UPDATE_SCHEMA) if custom else None,
+        thread_state=agent.thread_schema if can.threads else None,
+        interrupts=[_interrupt(spec) for spec in agent.interrupts or SYNTHETIC] if can.interrupts else None,
+    )
+
+
+def _interrupt(spec: InterruptSpec) -> wire.InterruptSpec:
+    return wire.InterruptSpec(
+        interrupt_type=spec.kind, interrupt_payload=spec.payload_schema, resume_payload=spec.answer_schema
+    )
+
+
+def _ref(published: JsonObject) -> JsonObject:
+    metadata = published.get("metadata")
+    ref = metadata.get("ref") if isinstance(metadata, dict) else None
+    return ref if isinstance(ref, dict) else {}
+
+
+def _shown(value: Json) -> JsonObject:
+    """The members that are not null: servers in use write null for what is absent, and the specification has none."""
+    return {k: v for k, v in value.items() if v is not None} if isinstance(value, dict) else {}

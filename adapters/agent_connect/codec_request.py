@@ -1,0 +1,177 @@
+"""Agent Connect to core, pure: what a client asks for. (What an agent says is in `decode.py`.)"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from pydantic import TypeAdapter, ValidationError
+
+from adapters.agent_connect import wire
+from adapters.agent_connect.codec import REPLACES_MESSAGES
+from gateway.core.errors import Invalid
+from gateway.core.types import (
+    ChatMessage,
+    IfBusy,
+    Json,
+    JsonObject,
+    Role,
+    RunRequest,
+    Webhook,
+)
+
+T = TypeVar("T")
+
+MISTAKES = 3
+"""How many mistakes of one body are told at once."""
+
+_ROLES = {
+    "user": Role.USER,
+    "human": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "ai": Role.ASSISTANT,
+    "agent": Role.ASSISTANT,
+    "system": Role.SYSTEM,
+    "tool": Role.TOOL,
+}
+_EVENT_ID = re.compile(r"(\d{1,15})(?:\.(\d{1,3}))?")
+
+
+def read(adapter: TypeAdapter[T], body: bytes) -> T:
+    """The request body, validated. Raises Invalid with the path of what does not fit."""
+    try:
+        value = adapter.validate_json(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    try:
+        # what the store could not keep: NaN is no JSON, and larger integers fit no other parser on the way
+        msgspec.json.encode(value)
+        if b"NaN" in body or b"Infinity" in body:
+            msgspec.json.decode(body)
+    except (OverflowError, RecursionError, msgspec.DecodeError) as error:
+        raise Invalid(f"the body cannot be taken: {error}") from None
+    return value
+
+
+def _invalid(error: ValidationError) -> Invalid:
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    told = []
+    for mistake in found[:MISTAKES]:
+        path = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in mistake["loc"])
+        message = mistake["msg"].removeprefix("Value error, ")
+        told.append(f"{path}: {message}" if path else message)
+    first = found[0]["loc"]
+    pointer = "".join(f"/{step}" for step in first)
+    return Invalid("; ".join(told), path=pointer)
+
+
+def creation(body: Mapping[str, Any]) -> JsonObject:
+    """What is echoed as `creation`: the request, without nulls that the specification does not allow there."""
+    told = {name: value for name, value in body.items() if value is not None or name not in _NO_NULL}
+    config = told.get("config")
+    if config and None in config.values():
+        told["config"] = {k: v for k, v in config.items() if v is not None or k not in _NO_NULL_CONFIG}
+    return told
+
+
+_NO_NULL = (wire.RunCreateStateless.__annotations__.keys() | wire.RunCreateStateful.__annotations__.keys()) - {
+    "stream_mode"
+}
+_NO_NULL_CONFIG = frozenset(wire.RunConfig.__annotations__)
+
+
+def run_request(
+    body: wire.RunCreate, agent: str, *, thread: str | None, now: float, traceparent: str | None
+) -> RunRequest:
+    """The run that a client asks for, of an agent by name or UUID. `now` is the time in seconds."""
+    config = body.get("config") or {}
+    delay = body.get("after_seconds")
+    url = webhook(body)
+    given = body.get("input")
+    return RunRequest(
+        agent=agent,
+        input={} if given is None else given,
+        protocol=wire.PROTOCOL,
+        thread=thread,
+        config=config.get("configurable") or {},
+        metadata=body.get("metadata") or {},
+        start_at=now + delay if delay else None,
+        if_busy=IfBusy(body.get("multitask_strategy") or "reject") if thread else IfBusy.REJECT,
+        webhook=Webhook(url=url, protocol=wire.PROTOCOL) if url else None,
+        traceparent=traceparent,
+        creation=creation(body),
+    )
+
+
+def webhook(body: wire.RunCreate) -> str | None:
+    """Where status changes are posted: `webhook`, or `callback` as the prose documentation has it."""
+    callback = body.get("callback")
+    if body.get("webhook") or callback is None:
+        return body.get("webhook")
+    try:
+        return _webhook.validate_python(callback)
+    except ValidationError:
+        raise Invalid("Input should be an http or https URL", path="/callback") from None
+
+
+_webhook: TypeAdapter[str] = TypeAdapter(wire.Webhook)
+
+
+def modes(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The streaming modes asked for; none for null or an empty list."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(dict.fromkeys(value))
+
+
+def cursor(last_event_id: str | None) -> tuple[int, bool] | None:
+    """(event number, whether only its first frame was delivered) of a `Last-Event-ID`; None without one."""
+    if not last_event_id:
+        return None
+    match = _EVENT_ID.fullmatch(last_event_id)
+    if match is None:
+        raise Invalid(f"Last-Event-ID {last_event_id!r} is none of this stream's")
+    return int(match[1]), match[2] == "1"
+
+
+# --- patches of threads --------------------------------------------------------------------------------------------
+
+
+def chat_messages(messages: Sequence[wire.PatchMessage]) -> tuple[ChatMessage, ...]:
+    """Messages as a thread's record keeps them: text, with everything else in `metadata`."""
+    return tuple(_chat_message(message) for message in messages)
+
+
+def _chat_message(message: wire.PatchMessage) -> ChatMessage:
+    extra: JsonObject = {**message}
+    role, content, metadata = extra.pop("role"), extra.pop("content"), dict(extra.pop("metadata", None) or {})
+    ident = extra.pop("id", None)
+    if role not in _ROLES:
+        metadata["role"] = role
+    if not isinstance(content, str):
+        metadata["content"] = content
+    return ChatMessage(
+        role=_ROLES.get(role, Role.USER),
+        content=_text(content),
+        id=ident if isinstance(ident, str) else None,
+        metadata=metadata,
+    )
+
+
+def _text(content: Json) -> str:
+    if isinstance(content, str):
+        return content
+    blocks = content if isinstance(content, list) else [content]
+    texts = [block["text"] if isinstance(block, dict) and "text" in block else block for block in blocks]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def patched_messages(
+    now: Sequence[ChatMessage], then: Sequence[ChatMessage]
+) -> tuple[tuple[ChatMessage, ...], JsonObject]:
+    """(messages, metadata) of the checkpoint that makes the conversation `now` into `then`."""
+    if list(then[: len(now)]) == list(now):
+        return tuple(then[len(now) :]), {}
+    return tuple(then), {REPLACES_MESSAGES: True}

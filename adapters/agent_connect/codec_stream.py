@@ -1,0 +1,258 @@
+"""Core to Agent Connect, pure: one run's events become the frames of one client's stream.
+
+`values` are snapshots of the output. While the document is small every event that changes it gives one, from a fold
+of our own; a larger one is taken from the log's shared fold at the newest event, when it has grown by `GROWTH` or
+`INTERVAL` has passed, and always at the end. `custom` is everything that is not output. However it is asked, the
+last frame says how the run stopped.
+
+A frame's id is the number of the event that made it. Where an event makes two, the first is `n.1`, and a snapshot
+that was held back is `n.2`: `n` and `n.2` say that everything up to event n has been delivered, `n.1` that the values
+of n are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from adapters.agent_connect import codec, wire
+from gateway.adapter import Batch, Snapshot
+from gateway.core import events as e
+from gateway.core.output import Output
+from gateway.core.types import NULL, Agent, Artifact, JsonObject, Run
+from gateway.wire import sse
+
+SMALL = 16 * 1024
+"""Size in bytes up to which every event is worth a snapshot."""
+BURST = 256 * 1024
+"""Bytes of snapshots that one batch of a small document may make; a reader that lags gets the newest only."""
+GROWTH = 0.02
+INTERVAL = 0.25
+"""Seconds."""
+KEEPALIVE = b": keep-alive\n"
+"""Without a blank line: the SDK takes every blank line for the end of an event, and an event without data kills it."""
+
+_ALWAYS = (
+    e.ToolCallStarted,
+    e.ToolCallUpdated,
+    e.ToolCallEnded,
+    e.PlanUpdated,
+    e.ArtifactAdded,
+    e.UsageReported,
+    e.Custom,
+)
+_OF_PARTS = (e.PartStarted, e.PartDelta, e.PartReplaced, e.PartEnded)
+
+
+class StreamEncoder:
+    """One client's stream of one run. Feed it batches until it is `done`.
+
+    agent: None where it is not known any more: then all snapshots are the log's.
+    after: (n, partial) of the last frame delivered, see `codec_request.cursor`.
+    joining: begin with the state as it is now: what came before the first batch that reaches the newest event is
+        not repeated.
+    folding: False if the batches do not begin with the run's first event.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        agent: Agent | None,
+        modes: Collection[str],
+        *,
+        after: tuple[int, bool] = (0, False),
+        joining: bool = False,
+        folding: bool = True,
+    ) -> None:
+        self.done = False
+        self._run_id = run_id
+        self._values = "values" in modes
+        self._custom = "custom" in modes
+        self._pointer = agent.text_output if agent is not None else None
+        self._own = Output(agent) if agent is not None and folding else None
+        self._after, self._partial = after
+        self._joining = joining
+        self._kinds: dict[str, str] = {}
+        self._files: list[Artifact] = []
+        self._dirty = not folding  # the document differs from the last one sent
+        self._origin: JsonObject | None = None
+        self._sent_size = 0
+        self._sent_at = 0.0
+        self._pending: tuple[int, Snapshot] | None = None
+        self._batch_bytes = 0
+        self._out: list[tuple[int, bytes]] = []
+
+    # --- what the sender calls -----------------------------------------------------------------------------------
+
+    def feed(self, batch: Batch, run: Run, now: float) -> bytes:
+        """The frames that a batch makes, ready to send; may be empty. `now` is in seconds, from any clock."""
+        if batch.skipped:
+            self._own = None
+            self._dirty = True
+        self._pending = None
+        self._batch_bytes = 0
+        joined = self._joining and batch.snapshot is not None
+        if joined:
+            self._dirty = True
+        for at, (number, event) in enumerate(batch.events):
+            self._event(number, event, batch, at, run)
+            if self.done:
+                break
+        if not self.done and self._values and self._dirty and (joined or not self._joining):
+            self._newest(batch, now, at_once=joined)
+        if joined:
+            self._joining = False
+        return self._frames()
+
+    def due(self, now: float) -> float | None:
+        """Seconds until a snapshot that was held back is to be sent; None if there is none."""
+        return None if self._pending is None else max(0.0, self._sent_at + INTERVAL - now)
+
+    def flush(self, now: float) -> bytes:
+        """The snapshot that was held back; empty if there is none."""
+        if self._pending is None:
+            return b""
+        number, snapshot = self._pending
+        self._pending = None
+        self._snapshot(number, snapshot.encoded, now)
+        ((_, data),) = self._out
+        self._out = []
+        return sse.encode(data, event=wire.EVENT, id=f"{number}.2")
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def _event(self, number: int, event: e.Event, batch: Batch, at: int, run: Run) -> None:
+        self._fold(event)
+        seen = number < self._after or (number == self._after and not self._partial)
+        if isinstance(event, e.TERMINAL):
+            if not seen:
+                self._end(number, event, batch, run)
+            self.done = True
+            return
+        if isinstance(event, e.Interrupted):
+            if not seen and _is_open(event, batch, at, run):
+                self._flush_before(number, batch)
+                self._out.append((number, codec.interrupt_update(self._run_id, event.interrupt, event.origin)))
+                self.done = True
+            return
+        if seen:
+            self._dirty = False
+        if seen or self._joining:
+            return
+        if self._custom and number > self._after and self._is_update(event):
+            self._out.append((number, codec.custom_update(self._run_id, event)))
+        if self._values and self._dirty and self._own is not None:
+            if self._batch_bytes < BURST:
+                self._snapshot(number, self._own.encoded)
+            else:
+                self._origin = None
+
+    def _fold(self, event: e.Event) -> None:
+        if isinstance(event, e.PartStarted) and event.kind in ("thought", "file"):
+            self._kinds[event.part] = event.kind
+        elif isinstance(event, e.ArtifactAdded) and event.artifact.agent_created:
+            self._files.append(event.artifact)
+        if self._own is None:
+            if _says(event):
+                self._dirty = True
+        elif self._own.apply(event):
+            self._dirty = True
+            if event.origin:
+                self._origin = event.origin
+            if self._own.size > SMALL:
+                self._own = None
+
+    def _is_update(self, event: e.Event) -> bool:
+        return isinstance(event, _ALWAYS) or (isinstance(event, _OF_PARTS) and event.part in self._kinds)
+
+    # --- snapshots -----------------------------------------------------------------------------------------------
+
+    def _newest(self, batch: Batch, now: float, *, at_once: bool) -> None:
+        """After a batch: the document as it is now, if it is time."""
+        if self._own is not None:
+            if batch.last > self._after and not self._own.empty:
+                self._snapshot(batch.last, self._own.encoded, now)
+            return
+        snapshot: Snapshot | None = batch.snapshot
+        if snapshot is None or snapshot.empty or batch.last <= self._after:
+            return
+        grown = abs(snapshot.size - self._sent_size)
+        if at_once or grown >= GROWTH * self._sent_size or now - self._sent_at >= INTERVAL:
+            self._snapshot(batch.last, snapshot.encoded, now)
+        else:
+            self._pending = (batch.last, snapshot)
+
+    def _flush_before(self, number: int, batch: Batch) -> None:
+        """What has not been shown yet is shown before the frame that stops the stream."""
+        if not self._values or not self._dirty:
+            return
+        newest = self._own if self._own is not None else batch.snapshot
+        if newest is not None and not newest.empty:
+            self._snapshot(number, newest.encoded)
+
+    def _snapshot(self, number: int, document: bytes, now: float | None = None) -> None:
+        data = codec.values_update(self._run_id, "pending", document, self._origin)
+        self._out.append((number, data))
+        self._dirty, self._origin = False, None
+        self._sent_size = len(document)
+        self._batch_bytes += len(data)
+        if now is not None:
+            self._sent_at = now
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def _end(self, number: int, event: e.Event, batch: Batch, run: Run) -> None:
+        if isinstance(event, e.RunFailed | e.RunCancelled):
+            self._flush_before(number, batch)
+            self._out.append((number, codec.error_update(self._run_id, event)))
+            return
+        assert isinstance(event, e.RunFinished)
+        document = self._final(event, batch, run)
+        origin = dict(event.origin or {})
+        if self._files and "messages" not in origin:
+            origin["messages"] = msgspec.to_builtins(codec.file_messages(self._files, document, self._pointer))
+        self._out.append((number, codec.values_update(self._run_id, "success", document, origin)))
+
+    def _final(self, event: e.RunFinished, batch: Batch, run: Run) -> bytes:
+        if event.output != NULL:
+            return bytes(event.output)
+        if self._own is not None:
+            return self._own.encoded
+        if run.output != NULL:
+            return bytes(run.output)
+        return b"null" if batch.snapshot is None else bytes(batch.snapshot.encoded)
+
+    def _frames(self) -> bytes:
+        out, self._out = self._out, []
+        if not out:
+            return b""
+        frames = []
+        last = len(out) - 1
+        for at, (number, data) in enumerate(out):
+            first_of_two = at < last and out[at + 1][0] == number
+            ident = f"{number}.1" if first_of_two else str(number)
+            frames.append(sse.encode(data, event=wire.EVENT, id=ident))
+        return b"".join(frames)
+
+
+def stream_error(run_id: str, text: str, code: int) -> bytes:
+    """The frame that ends a stream which the gateway itself cannot go on with. It has no id: nothing was delivered."""
+    line = {"type": "error", "run_id": run_id, "errcode": code, "description": text, "status": "error"}
+    return sse.encode(sse.escape_separators(msgspec.json.encode(line)), event=wire.EVENT)
+
+
+def _is_open(event: e.Interrupted, batch: Batch, at: int, run: Run) -> bool:
+    """Whether the question still waits; of one that was answered since, the stream goes on."""
+    ident = event.interrupt.id
+    if any(interrupt.id == ident for interrupt in run.interrupts):
+        return True
+    if batch.snapshot is None:  # an old log is being read: the answer is further on
+        return False
+    later = (later for _, later in batch.events[at + 1 :])
+    return not any(isinstance(x, e.Resumed) and x.interrupt == ident for x in later)
+
+
+def _says(event: e.Event) -> bool:
+    """Whether it may have changed the document."""
+    return isinstance(event, e.PartDelta | e.PartReplaced | e.PartStarted | e.ArtifactAdded)

@@ -1,0 +1,366 @@
+"""Agent Connect to core, pure: what an agent says of a run becomes events and a verdict.
+
+A *verdict* is what an agent has made of a run by now: `Result`, `Question` or `Failed`; None while it works. A stream
+only hints at it (servers in use say `pending` to the end and lose interrupts), so `outbound` believes a streamed
+verdict only where `StreamDecoder.settled` says so, and asks `GET .../wait` otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import msgspec
+
+from adapters.agent_connect.wire import PROTOCOL
+from adapters.agent_connect.wire_stream import (
+    ABSENT,
+    Fields,
+    Message,
+    RunRecord,
+    decode_fields,
+    decode_record,
+    decode_update,
+)
+from gateway.core import delta as deltas
+from gateway.core import events as e
+from gateway.core.errors import AgentBroken, AgentError
+from gateway.core.types import Failure, Json, JsonObject, Role
+
+PART = "output"
+MESSAGE = "message"
+
+WHOLE = 16 * 1024
+"""Bytes up to which a snapshot that takes several events is said in one, whole: each event of a small document is
+shown to watchers, and what lies between the several was never the document."""
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_KNOWN = {"type", "run_id", "status", "values", "result", "update"}
+_ROLES = {
+    "user": Role.USER,
+    "human": Role.USER,
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "tool": Role.TOOL,
+    "function": Role.TOOL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The run succeeded. `values` is its output document, None where the agent gave only messages, or nothing.
+
+    `origin` is what the wire said beyond the two.
+    """
+
+    values: msgspec.Raw | None = None
+    messages: tuple[Message, ...] = ()
+    origin: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The run is interrupted and waits for an answer. `kind` only where the agent named it beside the payload."""
+
+    payload: Json = None
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The run ended `error`, or `timeout`. `message` is the agent's own description."""
+
+    message: str
+    errcode: int | None = None
+    timeout: bool = False
+
+
+Verdict = Result | Question | Failed
+
+
+class StreamDecoder:
+    """One run's streamed messages, over as many connections as it takes.
+
+    `run_id` is the run they must be of, or None until the first one says it. `resumed` marks a run that an earlier
+    process began to stream: its first snapshot replaces what was seen then. After `feed`, `verdict` is what the last
+    message says became of the run, `settled` whether that needs no confirmation, `last` the last snapshot, and
+    `broken` the error of a message that made no sense: those after it are not read.
+    """
+
+    __slots__ = ("_differ", "_opened", "_resumed", "broken", "last", "run_id", "settled", "verdict")
+
+    def __init__(self, run_id: str | None = None, *, resumed: bool = False) -> None:
+        self.run_id = run_id
+        self.verdict: Verdict | None = None
+        self.settled = False
+        self.last: msgspec.Raw | None = None
+        self.broken: AgentError | None = None
+        self._resumed = resumed
+        self._opened = False
+        self._differ = deltas.Differ()
+
+    def feed(self, messages: Iterable[bytes], where: str) -> list[e.Event]:
+        """Events for the `data` of streamed messages, in order. `where` names the request in errors."""
+        out: list[e.Event] = []
+        try:
+            for data in messages:
+                if data:
+                    self._message(data, where, out)
+        except AgentError as error:
+            self.broken = error
+        except deltas.DeltaError as error:
+            self.broken = AgentBroken(f"{where} sent values that cannot be read: {error}")
+        return out
+
+    def forget(self) -> None:
+        """The run goes on: its question was answered."""
+        self.verdict, self.settled = None, False
+
+    def _message(self, data: bytes, where: str, out: list[e.Event]) -> None:
+        try:
+            update = decode_update(data)
+        except (msgspec.DecodeError, RecursionError):
+            return self._unusual(data, where, out)
+        if update.run_id != self.run_id:
+            self._belongs(update.run_id, where)
+        if update.type == "values" and update.values is not ABSENT:
+            return self._values(update.values, update.status, None, out)
+        if update.type == "custom":
+            self.verdict, self.settled = None, False
+            out.append(e.Custom(name=PROTOCOL, data=_value(update.update)))
+            return None
+        return self._unusual(data, where, out)
+
+    def _belongs(self, run_id: str | None, where: str) -> None:
+        if run_id is None:
+            return
+        if self.run_id is None:
+            self.run_id = run_id
+        elif run_id.lower() != self.run_id.lower():
+            raise AgentBroken(f"{where} of run {self.run_id} sent a message of run {run_id}")
+
+    def _values(self, values: msgspec.Raw, status: str | None, origin: JsonObject | None, out: list[e.Event]) -> None:
+        self._snapshot(values, origin, out)
+        self.verdict, self.settled = None, False
+        if status == "success":
+            extra = {**origin} if origin else {}
+            messages = _messages(extra.pop("messages", None))
+            self.verdict, self.settled = Result(values, messages, origin), True
+        elif status == "interrupted":
+            self.verdict = Question()
+        elif status in ("error", "timeout"):
+            self.verdict = _failed({}, status)
+
+    def _snapshot(self, values: msgspec.Raw, origin: JsonObject | None, out: list[e.Event]) -> None:
+        if not self._opened:
+            self._opened = True
+            out.append(e.PartStarted(part=PART, message=MESSAGE, kind="data"))
+        self.last = values
+        change = self._differ.feed(bytes(values))
+        if not self._resumed and change.delta is not deltas.ABSENT and not change.replaced:
+            out.append(e.PartDelta(part=PART, delta=change.delta, origin=origin))
+            return
+        pieces = len(change.replaced) + (change.delta is not deltas.ABSENT)
+        if self._resumed or (pieces > 1 and len(values) <= WHOLE):
+            self._resumed = False
+            out.append(e.PartReplaced(part=PART, value=_value(values), origin=origin))
+            return
+        if change.delta is not deltas.ABSENT:
+            out.append(e.PartDelta(part=PART, delta=change.delta))
+        out += [e.PartReplaced(part=PART, pointer=p.pointer, value=p.value) for p in change.replaced]
+        if origin is not None and pieces:
+            out[-1] = msgspec.structs.replace(out[-1], origin=origin)
+
+    def _unusual(self, data: bytes, where: str, out: list[e.Event]) -> None:
+        """A message of a rarer kind, or with fields of its own."""
+        fields = _fields(data, f"{where} sent a message that")
+        kind = _text(fields.get("type"))
+        status = _text(fields.get("status"))
+        self._belongs(_text(fields.get("run_id")), where)
+        values = fields.get("values", fields.get("result"))
+        if kind == "values" and values is not None:
+            self._values(values, status, _beyond(fields), out)
+            return
+        self.verdict, self.settled = verdict(fields, status), False
+        if kind == "custom":
+            out.append(e.Custom(name=PROTOCOL, data=_value(fields.get("update")), origin=_beyond(fields)))
+        elif kind not in ("interrupt", "error"):
+            whole = {name: _value(raw) for name, raw in fields.items()}
+            if kind is None and not whole.keys() & {"run_id", "status"}:
+                raise AgentBroken(f"{where} sent a message without a type", detail=repr(data[:200]))
+            out.append(e.Custom(name=f"{PROTOCOL}.{kind or 'update'}", data=whole))
+
+
+# --- answers to ordinary requests ------------------------------------------------------------------------------
+
+
+def run_record(body: bytes, where: str) -> RunRecord:
+    """The `Run` an agent answered with. Raises AgentBroken."""
+    try:
+        return decode_record(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise AgentBroken(f"{where} did not answer with a run: {error}", detail=repr(body[:200])) from None
+
+
+def waited(body: bytes, where: str) -> tuple[RunRecord | None, Verdict | None]:
+    """What `.../wait` answered: the run if it is there, and its verdict if it has one.
+
+    Takes `{"run", "output"}`, the bare `RunOutput` of the prose, and a bare `Run`. Raises AgentBroken.
+    """
+    fields = _fields(body, f"{where} answered something that")
+    run, output = fields.get("run"), fields.get("output")
+    if run is None and "run_id" in fields and "type" not in fields:
+        run = msgspec.Raw(body)
+    if run is None and output is None and "type" in fields:
+        return None, verdict(fields, None)
+    record = run_record(bytes(run), where) if run is not None else None
+    if record is None and output is None:
+        raise AgentBroken(f"{where} answered neither a run nor an output", detail=repr(body[:200]))
+    said = {} if output is None or bytes(output) == b"null" or _text(output) else _fields(bytes(output), where)
+    return record, verdict(said, record.status if record else None)
+
+
+def verdict(output: Fields, status: str | None) -> Verdict | None:
+    """What a `RunOutput` (or an interrupt or error message of a stream) beside a run's status amounts to.
+
+    The output's own type wins over the status: `{}` and `success` is a result without a document.
+    """
+    kind = _text(output.get("type"))
+    if kind == "interrupt" or (kind is None and status == "interrupted"):
+        if "interrupt" not in output and "interrupt_payload" in output:
+            named = _text(output.get("interrupt_type"))
+            return Question(_value(output["interrupt_payload"]), named)
+        return Question(_value(output.get("interrupt")))
+    if kind == "error" or (kind is None and status in ("error", "timeout")):
+        return _failed(output, status)
+    if kind == "result" or (kind is None and status == "success"):
+        values = output.get("values", output.get("result"))
+        beyond = _beyond(output)
+        messages = _messages((beyond or {}).get("messages"))
+        if values is not None and bytes(values) == b"null" and messages:
+            values = None
+        return Result(values, messages, beyond)
+    return None
+
+
+def _failed(output: Fields, status: str | None) -> Failed:
+    said = _value(output.get("description"))
+    code = _value(output.get("errcode"))
+    default = "the agent's run timed out" if status == "timeout" else "the agent's run failed, with no reason given"
+    return Failed(
+        said if isinstance(said, str) and said else default,
+        code if isinstance(code, int) else None,
+        status == "timeout",
+    )
+
+
+# --- verdicts to events ----------------------------------------------------------------------------------------
+
+
+def finished(result: Result, *, replace: bool = False) -> list[e.Event]:
+    """The last events of a run that succeeded. Without values, the agent's messages are the output.
+
+    `replace`: an earlier process may have sent them in part already.
+    """
+    if result.values is not None:
+        return [e.RunFinished(output=_document(result.values), origin=result.origin)]
+    out: list[e.Event] = []
+    for number, message in enumerate(_answer(result.messages)):
+        role = _ROLES.get(message.role.lower(), Role.ASSISTANT)
+        name = message.id or f"{MESSAGE}-{number}"
+        out.append(e.MessageStarted(message=name, role=role))
+        for index, (kind, value) in enumerate(_blocks(message)):
+            part = f"{name}/{index}"
+            out.append(e.PartStarted(part=part, message=name, kind="text"))
+            if kind == "text":
+                said = e.PartReplaced(part=part, value=value) if replace else e.PartDelta(part=part, delta=value)
+                out.append(said)
+            else:
+                out[-1] = e.Custom(name=f"{PROTOCOL}.content", data=value)
+        out.append(e.MessageEnded(message=name))
+    return [*out, e.RunFinished(origin=result.origin)]
+
+
+def failed(what: Failed) -> e.RunFailed:
+    """The last event of a run that failed at the agent. The agent's code travels as `origin`."""
+    failure = Failure(code="agent_timeout" if what.timeout else "agent_failed", message=what.message)
+    origin = None if what.errcode is None else {"errcode": what.errcode}
+    return e.RunFailed(failure=failure, timeout=what.timeout, origin=origin)
+
+
+def _answer(messages: tuple[Message, ...]) -> Iterator[Message]:
+    """The messages after the last of the user's: some agents send the whole conversation."""
+    last = max((n for n, m in enumerate(messages) if _ROLES.get(m.role.lower()) is Role.USER), default=-1)
+    yield from messages[last + 1 :]
+
+
+def _blocks(message: Message) -> Iterator[tuple[str, Any]]:
+    content = message.content
+    for block in content if isinstance(content, list) else [content]:
+        if isinstance(block, str):
+            yield "text", block
+        elif isinstance(block, dict) and isinstance(block.get("text"), str):
+            yield "text", block["text"]
+        elif block is not None:
+            yield "other", block
+
+
+# --- JSON in pieces --------------------------------------------------------------------------------------------
+
+
+def _fields(data: bytes, what: str) -> Fields:
+    try:
+        return decode_fields(data)
+    except msgspec.ValidationError:
+        raise AgentBroken(f"{what} is not a JSON object", detail=repr(data[:200])) from None
+    except RecursionError:
+        raise AgentBroken(f"{what} is nested too deep") from None
+    except msgspec.DecodeError as error:
+        return _mended(data) or _no_json(what, error, data)
+
+
+def _mended(data: bytes) -> Fields | None:
+    """Half of a surrogate pair, which msgspec refuses and servers in use send when they cut a text in two."""
+    if not _SURROGATE.search(data):
+        return None
+    try:
+        whole = deltas.decode(data)
+    except AgentBroken:
+        return None
+    if not isinstance(whole, dict):
+        return None
+    return {name: msgspec.Raw(json.dumps(value).encode()) for name, value in whole.items()}
+
+
+def _no_json(what: str, error: Exception, data: bytes) -> NoReturn:
+    raise AgentBroken(f"{what} is not JSON: {error}", detail=repr(data[:200])) from None
+
+
+def _value(raw: msgspec.Raw | None) -> Json:
+    return None if raw is None or raw is ABSENT else deltas.sound(deltas.decode(bytes(raw)))
+
+
+def _document(raw: msgspec.Raw) -> msgspec.Raw:
+    """A document as it came; half a surrogate pair at the end of a text will not be completed any more."""
+    data = bytes(raw)
+    return msgspec.Raw(deltas.encode(_value(raw)) if _SURROGATE.search(data) else data)
+
+
+def _text(raw: msgspec.Raw | None) -> str | None:
+    value = _value(raw) if raw is not None and bytes(raw)[:1] == b'"' else None
+    return value if isinstance(value, str) else None
+
+
+def _beyond(fields: Fields) -> JsonObject | None:
+    """What a message says that has no place in the core."""
+    return {name: _value(raw) for name, raw in fields.items() if name not in _KNOWN} or None
+
+
+def _messages(value: Json) -> tuple[Message, ...]:
+    try:
+        return tuple(msgspec.convert(value, list[Message])) if value else ()
+    except msgspec.ValidationError:
+        return ()

@@ -1,0 +1,34 @@
+"""The operations tagged Agents: search, one agent, its descriptor."""
+
+from __future__ import annotations
+
+from adapters.agent_connect import codec_agent, wire
+from adapters.agent_connect.inbound.call import Call, Reply
+from gateway.adapter import Gateway
+
+
+class Agents:
+    """Every agent that clients of this protocol may call."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def search(self, call: Call) -> Reply:
+        """`POST /agents/search`: by name (the route's, or the agent's own) and version."""
+        wanted = await call.read(wire.agent_search)
+        name, version = wanted.get("name"), wanted.get("version")
+        found = [
+            agent
+            for agent in await self._gateway.agents(wire.PROTOCOL)
+            if (name is None or name in codec_agent.names(agent)) and version in (None, agent.version)
+        ]
+        offset = wanted.get("offset") or 0
+        return Reply(codec_agent.encode_agents(found[offset : offset + (wanted.get("limit") or 10)]))
+
+    async def get(self, call: Call) -> Reply:
+        """`GET /agents/{agent_id}`. A name will do for the id."""
+        return Reply(codec_agent.encode_agent(await self._gateway.agent(call.name("agent_id"), wire.PROTOCOL)))
+
+    async def descriptor(self, call: Call) -> Reply:
+        """`GET /agents/{agent_id}/descriptor`, in prose documentation `/agents/agent/{agent_id}/descriptor`."""
+        return Reply(codec_agent.encode_descriptor(await self._gateway.agent(call.name("agent_id"), wire.PROTOCOL)))

@@ -1,0 +1,258 @@
+"""The operations tagged Stateless Runs and Thread Runs. Those of a thread have `thread_id` in their path."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec.structs import replace
+
+from adapters.agent_connect import codec, codec_agent, codec_request, wire
+from adapters.agent_connect.inbound.call import NOTHING, Call, ClientGone, Reply, WhileConnected
+from adapters.agent_connect.inbound.stream import Stream
+from adapters.agent_connect.inbound.threads import new_thread
+from gateway.adapter import Gateway
+from gateway.core.errors import InterlinguaError, NotFound, Unavailable, Unsupported
+from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread
+
+KEPT = "kept"
+"""Attribute of a stateless run whose thread is kept (`on_completion: keep`)."""
+GONE = "the client has gone"
+PAGE = 200
+
+
+class Runs:
+    """Start, watch, answer, cancel, find runs."""
+
+    def __init__(self, gateway: Gateway, keep_alive: float) -> None:
+        self._gateway = gateway
+        self._stream = Stream(gateway, keep_alive)
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    async def create(self, call: Call) -> Reply:
+        """`POST /runs`, `/threads/{thread_id}/runs`: start, answer at once."""
+        run = await self._start(call, await self._body(call))
+        return Reply(codec.encode_run(run), headers=self._headers(call, run))
+
+    async def create_and_wait(self, call: Call) -> Reply:
+        """`POST .../runs/wait`: start, answer when it has stopped."""
+        timeout = call.seconds("timeout")
+        body = await self._body(call)
+        run = await self._start(call, body)
+        try:
+            return await self._wait(call, run.id, timeout)
+        except ClientGone:
+            await self._left(run, body)
+            raise
+
+    async def create_and_stream(self, call: Call) -> None:
+        """`POST .../runs/stream`: start, answer with its events."""
+        body = await self._body(call)
+        agent = await self._agent(body.get("agent_id") or self._only())
+        modes = codec_request.modes(body.get("stream_mode"))
+        if agent is not None and "custom" in modes and not codec_agent.streams(agent)[1]:
+            raise Unsupported(f"/stream_mode: agent {agent.name} has no custom updates")
+        run = await self._start(call, body)
+        agent = agent or await self._agent(run.agent)
+        headers = self._headers(call, run)
+        try:
+            await self._stream.send(call, run, agent, modes or _default(agent), headers)
+        except ClientGone:
+            await self._left(run, body)
+            raise
+
+    async def _body(self, call: Call) -> wire.RunCreate:
+        if call.has("thread_id"):
+            return await call.read(wire.stateful)
+        return await call.read(wire.stateless)
+
+    async def _start(self, call: Call, body: wire.RunCreate) -> Run:
+        threaded = call.has("thread_id")
+        request = codec_request.run_request(
+            body,
+            body.get("agent_id") or self._only(),
+            thread=call.uuid("thread_id") if threaded else None,
+            now=time.time(),
+            traceparent=call.header(b"traceparent"),
+        )
+        if threaded and body.get("if_not_exists") == "create" and not await self._exists(request.thread):
+            return await self._start_on(new_thread(request.thread), request)
+        if not threaded and body.get("on_completion") == "keep":
+            thread = new_thread()
+            return await self._start_on(thread, replace(request, thread=thread.id, attributes={KEPT: True}))
+        return await self._gateway.start(request)
+
+    async def _exists(self, thread_id: str | None) -> bool:
+        try:
+            return thread_id is not None and bool(await self._gateway.thread(thread_id))
+        except NotFound:
+            return False
+
+    async def _start_on(self, thread: Thread, request: RunRequest) -> Run:
+        """Start it on a thread that is made for it, and goes again if the run is refused."""
+        await self._gateway.create_thread(thread)
+        try:
+            return await self._gateway.start(request)
+        except InterlinguaError:
+            await self._gateway.delete_thread(thread.id)
+            raise
+
+    def _only(self) -> str:
+        """The agent of a request that names none."""
+        names = self._gateway.names(wire.PROTOCOL)
+        if len(names) != 1:
+            raise NotFound(f"/agent_id: name an agent; have {', '.join(names) or 'none'}")
+        return names[0]
+
+    async def _left(self, run: Run, body: wire.RunCreate) -> None:
+        """The connection that created the run was lost while it went on."""
+        if (body.get("on_disconnect") or "cancel") == "cancel":
+            await self._gateway.cancel(run.id, reason=GONE)
+
+    # --- look ----------------------------------------------------------------------------------------------------
+
+    async def get(self, call: Call) -> Reply:
+        """`GET .../runs/{run_id}`."""
+        run = await self._run(call)
+        return Reply(codec.encode_run(run), headers=_lost(run))
+
+    async def wait(self, call: Call) -> Reply:
+        """`GET .../runs/{run_id}/wait`; `?timeout=SECONDS` answers 204 when they have passed."""
+        timeout = call.seconds("timeout")
+        run = await self._run(call)
+        return await self._wait(call, run.id, timeout, bare=True)
+
+    async def stream(self, call: Call) -> None:
+        """`GET .../runs/{run_id}/stream`: what comes from now on, or from after `Last-Event-ID`."""
+        after = codec_request.cursor(call.header(b"last-event-id"))
+        run = await self._run(call)
+        agent = await self._agent(run.agent)
+        modes = codec_request.modes(run.request.creation.get("stream_mode")) if _ours(run) else ()
+        await self._stream.send(call, run, agent, modes or _default(agent), _lost(run), joining=True, after=after)
+
+    async def _wait(self, call: Call, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
+        async with WhileConnected(call.receive):
+            run = await self._gateway.wait(run_id, timeout)
+        if run is None:
+            return Reply(status=204, headers={"location": call.link(f"/runs/{run_id}")})
+        if not run.status.stopped:
+            raise Unavailable(f"run {run_id} cannot be waited for here; ask again")
+        messages = await self._messages(run) if run.status is RunStatus.SUCCESS else ()
+        return Reply(codec.encode_wait(run, messages, bare=bare), headers=_lost(run))
+
+    async def _messages(self, run: Run) -> Sequence[wire.Message]:
+        """What a result says beside its values: the files that the agent made."""
+        agent = await self._agent(run.agent)
+        if agent is not None and not agent.capabilities.artifacts:
+            return ()
+        files = [file for file in await self._gateway.artifacts(run=run.id) if file.agent_created]
+        return codec.file_messages(files, run.output, agent.text_output if agent else None)
+
+    async def search(self, call: Call) -> Reply:
+        """`POST /runs/search`: stateless runs, newest first."""
+        wanted = await call.read(wire.run_search)
+        agent_id = wanted.get("agent_id")
+        agent = await self._agent(agent_id) if agent_id else None
+        status = wanted.get("status")
+        query = RunQuery(
+            agent=agent.name if agent else agent_id,
+            protocol=wire.PROTOCOL,
+            statuses=codec.STATUSES[status] if status else (),
+            metadata=wanted.get("metadata") or {},
+        )
+        offset, limit = wanted.get("offset") or 0, wanted.get("limit") or 10
+        found: list[Run] = []
+        async for run in self._stateless(query):
+            if offset:
+                offset -= 1
+                continue
+            found.append(run)
+            if len(found) == limit:
+                break
+        return Reply(codec.encode_runs(found))
+
+    async def _stateless(self, query: RunQuery) -> AsyncIterator[Run]:
+        """Runs that fit and were not started on a thread of the client's, page by page."""
+        offset = 0
+        while True:
+            page = await self._gateway.runs(replace(query, limit=PAGE, offset=offset))
+            for run in page:
+                if run.thread is None or KEPT in run.request.attributes:
+                    yield run
+            if len(page) < PAGE:
+                return
+            offset += PAGE
+
+    async def of_thread(self, call: Call) -> Reply:
+        """`GET /threads/{thread_id}/runs`, newest first."""
+        thread_id = call.uuid("thread_id")
+        limit, offset = call.integer("limit", 10, 1, 1000), call.integer("offset", 0, 0, 10**9)
+        await self._gateway.thread(thread_id)
+        return Reply(
+            codec.encode_runs(await self._gateway.runs(RunQuery(thread=thread_id, limit=limit, offset=offset)))
+        )
+
+    # --- act -----------------------------------------------------------------------------------------------------
+
+    async def resume(self, call: Call) -> Reply:
+        """`POST .../runs/{run_id}`: the answer to what the run asks."""
+        body = await call.read(wire.resume)
+        run = await self._run(call)
+        answer, interrupt = codec.resume(body, run.interrupts)
+        return Reply(codec.encode_run(await self._gateway.answer(run.id, answer, interrupt)))
+
+    async def cancel(self, call: Call) -> Reply:
+        """`POST .../runs/{run_id}/cancel`; `action=rollback` also removes the run, of agents that can undo it."""
+        wait = call.flag("wait")
+        action = call.choice("action", ("interrupt", "rollback"))
+        run = await self._run(call)
+        if action == "interrupt":
+            await self._gateway.cancel(run.id, wait=wait)
+            return NOTHING
+        agent = await self._agent(run.agent)
+        if agent is None or not agent.capabilities.rollback:
+            raise Unsupported(f"agent {run.agent} cannot roll back a run")
+        await self._gateway.cancel(run.id, reason=wire.ROLLBACK, wait=True)
+        await self._gateway.delete_run(run.id)
+        return NOTHING
+
+    async def delete(self, call: Call) -> Reply:
+        """`DELETE .../runs/{run_id}`."""
+        run = await self._run(call)
+        await self._gateway.delete_run(run.id)
+        return NOTHING
+
+    # --- helpers -------------------------------------------------------------------------------------------------
+
+    async def _run(self, call: Call) -> Run:
+        """The run of the path; under a thread, only if it is that thread's."""
+        thread_id = call.uuid("thread_id") if call.has("thread_id") else None
+        run = await self._gateway.run(call.uuid("run_id"))
+        if thread_id is not None and run.thread != thread_id:
+            raise NotFound(f"thread {thread_id} has no run {run.id}")
+        return run
+
+    async def _agent(self, name: str) -> Agent | None:
+        """The agent, None if this protocol's clients may not call it (any more)."""
+        try:
+            return await self._gateway.agent(name, wire.PROTOCOL)
+        except NotFound:
+            return None
+
+    def _headers(self, call: Call, run: Run) -> dict[str, str]:
+        """Where the run is, which the answer of a stream or wait does not say before its end."""
+        under = f"/threads/{run.thread}" if call.has("thread_id") else ""
+        return {"content-location": call.link(f"{under}/runs/{run.id}")}
+
+
+def _default(agent: Agent | None) -> tuple[str, ...]:
+    return ("values",) if agent is None else codec_agent.default_mode(agent)
+
+
+def _ours(run: Run) -> bool:
+    return run.request.protocol == wire.PROTOCOL
+
+
+def _lost(run: Run) -> dict[str, str] | None:
+    return {"x-interlingua-losses": codec.losses(run)} if run.losses else None

@@ -1,0 +1,130 @@
+"""`GET` and `POST .../stream`: a watch of the run's log, sent as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+
+from starlette.types import Send
+
+from adapters.agent_connect import codec
+from adapters.agent_connect.codec_stream import KEEPALIVE, StreamEncoder, stream_error
+from adapters.agent_connect.inbound.call import INTERNAL, Call, ClientGone, WhileConnected
+from gateway.adapter import Gateway, Watch
+from gateway.core.errors import InterlinguaError, lookup
+from gateway.core.types import Agent, Run
+
+log = logging.getLogger(__name__)
+
+REPLAY = 4096
+"""Up to which event a stream is resumed by folding the log again, so that every later one has its own snapshot."""
+
+_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Stream:
+    """Sends runs as streams. One for all requests."""
+
+    def __init__(self, gateway: Gateway, keep_alive: float) -> None:
+        self._gateway = gateway
+        self._keep_alive = keep_alive
+
+    async def send(
+        self,
+        call: Call,
+        run: Run,
+        agent: Agent | None,
+        modes: Collection[str],
+        headers: Mapping[str, str] | None,
+        *,
+        joining: bool = False,
+        after: tuple[int, bool] | None = None,
+    ) -> None:
+        """Answer with the run's events until it stops. Errors before the first of them are raised.
+
+        joining: without `after`, begin with the state as it is now instead of the run's beginning.
+        Raises ClientGone.
+        """
+        number, partial = after or (0, False)
+        folding = "custom" in modes or number <= REPLAY
+        start = 0 if folding else number - partial
+        encoder = StreamEncoder(
+            run.id,
+            agent,
+            modes,
+            after=(number, partial),
+            joining=joining and after is None,
+            folding=folding,
+        )
+        out = _Out(call.send, headers)
+        try:
+            watching = self._gateway.watch(run.id, start, deltas="custom" in modes)
+            async with watching as watch, WhileConnected(call.receive):
+                await self._pump(watch, encoder, out)
+        except (ClientGone, asyncio.CancelledError):
+            raise
+        except InterlinguaError as error:
+            if not out.started:
+                raise
+            await out.end(stream_error(run.id, codec.error_text(error), lookup(codec.ERRORS, error)))
+        except Exception:
+            if not out.started:
+                raise
+            log.exception("the stream of run %s failed", run.id)
+            await out.end(stream_error(run.id, INTERNAL, 500))
+
+    async def _pump(self, watch: Watch, encoder: StreamEncoder, out: _Out) -> None:
+        """Batches to frames, one write a batch. The first batch is awaited before the answer begins."""
+        clock = asyncio.get_running_loop().time
+        sent_at = clock()
+        while not encoder.done:
+            now = clock()
+            due = encoder.due(now)
+            silence = max(0.0, sent_at + self._keep_alive - now)
+            try:
+                batch = await watch.next(silence if due is None else min(due, silence))
+            except TimeoutError:
+                now = clock()
+                frames = encoder.flush(now) if due is not None else b""
+                if not frames and now >= sent_at + self._keep_alive:
+                    frames = KEEPALIVE
+            else:
+                if batch is None:
+                    break
+                frames = encoder.feed(batch, watch.run, clock())
+            if encoder.done:
+                await out.end(frames)
+                return
+            if frames or not out.started:
+                sent_at = clock()
+                await out.write(frames)
+        await out.end(b"")
+
+
+class _Out:
+    """The answer's messages."""
+
+    def __init__(self, send: Send, headers: Mapping[str, str] | None) -> None:
+        self.started = False
+        self._send = send
+        self._headers = headers or {}
+
+    async def write(self, frames: bytes) -> None:
+        await self._begin()
+        await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    async def end(self, frames: bytes) -> None:
+        await self._begin()
+        await self._send({"type": "http.response.body", "body": frames})
+
+    async def _begin(self) -> None:
+        if self.started:
+            return
+        self.started = True
+        more = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in self._headers.items()]
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *more]})

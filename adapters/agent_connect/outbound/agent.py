@@ -1,0 +1,70 @@
+"""`AgentConnectOutbound`: the agents of one target, called over Agent Connect."""
+
+from __future__ import annotations
+
+from adapters.agent_connect.options import AgentConnectTarget
+from adapters.agent_connect.outbound.calls import Calls
+from adapters.agent_connect.outbound.follow import Follower
+from adapters.agent_connect.outbound.locate import Locator
+from adapters.agent_connect.outbound.look import Place
+from adapters.agent_connect.outbound.start import Server, Starter
+from gateway.adapter import RunContext
+from gateway.core.errors import AgentFailed, AgentGone
+from gateway.core.types import Agent
+
+
+class AgentConnectOutbound:
+    """See `gateway.adapter.Outbound`. One per route; opens no connection before the first call."""
+
+    def __init__(self, target: AgentConnectTarget) -> None:
+        self._target = target
+        self._calls = Calls(target)
+        self._locator = Locator(target, self._calls)
+        self._server = Server()
+        self._runs: dict[str, Follower] = {}
+
+    async def describe(self) -> Agent:
+        """The agent as its descriptor says, the descriptor itself in `extra["agent_connect"]`."""
+        self._server.forget()
+        return await self._locator.describe()
+
+    async def run(self, context: RunContext) -> None:
+        """Send the run, see it to its end."""
+        follower = self._follower(context)
+        try:
+            starter = Starter(context, self._calls, self._locator, self._server, follower)
+            verdict = await starter.start()
+            if verdict is None and follower.place is None:
+                raise AgentGone("the agent went away before it named the run")
+            await follower.conclude(verdict)
+        finally:
+            self._runs.pop(context.run.id, None)
+
+    async def attach(self, context: RunContext) -> None:
+        """Find the run again and see it to its end."""
+        place = Place.of(context.run.upstream or {})
+        if place is None:
+            raise AgentFailed("nothing is known of where the run is at the agent")
+        follower = self._follower(context, resumed=True)
+        try:
+            await follower.name(place)
+            await follower.conclude(await follower.again())
+        finally:
+            self._runs.pop(context.run.id, None)
+
+    async def cancel(self, context: RunContext) -> None:
+        """`POST .../cancel`; a server that cannot is the loss `cancel_unsupported`."""
+        follower = self._runs.get(context.run.id)
+        if follower is not None:
+            await follower.cancel()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._calls.aclose()
+
+    def _follower(self, context: RunContext, *, resumed: bool = False) -> Follower:
+        can = (self._locator.agent or context.agent).capabilities
+        streams = self._target.stream == "always" or (self._target.stream == "auto" and can.streaming)
+        follower = Follower(context, self._calls, self._target, streams=streams, resumed=resumed)
+        self._runs[context.run.id] = follower
+        return follower

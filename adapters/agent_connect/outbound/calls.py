@@ -1,0 +1,157 @@
+"""Requests to one Agent Connect server, and what its refusals mean."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+
+from adapters.agent_connect.options import AgentConnectTarget
+from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, AgentTimeout
+from gateway.core.types import Json
+from gateway.transport.http import Auth, HttpClient, Response, StreamResponse
+
+MAX_EXPLANATION = 300
+MAX_REFUSAL = 64 * 1024
+_STREAMS = ("text/event-stream", "", "application/json", "text/plain", "application/octet-stream")
+
+encode = msgspec.json.encode
+
+
+class NotOffered(Exception):
+    """The server refused a request in a way that leaves others to try. `reply` is the refusal to `where`."""
+
+    def __init__(self, reply: Response, where: str) -> None:
+        super().__init__(f"{reply.status} from {where}")
+        self.reply = reply
+        self.where = where
+
+    def complaint(self) -> AgentError:
+        """The error, if nothing else is left to try."""
+        return complaint(self.reply, self.where)
+
+
+class Forgotten(AgentGone):
+    """The server is there, but has lost the run: it was started anew, or deleted it."""
+
+
+class Calls:
+    """One server. `trace` is the W3C `traceparent` header that every request carries, if there is one."""
+
+    def __init__(self, target: AgentConnectTarget) -> None:
+        bearer, key = target.auth.bearer, target.auth.api_key
+        auth = Auth(
+            bearer=bearer.get_secret_value() if bearer else "",
+            api_key=key.get_secret_value() if key else "",
+            header=target.api_key_header,
+        )
+        self._http = HttpClient(target.url, auth=auth, timeout=target.request_timeout)
+
+    async def send(self, method: str, path: str, body: bytes | None = None, *, trace: str | None = None) -> Response:
+        """A request that does not wait for the agent's work. Raises AgentGone, AgentTimeout, AgentBroken."""
+        return await self._http.request(method, path, json=body, headers=_headers("application/json", trace))
+
+    async def patient(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        timeout: float | None,
+        trace: str | None = None,
+    ) -> Response | None:
+        """A request that may take as long as the agent works; None if that is over `timeout` seconds."""
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                headers = _headers("application/json", trace)
+                return await self._http.request(method, path, json=body, headers=headers, timeout=math.inf)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return None
+
+    def stream(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        trace: str | None = None,
+        timeout: float = math.inf,
+    ) -> AbstractAsyncContextManager[StreamResponse]:
+        """Open an event stream; `timeout` seconds for its head (some servers hold it back until the first event)."""
+        headers = _headers("text/event-stream, application/json", trace)
+        return self._http.stream(method, path, json=body, headers=headers, timeout=timeout)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._http.aclose()
+
+
+def _headers(accept: str, trace: str | None) -> dict[str, str]:
+    return {"Accept": accept} if trace is None else {"Accept": accept, "traceparent": trace}
+
+
+async def refusal(opened: StreamResponse) -> Response:
+    """The whole of an answer that is not the stream that was asked for."""
+    return Response(opened.status, opened.headers, await opened.read(MAX_REFUSAL))
+
+
+def expect_stream(opened: StreamResponse, where: str) -> None:
+    """Raises AgentBroken for what cannot be a stream. Servers that mislabel one are forgiven."""
+    if opened.content_type not in _STREAMS:
+        raise AgentBroken(f"{where} answered {opened.content_type} where an event stream was asked for")
+
+
+def complaint(reply: Response, where: str) -> AgentError:
+    """A refusal as an error: says which request, which status and why, as far as the agent told."""
+    status = reply.status
+    why = explanation(reply)
+    said = f"{where} answered {status}{': ' if why else ''}{why}"
+    if status in (401, 403):
+        return AgentFailed(
+            f"the agent does not accept the gateway's credentials: {where} answered {status}", detail=why
+        )
+    if status in (408, 504):
+        return AgentTimeout(said)
+    if status in (429, 502, 503):
+        return AgentGone(said)
+    if status < 400:
+        return AgentBroken(said)
+    return AgentFailed(said)
+
+
+def explanation(reply: Response) -> str:
+    """The agent's reason in a line: the string of the specification, or what servers in use send instead."""
+    try:
+        value = msgspec.json.decode(reply.body)
+    except msgspec.DecodeError:
+        if reply.content_type not in ("", "text/plain", "application/json"):
+            return ""  # a page of HTML is no reason
+        value = reply.body.decode("utf-8", "replace")
+    text = " ".join(_reason(value).split())
+    return text if len(text) <= MAX_EXPLANATION else f"{text[:MAX_EXPLANATION]}..."
+
+
+def _reason(value: Json) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "; ".join(filter(None, map(_mistake, value)))
+    if isinstance(value, dict):
+        for name in ("detail", "message", "description", "error", "title"):
+            if value.get(name):
+                return _reason(value[name])
+    return ""
+
+
+def _mistake(value: Json) -> str:
+    """One entry of FastAPI's list of mistakes; the input it quotes is left out."""
+    if not isinstance(value, dict):
+        return str(value) if isinstance(value, str) else ""
+    at = value.get("loc")
+    place = "/".join(map(str, at)) if isinstance(at, list) else ""
+    return f"{place}: {value['msg']}" if place and "msg" in value else str(value.get("msg", ""))

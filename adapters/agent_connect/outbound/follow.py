@@ -1,0 +1,332 @@
+"""One run at an agent, from wherever it is to its end.
+
+The truth about a run is what `GET .../wait` says; streams are for watching, and are believed only where they leave
+nothing open (`StreamDecoder.settled`). A connection that breaks is made again, an agent that does not answer is looked
+for `reconnect_timeout` seconds, and only then is it gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from adapters.agent_connect import decode
+from adapters.agent_connect.decode import Failed, Question, Result, Verdict
+from adapters.agent_connect.decode_interrupt import interrupt
+from adapters.agent_connect.options import AgentConnectTarget
+from adapters.agent_connect.outbound.calls import (
+    Calls,
+    NotOffered,
+    complaint,
+    encode,
+    expect_stream,
+    refusal,
+)
+from adapters.agent_connect.outbound.look import FIRST_PAUSE, TRIES, Looker, Place
+from adapters.agent_connect.wire import UPSTREAM_OUTPUT
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout
+from gateway.core.types import Json, JsonObject, Outcome
+from gateway.transport.http import StreamResponse
+from gateway.wire import sse
+
+log = logging.getLogger(__name__)
+
+HINT_TIMEOUT = 5.0
+"""Seconds in which an agent whose stream spoke of an error or a question has to confirm it."""
+NAMED_WITHIN = 4.0
+"""Seconds a cancel waits for the agent to name the run; the engine gives the whole call five."""
+MAX_BYTES = 32 * 1024 * 1024
+SETTLED_SILENCE = 1.0
+"""Seconds for which a stream is read on after it has said `success`."""
+
+
+class Follower:
+    """Sees one run through. `place` is None until the agent has named the run (`named` is set then)."""
+
+    def __init__(
+        self, context: RunContext, calls: Calls, options: AgentConnectTarget, *, streams: bool, resumed: bool = False
+    ) -> None:
+        self.named = asyncio.Event()
+        self._context = context
+        self._calls = calls
+        self._options = options
+        self.streams = streams
+        self._resumed = resumed
+        self._trace = context.traceparent
+        self._looker = Looker(calls, options, self._trace)
+        self._decoder = decode.StreamDecoder(resumed=resumed)
+        self._breaks = 0
+        self._silence = asyncio.timeout(None)
+        self._truth: Verdict | None = None
+
+    @property
+    def place(self) -> Place | None:
+        """Where the run is at the agent, once that is known."""
+        return self._looker.place
+
+    @property
+    def _path(self) -> str:
+        return self._looker.path
+
+    # --- naming ------------------------------------------------------------------------------------------------
+
+    async def name(self, place: Place) -> None:
+        """The agent has named the run: record it."""
+        self._looker.place = place
+        self._decoder.run_id = place.run_id
+        await self._record()
+        self.named.set()
+
+    async def _record(self, **more: Any) -> None:
+        assert self.place is not None
+        thread = {"thread_id": self.place.thread} if self.place.thread else None
+        await self._context.set_upstream({**self.place.record(), **more}, thread=thread)
+
+    # --- to the end --------------------------------------------------------------------------------------------
+
+    async def conclude(self, verdict: Verdict | None) -> None:
+        """Follow the run from this verdict (None: it works) to its terminal event, asking what it asks."""
+        while True:
+            if verdict is None:
+                verdict = await self._follow()
+            if self._context.cancelled:
+                return await self._end(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
+            match verdict:
+                case Result():
+                    if verdict.origin:
+                        await self._keep(verdict.origin)
+                    return await self._end(*decode.finished(verdict, replace=self._resumed))
+                case Failed():
+                    if verdict.errcode is not None:
+                        await self._keep({"errcode": verdict.errcode})
+                    return await self._end(decode.failed(verdict))
+                case Question():
+                    if not await self._ask(verdict):
+                        reason = self._context.run.cancel_reason or "the agent's question was not answered"
+                        return await self._end(e.RunCancelled(reason=reason))
+            verdict = None
+
+    async def _end(self, *events: e.Event) -> None:
+        self._context.emit(*events)
+        await self._context.drain()
+
+    async def _keep(self, beyond: JsonObject) -> None:
+        """What the output says beyond the core, for clients of the same protocol."""
+        if self.place is not None:
+            await self._record(**{UPSTREAM_OUTPUT: beyond})
+
+    async def _follow(self) -> Verdict:
+        """Watch a run that works until it has a verdict."""
+        pause = FIRST_PAUSE
+        while (verdict := await self._looker.patiently(self._once)) is None:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._options.poll_interval)
+        return verdict
+
+    async def _once(self) -> Verdict | None:
+        """One try: the stream as long as it lasts, then one look."""
+        hint: Verdict | None = None
+        if self.streams:
+            try:
+                verdict = await self.stream("GET", f"{self._path}/stream")
+                if verdict is not None:
+                    return verdict
+                hint = self._looker.hint
+            except (NotOffered, AgentTimeout):
+                self.streams = False  # refused, or not even a head: the run itself will know
+            except AgentGone:
+                self._breaks += 1
+                self.streams = self._breaks < TRIES
+                raise
+        return await self._confirm(hint)
+
+    async def _confirm(self, hint: Verdict | None) -> Verdict | None:
+        """The truth after a stream whose last word was `hint`; the hint itself if the agent knows no better."""
+        if hint is None:
+            return await self._looker.look(self._options.poll_timeout)
+        verdict = await self._looker.look(min(HINT_TIMEOUT, self._options.poll_timeout))
+        telling = isinstance(hint, Failed) or (isinstance(hint, Question) and hint.payload is not None)
+        return hint if verdict is None and telling else verdict
+
+    async def begin(self, path: str, body: bytes, thread: str | None) -> Verdict | None:
+        """Start the run by a stream and read it; its verdict, or None while it still works. Raises as `stream`."""
+        try:
+            verdict = await self.stream("POST", path, body, thread=thread)
+        except AgentGone:
+            if self.place is None:
+                raise
+            return None  # it broke in the middle: the run itself is still there
+        if verdict is None:
+            return await self._looker.patiently(partial(self._confirm, self._looker.hint))
+        return verdict
+
+    async def again(self) -> Verdict | None:
+        """What became of a run that was left alone; None if it still works."""
+        return await self._looker.standing()
+
+    # --- streaming ---------------------------------------------------------------------------------------------
+
+    async def stream(
+        self, method: str, path: str, body: bytes | None = None, *, thread: str | None = None
+    ) -> Verdict | None:
+        """Read one stream to its end, emitting what it says; the run's verdict if that is certain.
+
+        A stream that says anything but `success` last is to be followed by a look. `thread` is where a run that is
+        started by this stream will be. Raises NotOffered for any refusal, AgentBroken for what is no stream of
+        this run.
+        """
+        where = f"{method} {path}"
+        head = math.inf if body is not None else self._options.idle_timeout
+        async with self._calls.stream(method, path, body, trace=self._trace, timeout=head) as opened:
+            if not 200 <= opened.status < 300:
+                raise NotOffered(await refusal(opened), where)
+            self._truth = None
+            self._looker.heard = asyncio.get_running_loop().time()
+            try:
+                self._silence = asyncio.timeout(None)
+                async with self._silence:
+                    watchdog = asyncio.create_task(self._watch(self._silence))
+                    try:
+                        return await self._read(opened, where, thread)
+                    finally:
+                        watchdog.cancel()
+                        await asyncio.gather(watchdog, return_exceptions=True)
+            except TimeoutError:
+                if not self._silence.expired():
+                    raise
+        return self._truth
+
+    async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
+        context, decoder, frames = self._context, self._decoder, sse.Decoder()
+        loop = asyncio.get_running_loop()
+        opening = True
+        async for chunk in opened.chunks():
+            if opening and (start := chunk.lstrip()):
+                opening = False
+                if start[:1] in b"{[":
+                    return await self._not_a_stream(chunk + await opened.read(MAX_BYTES), where, thread)
+                expect_stream(opened, where)
+            ready = frames.feed(chunk)
+            if not ready:
+                continue
+            self._looker.heard = loop.time()
+            events = decoder.feed([frame.data for frame in ready], where)
+            self._looker.hint, self._looker.last = decoder.verdict, decoder.last
+            if self.place is None and decoder.run_id is not None:
+                await self.name(Place(decoder.run_id, thread, thread))
+            if events:
+                context.emit(*events)
+                self._breaks = 0
+                await context.drain()
+            if decoder.broken is not None:
+                raise decoder.broken
+            if decoder.settled:
+                self._silence.reschedule(loop.time() + SETTLED_SILENCE)
+            elif decoder.verdict is not None:
+                return None
+            elif self._silence.when() is not None:
+                self._silence.reschedule(None)
+        frames.close()
+        if self.place is None:
+            raise AgentBroken(f"the stream of {where} ended before it named a run")
+        return decoder.verdict if decoder.settled and not frames.truncated else None
+
+    async def _not_a_stream(self, body: bytes, where: str, thread: str | None) -> Verdict | None:
+        """The agent answered with a JSON document where a stream was asked for: its run, or the run's output."""
+        try:
+            record, verdict = decode.waited(body, where)
+        except AgentBroken as error:
+            raise AgentBroken(
+                f"{where} answered with JSON that is neither a stream nor a run", detail=error.detail
+            ) from None
+        if record is not None:
+            if self.place is None:
+                await self.name(Place(record.run_id, thread, record.thread_id))
+            self._looker.mine(record, where)
+        self.streams = False
+        return verdict
+
+    async def _watch(self, silence: asyncio.Timeout) -> None:
+        """While the stream says nothing, ask for the truth; when there is one, end the reading."""
+        loop = asyncio.get_running_loop()
+        while True:
+            quiet = loop.time() - self._looker.heard
+            if quiet < self._options.idle_timeout:
+                await asyncio.sleep(self._options.idle_timeout - quiet)
+                continue
+            if self.place is None:  # nobody to ask about
+                await asyncio.sleep(self._options.idle_timeout)
+                continue
+            try:
+                self._truth = await self._looker.look(self._options.poll_timeout)
+            except AgentError as error:
+                log.info("run %s: a silent stream, and then: %s", self._context.run.id, error)
+                return silence.reschedule(loop.time())
+            if self._truth is not None:
+                return silence.reschedule(loop.time())
+            self._looker.heard = loop.time()
+
+    # --- talking back ------------------------------------------------------------------------------------------
+
+    async def _ask(self, question: Question) -> bool:
+        """Put the question, deliver the answer. False if there is none: the run is then cancelled at the agent."""
+        assert self.place is not None
+        asked = interrupt(question, self._context.agent, self.place.run_id, self.place.questions)
+        answer = await self._context.ask(asked)
+        if answer.outcome is not Outcome.ANSWERED:
+            if not self._context.cancelled:
+                await self.cancel()
+            return False
+        value = answer.value
+        if question.kind is not None:  # asked in the words of the older specification, answered in them
+            value = {"interrupt_type": question.kind, "resume_payload": value}
+        await self._resume(value)
+        self._looker.place = replace(self.place, questions=self.place.questions + 1)
+        self._decoder.forget()
+        self._looker.hint = None
+        await self._record()
+        return True
+
+    async def _resume(self, value: Json) -> None:
+        """Deliver an answer, once: after a broken connection only to an agent that says it still waits."""
+        where = f"POST {self._path}"
+        while True:
+            try:
+                reply = await self._calls.send("POST", self._path, encode(value), trace=self._trace)
+            except (AgentGone, AgentTimeout):
+                if await self._still_asks():
+                    continue
+                return
+            if reply.status < 300:
+                return
+            if reply.status in (400, 409) and not await self._still_asks():
+                return  # it has been told before
+            raise complaint(reply, where)
+
+    async def _still_asks(self) -> bool:
+        record = await self._looker.patiently(self._looker.status)
+        return record is not None and record.status == "interrupted"
+
+    async def cancel(self) -> None:
+        """Ask the agent to stop the run. That it cannot is a loss, not an error."""
+        try:
+            async with asyncio.timeout(NAMED_WITHIN):
+                await self.named.wait()
+        except TimeoutError:
+            return self._context.lost("cancel_unsupported")
+        path = f"{self._path}/cancel"
+        reply = await self._calls.send("POST", path, trace=self._trace)
+        if reply.status in (405, 500, 501):
+            self._context.lost("cancel_unsupported")
+        elif reply.status >= 300 and reply.status not in (400, 404, 409):  # those: it has ended already
+            raise complaint(reply, f"POST {path}")
+        elif not self._silence.expired():
+            with contextlib.suppress(RuntimeError):  # there is no stream now
+                self._silence.reschedule(asyncio.get_running_loop().time() + SETTLED_SILENCE)

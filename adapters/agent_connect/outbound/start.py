@@ -1,0 +1,204 @@
+"""Sending one run to an agent: once, by the first way that the server offers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from adapters.agent_connect import decode
+from adapters.agent_connect.decode import Verdict
+from adapters.agent_connect.outbound.calls import Calls, NotOffered, complaint, encode, explanation
+from adapters.agent_connect.outbound.follow import Follower
+from adapters.agent_connect.outbound.locate import Locator
+from adapters.agent_connect.outbound.look import Place
+from adapters.agent_connect.outbound.request import run_create
+from gateway.adapter import RunContext
+from gateway.core.errors import AgentBroken, AgentGone, NotFound, Unsupported
+from gateway.core.types import AgentCapabilities
+from gateway.transport.http import Response, segment
+
+STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
+_SUFFIX = {STREAM: "/stream", BACKGROUND: "", WAIT: "/wait"}
+
+
+class Server:
+    """What was learnt of a server that its descriptor does not say; kept until the agent is described again."""
+
+    def __init__(self) -> None:
+        self.refused: set[tuple[str, bool]] = set()
+        """(way, on a thread) that it does not offer."""
+        self.stream_mode = True
+        """It takes `stream_mode`."""
+
+    def forget(self) -> None:
+        """Believe the descriptor again."""
+        self.refused.clear()
+        self.stream_mode = True
+
+
+class Starter:
+    """Starts one run. Used once."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        calls: Calls,
+        locator: Locator,
+        server: Server,
+        follower: Follower,
+    ) -> None:
+        self._context = context
+        self._calls = calls
+        self._locator = locator
+        self._server = server
+        self._follower = follower
+        self._relocated = False
+        self._renewed: str | None = None
+
+    @property
+    def _can(self) -> AgentCapabilities:
+        return (self._locator.agent or self._context.agent).capabilities
+
+    async def start(self) -> Verdict | None:
+        """Send the run. Its verdict, if the agent's answer had one; None while it works.
+
+        Raises Unsupported where the server has no way for a run on a thread, AgentError for refusals.
+        """
+        thread = await self._thread()
+        threaded = thread is not None
+        known = self._server.refused
+        ways = [way for way in self._ways(threaded) if (way, threaded) not in known]
+        tried: list[str] = []
+        for way in ways or self._ways(threaded)[-1:]:
+            try:
+                verdict = await self._try(way, thread)
+            except NotOffered as refusal:
+                if not _leaves_others(refusal.reply, threaded):
+                    raise refusal.complaint() from None
+                last = refusal
+                tried.append(way)
+            else:
+                known |= {(way, threaded) for way in tried}
+                return verdict
+        complaint = last.complaint()
+        if threaded and last.reply.status != 500:
+            raise Unsupported(f"the agent cannot run on a thread: {complaint}", detail=complaint.detail)
+        raise complaint
+
+    def _ways(self, threaded: bool) -> list[str]:
+        ways = [STREAM, BACKGROUND] if self._follower.streams else [BACKGROUND]
+        # Servers in use fail to stream runs on threads and to run them in the background, but can block.
+        return [*ways, WAIT] if threaded else ways
+
+    async def _try(self, way: str, thread: str | None) -> Verdict | None:
+        """One way; again if `stream_mode` was too much for it, or the agent or the thread had to be found anew."""
+        while True:
+            modes = self._modes() if way == STREAM else None
+            try:
+                return await self._send(way, self._renewed or thread, modes)
+            except NotOffered as refusal:
+                status = refusal.reply.status
+                if status == 422 and modes:
+                    self._server.stream_mode = False
+                elif status != 404 or self._relocated or not await self._relocate(thread):
+                    raise
+
+    async def _send(self, way: str, thread: str | None, modes: list[str] | None) -> Verdict | None:
+        base = "/runs" if thread is None else f"/threads/{segment(thread)}/runs"
+        path = base + _SUFFIX[way]
+        body = encode(
+            run_create(
+                self._context.run.request,
+                await self._agent_id(),
+                threaded=thread is not None,
+                stream_mode=modes,
+            )
+        )
+        if way == STREAM:
+            return await self._follower.begin(path, body, thread)
+        follower = self._follower
+        where = f"POST {path}"
+        if way == BACKGROUND:
+            reply = await self._calls.send("POST", path, body, trace=self._context.traceparent)
+        else:
+            waited = await self._calls.patient("POST", path, body, timeout=None, trace=self._context.traceparent)
+            assert waited is not None  # it has no time limit
+            reply = waited
+        if not 200 <= reply.status < 300:
+            raise NotOffered(reply, where)
+        if way == BACKGROUND:
+            record = decode.run_record(reply.body, where)
+            await follower.name(Place(record.run_id, thread, record.thread_id))
+            return None
+        run, verdict = decode.waited(reply.body, where)
+        if run is None:
+            if verdict is None or isinstance(verdict, decode.Question):
+                raise AgentBroken(f"{where} answered without a run")
+            return verdict
+        await follower.name(Place(run.run_id, thread, run.thread_id))
+        return verdict
+
+    def _modes(self) -> list[str] | None:
+        """`stream_mode`, only where it says more than its absence: servers in use refuse it in any form."""
+        if not self._server.stream_mode or not self._can.custom_streaming:
+            return None
+        return ["values", "custom"] if self._can.streaming else ["custom"]
+
+    # --- what may be missing -----------------------------------------------------------------------------------
+
+    async def _agent_id(self, *, again: bool = False) -> str:
+        try:
+            return await self._locator.id(again=again)
+        except NotFound as error:
+            raise AgentGone(str(error), detail=error.detail) from error
+
+    async def _thread(self) -> str | None:
+        """The agent's own thread for this run; made with the first run. None for an agent without threads."""
+        if self._context.thread is None:
+            return None
+        if not self._can.threads:
+            self._context.lost("threads_unsupported")
+            return None
+        known = (self._context.upstream_thread or {}).get("thread_id")
+        return known if isinstance(known, str) else await self._new_thread()
+
+    async def _new_thread(self) -> str:
+        where = "POST /threads"
+        thread = self._context.thread
+        body = encode({"metadata": thread.metadata if thread is not None else {}})
+        reply = await self._calls.send("POST", "/threads", body, trace=self._context.traceparent)
+        if reply.status in (404, 405, 500, 501):
+            raise Unsupported(
+                "the agent says that it has threads, but cannot make one", detail=f"{where}: {reply.status}"
+            )
+        if not 200 <= reply.status < 300:
+            raise complaint(reply, where)
+        try:
+            return msgspec.json.decode(reply.body, type=_Thread).thread_id
+        except msgspec.DecodeError as error:
+            raise AgentBroken(f"{where} did not answer with a thread: {error}") from None
+
+    async def _relocate(self, thread: str | None) -> bool:
+        """Something that we name is not there: look for both anew, once. False if neither has changed."""
+        self._relocated = True
+        before = await self._agent_id()
+        if await self._agent_id(again=True) != before:
+            return True
+        if thread is None:
+            return False
+        reply = await self._calls.send("GET", f"/threads/{segment(thread)}", trace=self._context.traceparent)
+        if reply.status != 404:
+            return False
+        self._context.lost("thread_recreated")
+        self._renewed = await self._new_thread()
+        return True
+
+
+class _Thread(msgspec.Struct):
+    thread_id: str
+
+
+def _leaves_others(reply: Response, threaded: bool) -> bool:
+    """True if the refusal means the way, not the run. Servers say 500 for what they have not implemented."""
+    if reply.status == 500:
+        return threaded or "not implemented" in explanation(reply).lower()
+    return reply.status in (404, 405, 501)

@@ -1,0 +1,339 @@
+"""The messages of Agent Connect 0.2.3, without logic. Names are those of `openapi.json`'s schemas.
+
+Requests that clients send us are `TypedDict`s, read by pydantic (`TypeAdapter`): what comes out is a plain dict with
+exactly the keys that were sent, unknown ones too, so that it is at once validated and the verbatim `creation`.
+
+Everything a server says is a msgspec struct, for writing (inbound) and reading (outbound). Documents that pass through
+stay encoded (`msgspec.Raw`). Fields that servers in use leave out have defaults; unknown ones are skipped.
+
+Two conventions join the halves, so that Agent Connect to Agent Connect loses nothing:
+
+- `Agent.extra["agent_connect"]` is the agent's descriptor as it came, `{"metadata": ..., "specs": ...}`.
+- What an upstream run output says beyond the core (`messages`, `errcode`, unknown members) is kept verbatim in
+  `Run.upstream["output"]` (`UPSTREAM_OUTPUT`), and what a stream update says beyond it in the event's `origin`. The
+  inbound half lays both over what it writes, except the members that the gateway itself decides (`GATEWAY_MEMBERS`).
+- A `custom` update of an agent is the event `Custom(name="agent_connect", data=update)`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter
+from typing_extensions import TypedDict
+
+from gateway.core.types import JsonObject
+
+PROTOCOL = "agent_connect"
+EVENT = "agent_event"
+"""The one value of `event:` in its streams; the kind is `type` inside the data."""
+UPSTREAM_OUTPUT = "output"
+ROLLBACK = "rollback"
+"""`Run.cancel_reason` of a cancel with `action=rollback`, which an agent of this protocol is asked for too."""
+GATEWAY_MEMBERS = frozenset({"type", "run_id", "status", "values", "interrupt", "update", "description"})
+
+# --- requests ----------------------------------------------------------------------------------------------------
+
+_OPEN = ConfigDict(extra="allow", strict=True)
+
+Mode = Literal["values", "custom"]
+MODES: tuple[Mode, ...] = ("values", "custom")
+
+Limit = Annotated[int, Field(ge=1, le=1000)]
+Offset = Annotated[int, Field(ge=0)]
+_UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+Uuid = Annotated[str, StringConstraints(pattern=_UUID, to_lower=True)]
+
+
+def _modes(value: Any) -> Any:
+    for mode in value if isinstance(value, list) else [value]:
+        if value is not None and mode not in MODES:
+            raise ValueError("Input should be 'values', 'custom' or a list of them")
+    return value
+
+
+def _web_address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("Input should be an http or https URL")
+    return value
+
+
+Modes = Annotated[Any, AfterValidator(_modes)]
+Webhook = Annotated[str, StringConstraints(min_length=1, max_length=65536), AfterValidator(_web_address)]
+
+
+class RunConfig(TypedDict, total=False):
+    """`RunCreate.config`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    tags: list[str] | None
+    recursion_limit: int | None
+    configurable: JsonObject | None
+
+
+class RunCreate(TypedDict, total=False):
+    """What the two kinds of run have in common. `callback` is seed documentation's name for `webhook`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    agent_id: str | None
+    input: Any
+    metadata: JsonObject | None
+    config: RunConfig | None
+    webhook: Webhook | None
+    callback: Any
+    stream_mode: Modes
+    on_disconnect: Literal["cancel", "continue"] | None
+    multitask_strategy: Literal["reject", "rollback", "interrupt", "enqueue"] | None
+    after_seconds: Annotated[int, Field(ge=0)] | None
+
+
+class RunCreateStateless(RunCreate, total=False):
+    """`POST /runs`, `/runs/wait`, `/runs/stream`."""
+
+    on_completion: Literal["delete", "keep"] | None
+
+
+class RunCreateStateful(RunCreate, total=False):
+    """The same on a thread."""
+
+    stream_subgraphs: bool | None
+    if_not_exists: Literal["create", "reject"] | None
+
+
+class RunSearchRequest(TypedDict, total=False):
+    """`POST /runs/search`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    agent_id: str | None
+    status: Literal["pending", "error", "success", "timeout", "interrupted"] | None
+    metadata: JsonObject | None
+    limit: Limit | None
+    offset: Offset | None
+
+
+class AgentSearchRequest(TypedDict, total=False):
+    """`POST /agents/search`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    name: str | None
+    version: str | None
+    limit: Limit | None
+    offset: Offset | None
+
+
+class ThreadCreate(TypedDict, total=False):
+    """`POST /threads`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    thread_id: Uuid | None
+    metadata: JsonObject | None
+    if_exists: Literal["raise", "do_nothing"] | None
+
+
+class ThreadSearchRequest(TypedDict, total=False):
+    """`POST /threads/search`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    metadata: JsonObject | None
+    values: JsonObject | None
+    status: Literal["idle", "busy", "interrupted", "error"] | None
+    limit: Limit | None
+    offset: Offset | None
+
+
+class CheckpointRef(TypedDict):
+    """`ThreadCheckpoint`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    checkpoint_id: Uuid
+
+
+class PatchMessage(TypedDict):
+    """`Message` as a client may write it: `content` is text or a list of blocks."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    role: str
+    content: Any
+
+
+class ThreadPatch(TypedDict, total=False):
+    """`PATCH /threads/{thread_id}`."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    checkpoint: CheckpointRef | None
+    metadata: JsonObject | None
+    values: Any
+    messages: list[PatchMessage] | None
+
+
+stateless: TypeAdapter[RunCreateStateless] = TypeAdapter(RunCreateStateless)
+stateful: TypeAdapter[RunCreateStateful] = TypeAdapter(RunCreateStateful)
+run_search: TypeAdapter[RunSearchRequest] = TypeAdapter(RunSearchRequest)
+agent_search: TypeAdapter[AgentSearchRequest] = TypeAdapter(AgentSearchRequest)
+thread_create: TypeAdapter[ThreadCreate] = TypeAdapter(ThreadCreate)
+thread_search: TypeAdapter[ThreadSearchRequest] = TypeAdapter(ThreadSearchRequest)
+thread_patch: TypeAdapter[ThreadPatch] = TypeAdapter(ThreadPatch)
+resume: TypeAdapter[Any] = TypeAdapter(Any)
+
+# --- what servers say ----------------------------------------------------------------------------------------------
+
+
+class _Said(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Base: members that are None are left out."""
+
+
+class AgentRef(_Said, kw_only=True):
+    name: str
+    version: str
+    url: str | None = None
+
+
+class AgentMetadata(_Said, kw_only=True):
+    ref: AgentRef
+    description: str
+
+
+class Agent(_Said, kw_only=True):
+    """`agent_id` is a UUID."""
+
+    agent_id: str
+    metadata: AgentMetadata
+
+
+class StreamingModes(_Said, kw_only=True):
+    values: bool | None = None
+    custom: bool | None = None
+
+
+class AgentCapabilities(_Said, kw_only=True):
+    threads: bool | None = None
+    interrupts: bool | None = None
+    callbacks: bool | None = None
+    streaming: StreamingModes | None = None
+
+
+class InterruptSpec(_Said, kw_only=True):
+    interrupt_type: str
+    interrupt_payload: JsonObject
+    resume_payload: JsonObject
+
+
+class AgentACPSpec(_Said, kw_only=True):
+    capabilities: AgentCapabilities
+    input: JsonObject
+    output: JsonObject
+    config: JsonObject
+    custom_streaming_update: JsonObject | None = None
+    thread_state: JsonObject | None = None
+    interrupts: list[InterruptSpec] | None = None
+
+
+class AgentACPDescriptor(_Said, kw_only=True):
+    metadata: AgentMetadata
+    specs: AgentACPSpec
+
+
+class Run(_Said, kw_only=True):
+    """`RunStateless` and `RunStateful`. Times are ISO 8601; servers in use write them without a zone (UTC)."""
+
+    run_id: str
+    agent_id: str
+    created_at: str
+    updated_at: str
+    status: str
+    creation: JsonObject
+    thread_id: str | None = None
+
+
+class Message(_Said, kw_only=True):
+    """`content` may be a list of blocks when read; it is always text when written."""
+
+    role: str
+    content: Any
+    id: str | None = None
+    metadata: JsonObject | None = None
+
+
+class RunResult(_Said, kw_only=True, tag_field="type", tag="result"):
+    values: msgspec.Raw | None = None
+    messages: list[Message] | None = None
+
+
+class RunInterrupt(_Said, kw_only=True, tag_field="type", tag="interrupt"):
+    """`interrupt` is mostly an object keyed by the interrupt's type."""
+
+    interrupt: Any
+
+
+class RunError(_Said, kw_only=True, tag_field="type", tag="error"):
+    run_id: str
+    errcode: int
+    description: str
+
+
+RunOutput = RunResult | RunInterrupt | RunError
+
+
+class RunWaitResponse(_Said, kw_only=True):
+    """`RunWaitResponseStateless` and `...Stateful`."""
+
+    run: Run
+    output: RunOutput
+
+
+class ThreadCheckpoint(_Said, kw_only=True):
+    checkpoint_id: str
+
+
+class Thread(_Said, kw_only=True):
+    thread_id: str
+    created_at: str
+    updated_at: str
+    metadata: JsonObject | None
+    status: str
+    values: Any = None
+    messages: list[Message] | None = None
+
+
+class ThreadState(_Said, kw_only=True):
+    checkpoint: ThreadCheckpoint
+    values: Any
+    messages: list[Message] | None = None
+    metadata: JsonObject | None = None
+
+
+# --- stream updates: the `data` of an `agent_event` ----------------------------------------------------------------
+
+
+class ValueRunResultUpdate(_Said, kw_only=True, tag_field="type", tag="values"):
+    """The whole output so far. `status` of servers in use is `pending` to the end."""
+
+    run_id: str
+    status: str
+    values: msgspec.Raw
+    messages: list[Message] | None = None
+
+
+class CustomRunResultUpdate(_Said, kw_only=True, tag_field="type", tag="custom"):
+    status: str
+    update: Any
+    run_id: str | None = None
+
+
+class ValueRunInterruptUpdate(_Said, kw_only=True, tag_field="type", tag="interrupt"):
+    run_id: str
+    status: str
+    interrupt: Any
+
+
+class ValueRunErrorUpdate(_Said, kw_only=True, tag_field="type", tag="error"):
+    run_id: str
+    errcode: int
+    description: str
+    status: str
+
+
+Update = ValueRunResultUpdate | CustomRunResultUpdate | ValueRunInterruptUpdate | ValueRunErrorUpdate

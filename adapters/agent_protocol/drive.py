@@ -1,0 +1,306 @@
+"""One run of an Agent Protocol agent: a task, driven step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import mimetypes
+from collections.abc import AsyncIterator, Sequence
+
+from adapters.agent_protocol import codec, upstream, wire
+from adapters.agent_protocol.api import Api, StepRefused
+from adapters.agent_protocol.options import AgentProtocolTarget
+from adapters.agent_protocol.upstream import Record
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import AgentError, AgentFailed, AgentTimeout, Invalid, NotFound, OutcomeUnknown, TooLarge
+from gateway.core.types import Interrupt, JsonObject, Outcome
+from gateway.transport.http import FilePart
+
+
+class Stopped(Exception):
+    """A cancel was asked for: no more steps."""
+
+
+class Drive:
+    """Drives one run. `stop` is set by a cancel."""
+
+    def __init__(self, target: AgentProtocolTarget, api: Api, context: RunContext) -> None:
+        self.stop = asyncio.Event()
+        self._target = target
+        self._api = api
+        self._context = context
+        self._trace = context.traceparent
+        self._record = Record("")
+        self._plan: list[wire.Step] = []
+        self._told: e.PlanUpdated | None = None
+
+    async def run(self) -> None:
+        """From the task's creation to its last step. See `Outbound.run`."""
+        try:
+            await self._steps(await self._begin())
+        except Stopped:
+            await self._cancelled()
+
+    async def attach(self) -> None:
+        """After a restart: tell what was missed of a finished task, or ask again; never execute a step twice."""
+        record = Record.read(self._context.run.upstream)
+        if record is None:
+            raise OutcomeUnknown("the gateway was restarted before the agent had named its task")
+        self._record = record
+        self._plan = await self._api.steps(record.task_id, self._trace)
+        missed = [step for step in self._plan if step.status == "completed" and step.step_id not in record.done]
+        waiting = [i for i in self._context.run.interrupts if codec.is_step_question(i)]
+        if any(step.is_last and step.status == "completed" for step in self._plan):
+            for step in missed:
+                await self._tell(step, again=True)
+            await self._look()
+            await self._finish()
+        elif waiting and not record.in_flight and not missed and not self._busy():
+            await self._resume(waiting[0])
+        else:
+            raise OutcomeUnknown(
+                f"the gateway was restarted while the agent may have been executing a step of its task "
+                f"{record.task_id}; the protocol cannot take a step up again, and it is not executed twice"
+            )
+
+    async def _resume(self, question: Interrupt) -> None:
+        try:
+            body = await self._ask(question)
+            if body is not None:
+                await self._steps(body)
+        except Stopped:
+            await self._cancelled()
+
+    # the task
+
+    async def _begin(self) -> JsonObject:
+        """Take the thread's task up again or create one, with the files; the first step's body."""
+        context = self._context
+        before = Record.read(context.upstream_thread)
+        record = before if before is not None and before.reusable and await self._alive(before) else None
+        bodies = upstream.first_bodies(context.run, context.thread, context.agent, again=before is not None)
+        task, step, lost = bodies
+        if lost:
+            context.lost("additional_input_key_taken", lost)
+        if record is None:
+            record = Record((await self._api.create_task(task, self._trace)).task_id)
+        self._record = record
+        await self._save()
+        await self._upload()
+        await self._look()
+        return step
+
+    async def _alive(self, record: Record) -> bool:
+        try:
+            await self._api.task(record.task_id, self._trace)
+        except NotFound:
+            return False
+        return True
+
+    async def _save(self) -> None:
+        stored = self._record.dump()
+        await self._context.set_upstream(stored, thread=stored if self._context.thread is not None else None)
+
+    async def _upload(self) -> None:
+        """Give the agent the client's files that it does not have yet. A refused one fails the run."""
+        for artifact in await self._context.uploads():
+            if artifact.id in self._record.uploaded:
+                continue
+            content = self._context.open_artifact(artifact.id)
+            file = FilePart("file", artifact.name, content, artifact.media_type)
+            theirs = await self._api.upload(self._record.task_id, file, artifact.relative_path, self._trace)
+            self._record.uploaded[artifact.id] = theirs.artifact_id
+            await self._save()
+
+    # its steps
+
+    async def _steps(self, body: JsonObject) -> None:
+        for _ in range(self._target.max_steps):
+            step = await self._execute(body)
+            if step is None:
+                await self._finish()
+                return
+            await self._tell(step)
+            failed = upstream.failure(step)
+            if failed is not None:
+                self._record.finished = True
+                await self._save()
+                raise AgentFailed(failed)
+            await self._look()
+            if step.is_last:
+                await self._finish()
+                return
+            if self._target.drive == "all":
+                body = {}
+                continue
+            await self._fetch_all()
+            count = len(self._record.done)
+            given = await self._ask(upstream.question(self._record.task_id, count, step, self._plan))
+            if given is None:
+                return
+            body = given
+        raise AgentFailed(f"the agent's task was not done after {self._target.max_steps} steps")
+
+    async def _execute(self, body: JsonObject) -> wire.Step | None:
+        """One step, done; None if the agent turns out to have none left. Raises Stopped, AgentError."""
+        if self._context.cancelled or self.stop.is_set():
+            raise Stopped
+        self._record.in_flight = True
+        await self._save()
+        try:
+            step = await self._unless_stopped(body)
+        except StepRefused:
+            if not await self._exhausted():
+                raise
+            step = None
+        if step is None or step.step_id in self._record.done:
+            self._context.lost("is_last_missing")
+            return None
+        return step
+
+    async def _unless_stopped(self, body: JsonObject) -> wire.Step:
+        work = asyncio.ensure_future(self._done(body))
+        stop = asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise Stopped
+            return await work
+        finally:
+            work.cancel()
+            stop.cancel()
+            await asyncio.gather(work, stop, return_exceptions=True)
+
+    async def _done(self, body: JsonObject) -> wire.Step:
+        """Execute a step; where the agent answers before it is done, look until it is."""
+        task = self._record.task_id
+        step = await self._api.execute(task, body, self._trace)
+        try:
+            async with asyncio.timeout(self._target.step_timeout):
+                while step.status != "completed":
+                    await asyncio.sleep(self._target.poll_interval)
+                    found = await self._api.step(task, step.step_id, self._trace)
+                    if found is None:
+                        raise AgentFailed("the agent has lost the step it was executing")
+                    step = found
+        except TimeoutError:
+            limit = self._target.step_timeout
+            raise AgentTimeout(f"the agent's step was not done within {limit:g} s") from None
+        return step
+
+    async def _exhausted(self) -> bool:
+        """Whether a refused step was one too many: all that the agent had planned is done."""
+        if not self._record.done:
+            return False
+        await self._look()
+        return bool(self._plan) and all(
+            step.status == "completed" and step.step_id in self._record.done for step in self._plan
+        )
+
+    def _busy(self) -> bool:
+        return any(step.status == "running" for step in self._plan)
+
+    async def _ask(self, question: Interrupt) -> JsonObject | None:
+        """The next step's body. None if the client declines: the run ends, and the next one goes on with the task."""
+        answer = await self._context.ask(question)
+        if answer.outcome is Outcome.CANCELLED:
+            raise Stopped
+        if answer.outcome is Outcome.DECLINED:
+            await self._end()
+            return None
+        return upstream.answer_body(answer)
+
+    # what is told
+
+    async def _tell(self, step: wire.Step, *, again: bool = False) -> None:
+        self._context.emit(*upstream.step_events(step, again=again))
+        await self._context.drain()
+        await self._fetch(step.artifacts)
+        self._record.done.append(step.step_id)
+        self._record.in_flight = False
+        await self._save()
+
+    async def _look(self) -> None:
+        """Read the agent's own list of steps; what has changed of it is the plan."""
+        try:
+            self._plan = await self._api.steps(self._record.task_id, self._trace)
+        except AgentError:
+            if self._told is None:
+                self._context.lost("plan_unavailable")
+            self._plan = []
+            return
+        plan = codec.plan(self._plan)
+        if plan.entries and plan != self._told:
+            self._told = plan
+            self._context.emit(plan)
+            await self._context.drain()
+
+    async def _finish(self) -> None:
+        await self._fetch_all()
+        self._record.finished = True
+        self._record.in_flight = False
+        await self._save()
+        await self._end()
+
+    async def _end(self) -> None:
+        self._context.emit(e.RunFinished())
+        await self._context.drain()
+
+    async def _cancelled(self) -> None:
+        await self._save()
+        self._context.emit(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
+        await self._context.drain()
+
+    # its files
+
+    async def _fetch_all(self) -> None:
+        """Fetch what the agent made beside its steps."""
+        try:
+            listed = await self._api.artifacts(self._record.task_id, self._trace)
+        except AgentError:
+            return
+        await self._fetch([artifact for artifact in listed if artifact.agent_created])
+
+    async def _fetch(self, artifacts: Sequence[wire.Artifact]) -> None:
+        ours = set(self._record.uploaded.values())
+        for artifact in artifacts:
+            if artifact.artifact_id in self._record.artifacts or artifact.artifact_id in ours:
+                continue
+            self._record.artifacts.append(artifact.artifact_id)
+            try:
+                await self._fetch_one(artifact)
+            except TooLarge:
+                self._context.lost("artifact_too_large")
+            except (AgentError, Invalid):
+                self._context.lost("artifact_unavailable")
+
+    async def _fetch_one(self, artifact: wire.Artifact) -> None:
+        limit = self._target.max_artifact
+        name = codec.file_label(artifact.file_name or artifact.artifact_id)
+        try:
+            path = codec.relative_path(artifact.relative_path)
+        except Invalid:
+            self._context.lost("relative_path_unsafe")
+            path = None
+        async with self._api.download(self._record.task_id, artifact.artifact_id, self._trace) as response:
+            if response.status != 200:
+                raise AgentFailed(f"the agent answered {response.status} to an artifact")
+            kind = response.content_type
+            if kind in ("", "application/octet-stream"):
+                kind = mimetypes.guess_type(name)[0] or ""
+            await self._context.add_artifact(
+                name,
+                _bounded(response.chunks(), limit),
+                media_type=codec.media_type(kind),
+                relative_path=path,
+                metadata=codec.origin(artifact=artifact.model_dump()),
+            )
+
+
+async def _bounded(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise TooLarge(f"the artifact is larger than {limit} bytes")
+        yield chunk

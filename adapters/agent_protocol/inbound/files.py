@@ -1,0 +1,123 @@
+"""Artifacts of a task: listed, uploaded in bounded memory, downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from adapters.agent_protocol import codec
+from adapters.agent_protocol.inbound.http import answer, page
+from gateway.adapter import Gateway
+from gateway.core.errors import Invalid, NotFound, TooLarge
+from gateway.core.types import Artifact, Thread
+
+CHUNK = 256 * 1024
+_FORM_SLACK = 64 * 1024  # boundaries, part headers and relative_path beside the file itself
+_FIELD = 16 * 1024
+
+
+class _Oversized(MultiPartException):
+    """The form outgrew its limit. A MultiPartException, so that the parser closes its temporary files."""
+
+
+async def listed(request: Request, gateway: Gateway, task: Thread) -> Response:
+    """`GET artifacts`."""
+    wanted = page(request)
+    artifacts = list(await gateway.artifacts(thread=task.id))
+    items = [codec.artifact_json(artifact) for artifact in wanted.of(artifacts)]
+    return answer(codec.page_json("artifacts", items, len(artifacts), wanted.number, wanted.size))
+
+
+async def upload(request: Request, gateway: Gateway, task: Thread, limit: int) -> Response:
+    """`POST artifacts`: multipart `file` and perhaps `relative_path`.
+
+    The form goes to a temporary file first, since `relative_path` may follow `file`. Raises Invalid, TooLarge.
+    """
+    form = await _form(request, limit)
+    try:
+        file = form.get("file")
+        path = form.get("relative_path")
+        if not isinstance(file, UploadFile):
+            raise Invalid("file: a file is required", path="/file")
+        if isinstance(path, UploadFile):
+            raise Invalid("relative_path: text is required", path="/relative_path")
+        if (file.size or 0) > limit:
+            raise TooLarge(f"the file is larger than {limit} bytes")
+        artifact = Artifact(
+            id="",
+            name=codec.file_label(file.filename),
+            thread=task.id,
+            relative_path=codec.relative_path(path),
+            media_type=codec.media_type(file.content_type),
+            agent_created=False,
+        )
+        return answer(codec.artifact_json(await gateway.add_artifact(artifact, _chunks(file))))
+    finally:
+        await form.close()
+
+
+async def download(gateway: Gateway, task: Thread, artifact_id: str) -> Response:
+    """`GET artifacts/{artifact_id}`: the bytes. Never shown by a browser, whatever they claim to be."""
+    artifacts = await gateway.artifacts(thread=task.id)
+    artifact = next((found for found in artifacts if found.id == artifact_id), None)
+    if artifact is None:
+        raise NotFound(f"Artifact with {artifact_id} not found.")
+    headers = {
+        "Content-Disposition": codec.disposition(artifact.name),
+        "Content-Length": str(artifact.size),
+        "X-Content-Type-Options": "nosniff",
+    }
+    content = _content(gateway, artifact)
+    return StreamingResponse(content, media_type=None, headers=headers | _type(artifact))
+
+
+def _type(artifact: Artifact) -> dict[str, str]:
+    return {"Content-Type": codec.media_type(artifact.media_type)}
+
+
+async def _content(gateway: Gateway, artifact: Artifact) -> AsyncIterator[bytes]:
+    content = gateway.open_artifact(artifact.id)
+    if isinstance(content, AsyncGenerator):
+        async with aclosing(content):
+            async for chunk in content:
+                yield chunk
+    else:
+        async for chunk in content:
+            yield chunk
+
+
+async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
+    while chunk := await file.read(CHUNK):
+        yield chunk
+
+
+async def _form(request: Request, limit: int) -> FormData:
+    whole = limit + _FORM_SLACK
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > whole:
+        raise TooLarge(f"the file is larger than {limit} bytes")
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise Invalid("the body must be multipart/form-data with a part `file`", path="/file")
+    parser = MultiPartParser(
+        request.headers, _limited(request, whole), max_files=1, max_fields=20, max_part_size=_FIELD
+    )
+    try:
+        return await parser.parse()
+    except _Oversized as error:
+        raise TooLarge(f"the file is larger than {limit} bytes") from error
+    except MultiPartException as error:
+        raise Invalid(f"the form cannot be read: {error.message}", path="/file") from error
+
+
+async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+    read = 0
+    async for chunk in request.stream():
+        read += len(chunk)
+        if read > limit:
+            raise _Oversized("too large")
+        yield chunk

@@ -1,0 +1,249 @@
+"""Serves Agent Protocol clients: a task is a thread, a step one leg of a run (openapi.yml v1, the RFC's paths)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Sequence
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from adapters.agent_protocol import codec, requests, wire
+from adapters.agent_protocol.inbound import files
+from adapters.agent_protocol.inbound.http import Operations, answer, body, page
+from adapters.agent_protocol.legs import Leg, cut
+from adapters.agent_protocol.options import AgentProtocolServe
+from adapters.agent_protocol.steps import announced, step_json
+from gateway.adapter import Callback, Gateway
+from gateway.core.errors import Conflict, NotFound, Unsupported
+from gateway.core.types import (
+    Agent,
+    Answer,
+    JsonObject,
+    Run,
+    RunQuery,
+    RunRequest,
+    RunStatus,
+    Thread,
+    ThreadQuery,
+    agent_id,
+)
+
+PREFIXES = ("/ap/v1", "", "/ap/v1/ap/v1")
+"""The specification's, the RFC's older one, and what a client makes of a base address that already has it."""
+
+
+class AgentProtocolInbound:
+    """See `gateway.adapter.Inbound`."""
+
+    def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
+        self._options = options
+        self._gateway = gateway
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """See `Inbound.routes`. Below `[/{agent}]`, `/ap/v1/agent/tasks...` and the RFC's `/agent/tasks...`."""
+        task = "/agent/tasks/{task_id}"
+        paths = {
+            "/agent/tasks": Operations(GET=self.list_tasks, POST=self.create_task),
+            task: Operations(GET=self.get_task),
+            f"{task}/steps": Operations(GET=self.list_steps, POST=self.execute_step),
+            f"{task}/steps/{{step_id}}": Operations(GET=self.get_step),
+        }
+        for word in ("artifacts", "artifact"):
+            paths[f"{task}/{word}"] = Operations(GET=self.list_artifacts, POST=self.upload_artifact)
+            paths[f"{task}/{word}/{{artifact_id}}"] = Operations(GET=self.download_artifact)
+        return [
+            Route(agent + prefix + path, operations)
+            for agent in ("", "/{agent}")
+            for prefix in PREFIXES
+            for path, operations in paths.items()
+        ]
+
+    def callback(self, run: Run) -> Callback:
+        """The protocol has no callbacks."""
+        raise Unsupported("Agent Protocol has no callbacks")
+
+    # tasks
+
+    async def create_task(self, request: Request) -> Response:
+        """`POST tasks` (createAgentTask). Nothing is started yet."""
+        agent = self._agent_name(request)
+        asked = await body(request, wire.TaskRequestBody, self._options.max_body)
+        now = time.time()
+        thread = Thread(
+            id=str(uuid.uuid4()),
+            created_at=now,
+            updated_at=now,
+            protocol=codec.PROTOCOL,
+            agent=agent,
+            attributes={codec.TASK: asked.model_dump(exclude_unset=True)},
+        )
+        return answer(codec.task_json(await self._gateway.create_thread(thread), []))
+
+    async def list_tasks(self, request: Request) -> Response:
+        """`GET tasks` (listAgentTasks), oldest first."""
+        agent, wanted = self._agent_name(request), page(request)
+        query = ThreadQuery(
+            agent=agent, protocol=codec.PROTOCOL, limit=wanted.size, offset=wanted.start, oldest_first=True
+        )
+        total = await self._gateway.count_threads(query)
+        found = await self._gateway.threads(query) if wanted.start < total else []
+        tasks = [codec.task_json(thread, await self._gateway.artifacts(thread=thread.id)) for thread in found]
+        return answer(codec.page_json("tasks", tasks, total, wanted.number, wanted.size))
+
+    async def get_task(self, request: Request) -> Response:
+        """`GET tasks/{task_id}` (getAgentTask)."""
+        thread = await self._task(request)
+        return answer(codec.task_json(thread, await self._gateway.artifacts(thread=thread.id)))
+
+    # steps
+
+    async def execute_step(self, request: Request) -> Response:
+        """`POST steps` (executeAgentTaskStep): start a run, or answer its question, and wait until it stops.
+
+        Raises Conflict while a step is being executed, Invalid if the answer does not fit (it can be given again).
+        """
+        task = await self._task(request)
+        asked = await body(request, wire.StepRequestBody, self._options.max_body)
+        agent = await self._agent(task)
+        newest = await self._gateway.runs(RunQuery(thread=task.id, limit=1))
+        if not newest or newest[0].status.ended:
+            run = await self._start(request, task, agent, asked, first=not newest)
+            question = None
+        elif newest[0].status is RunStatus.INTERRUPTED and newest[0].interrupts:
+            run, question = newest[0], newest[0].interrupts[0]
+            value = requests.answer_value(question, asked.input, asked.additional_input or {})
+            await self._gateway.answer(run.id, Answer(value=value), question.id)
+        else:
+            raise Conflict("a step of this task is being executed; wait until it has ended")
+        if not await self._stopped(request, run.id):
+            return Response(status_code=204)  # to nobody
+        run, legs = await self._legs(run.id)
+        begun = [leg.index for leg in legs if question and leg.answered and leg.answered.id == question.id]
+        last = begun[-1] if begun else 0 if question is None else len(legs) - 1
+        return answer(step_json(task.id, run, legs[: last + 1], agent))
+
+    async def _start(
+        self, request: Request, task: Thread, agent: Agent, asked: wire.StepRequestBody, *, first: bool
+    ) -> Run:
+        created = codec.task_body(task)
+        text = requests.prompt(created.get("input"), asked.input, first=first)
+        more = {**(created.get("additional_input") or {}), **(asked.additional_input or {})}
+        given = requests.run_input(agent, text, more)
+        return await self._gateway.start(
+            RunRequest(
+                agent=agent.name,
+                input=given.document,
+                protocol=codec.PROTOCOL,
+                thread=task.id,
+                config=given.config,
+                metadata=given.metadata,
+                traceparent=request.headers.get("traceparent"),
+                creation=asked.model_dump(exclude_unset=True),
+            )
+        )
+
+    async def _stopped(self, request: Request, run_id: str) -> bool:
+        """Wait until the run stops. False if the client has gone first; the run is then cancelled, if so configured."""
+        stopped = asyncio.ensure_future(self._gateway.wait(run_id))
+        gone = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait({stopped, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                await stopped
+                return True
+        finally:
+            for waiter in (stopped, gone):
+                waiter.cancel()
+            with contextlib.suppress(Exception):
+                await asyncio.gather(stopped, gone, return_exceptions=True)
+        if self._options.on_disconnect == "cancel":
+            await self._gateway.cancel(run_id, reason="the client went away")
+        return False
+
+    async def list_steps(self, request: Request) -> Response:
+        """`GET steps` (listAgentTaskSteps): executed ones in order, then what the agent has announced."""
+        task, wanted = await self._task(request), page(request)
+        steps = await self._steps(task)
+        items = cast("list[JsonObject]", wanted.of(steps))
+        return answer(codec.page_json("steps", items, len(steps), wanted.number, wanted.size))
+
+    async def get_step(self, request: Request) -> Response:
+        """`GET steps/{step_id}` (getAgentTaskStep)."""
+        task, wanted = await self._task(request), request.path_params["step_id"]
+        for step in await self._steps(task):
+            if step["step_id"] == wanted:
+                return answer(step)
+        raise NotFound(f"Step with {wanted} not found.")
+
+    async def _steps(self, task: Thread) -> list[JsonObject]:
+        agent = await self._agent(task)
+        count = await self._gateway.count_runs(RunQuery(thread=task.id))
+        query = RunQuery(thread=task.id, limit=max(count, 1), oldest_first=True)
+        steps: list[JsonObject] = []
+        runs = await self._gateway.runs(query) if count else []
+        for found in runs:
+            run, legs = await self._legs(found.id)
+            steps += [step_json(task.id, run, legs[: index + 1], agent) for index in range(len(legs))]
+            if found is runs[-1]:
+                steps += announced(task.id, run, legs)
+        return steps
+
+    async def _legs(self, run_id: str) -> tuple[Run, list[Leg]]:
+        events = await self._gateway.events(run_id)
+        run = await self._gateway.run(run_id)  # after its events, so that its output is there if its end is
+        return run, cut(event for _, event in events)
+
+    # artifacts
+
+    async def list_artifacts(self, request: Request) -> Response:
+        """`GET artifacts` (listAgentTaskArtifacts)."""
+        return await files.listed(request, self._gateway, await self._task(request))
+
+    async def upload_artifact(self, request: Request) -> Response:
+        """`POST artifacts` (uploadAgentTaskArtifacts)."""
+        task = await self._task(request)
+        return await files.upload(request, self._gateway, task, self._options.max_upload)
+
+    async def download_artifact(self, request: Request) -> Response:
+        """`GET artifacts/{artifact_id}` (downloadAgentTaskArtifact)."""
+        return await files.download(self._gateway, await self._task(request), request.path_params["artifact_id"])
+
+    # who is meant
+
+    def _agent_name(self, request: Request) -> str:
+        """The agent of the path, or the only one there is. Raises NotFound with the names."""
+        names = self._gateway.names(codec.PROTOCOL)
+        wanted = request.path_params.get("agent")
+        for name in names:
+            if wanted in (name, agent_id(name)) or (wanted is None and len(names) == 1):
+                return name
+        have = f"have {', '.join(names)}" if names else "there are none"
+        if wanted is not None:
+            raise NotFound(f"Agent with {wanted} not found; {have}.")
+        raise NotFound(f"The path must name the agent, as in /{{agent}}/ap/v1/agent/tasks; {have}.")
+
+    async def _agent(self, task: Thread) -> Agent:
+        return await self._gateway.agent(task.agent or "", codec.PROTOCOL)
+
+    async def _task(self, request: Request) -> Thread:
+        """The task of the path. A thread of another agent or protocol is none."""
+        agent, wanted = self._agent_name(request), request.path_params["task_id"]
+        try:
+            thread = await self._gateway.thread(wanted)
+        except NotFound:
+            thread = None
+        if thread is None or thread.protocol != codec.PROTOCOL or thread.agent != agent:
+            raise NotFound(f"Task with {wanted} not found.")
+        return thread
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has hung up. The body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,42 @@
+"""What `routes.yaml` may say about Agent Protocol: the `inbound:` section and a route's target."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
+
+MEGABYTE = 1024 * 1024
+
+
+class AgentProtocolServe(InboundOptions):
+    """`inbound.agent_protocol`: how this protocol's clients are served."""
+
+    on_disconnect: Literal["continue", "cancel"] = Field(
+        "continue", description="What becomes of a run whose client hangs up while a step is executed."
+    )
+    max_body: int = Field(4 * MEGABYTE, ge=1, description="Largest JSON body in bytes; a larger one is 413.")
+    max_upload: int = Field(100 * MEGABYTE, ge=1, description="Largest uploaded file in bytes; a larger one is 413.")
+
+
+class AgentProtocolTarget(TargetOptions):
+    """A `target:` with `protocol: agent_protocol`. `agent` is the path segment that names it there, if several do."""
+
+    url: HttpUrl = Field(description="The agent's address, with or without `/ap/v1`.")
+    base_path: Literal["auto", "ap_v1", "legacy"] = Field(
+        "auto", description="`ap_v1`: paths begin `/ap/v1/agent`; `legacy`: the RFC's `/agent`; `auto`: ask the agent."
+    )
+    drive: Literal["all", "one"] = Field(
+        "all", description="`all`: execute steps to the last; `one`: after each step ask the client how to go on."
+    )
+    max_steps: int = Field(100, ge=1, description="Steps in one run; a task that wants more fails.")
+    step_timeout: float = Field(600.0, gt=0, description="Seconds that one step may take.")
+    poll_interval: float = Field(
+        0.5, gt=0, description="Seconds between two looks at a step that was answered before it was done."
+    )
+    request_timeout: float = Field(30.0, gt=0, description="Seconds that any other request may take.")
+    max_artifact: int = Field(
+        100 * MEGABYTE, ge=1, description="Largest artifact in bytes that is fetched; a larger one is counted as lost."
+    )

@@ -1,0 +1,177 @@
+"""What clients ask, in core's words, and back: a task's and a step's `input` and `additional_input`. Pure.
+
+`additional_input` is any object. Each of its keys goes where the agent knows it: to the input document if the agent's
+input schema has that property, to the config if the config schema has; `config` and `metadata` (objects) are the run's
+config and metadata; all else is metadata under its own key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+import msgspec
+
+from adapters.agent_protocol import codec
+from gateway.core.delta import encode
+from gateway.core.errors import Invalid
+from gateway.core.projection import text_pointer, unwrap, wrap
+from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject
+
+SEPARATOR = "\n\n"
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """What a run is started with."""
+
+    document: Json
+    config: JsonObject
+    metadata: JsonObject
+
+
+def prompt(task_input: str | None, step_input: str | None, *, first: bool) -> str:
+    """The text of a new run: the step's input, and before the first step's the task's, which the agent has not seen.
+
+    A step without input (null or empty) takes the task's.
+    """
+    if not step_input:
+        return task_input or ""
+    if first and task_input and task_input != step_input:
+        return task_input + SEPARATOR + step_input
+    return step_input
+
+
+def run_input(agent: Agent, text: str, additional_input: JsonObject) -> RunInput:
+    """The input document, config and metadata of a run. Raises Invalid where the agent has no place for the text."""
+    takes = _properties(agent.input_schema)
+    configures = _properties(agent.config_schema)
+    fields: JsonObject = {}
+    config: JsonObject = {}
+    metadata: JsonObject = {}
+    for key, value in additional_input.items():
+        if key in takes:
+            fields[key] = value
+        elif key == "config" and isinstance(value, dict):
+            config |= value
+        elif key == "metadata" and isinstance(value, dict):
+            metadata |= value
+        elif key in configures:
+            config[key] = value
+        else:
+            metadata[key] = value
+    return RunInput(_document(agent, text, fields), config, metadata)
+
+
+def _properties(schema: JsonObject) -> JsonObject:
+    found = schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _document(agent: Agent, text: str, fields: JsonObject) -> Json:
+    if agent.text_input is None:
+        if not text:
+            return fields
+        try:
+            document = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            document = None
+        if not isinstance(document, dict):
+            raise Invalid(
+                "this agent takes no text: give its input document as JSON in `input` or in `additional_input`",
+                path="/input",
+            )
+        return document | fields
+    if not text and fields:
+        return fields
+    document = wrap(text, agent.text_input, agent.input_schema)
+    return _merged(fields, document) if isinstance(document, dict) else document
+
+
+def _merged(under: JsonObject, over: JsonObject) -> JsonObject:
+    both = {**under, **over}
+    for key in under.keys() & over.keys():
+        if isinstance(under[key], dict) and isinstance(over[key], dict):
+            both[key] = _merged(under[key], over[key])
+    return both
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def answer_value(interrupt: Interrupt, text: str | None, additional_input: JsonObject) -> Json:
+    """What a step's body answers to a question: `additional_input` if that fits, else the text in the form that fits.
+
+    The first reading that the question's schema allows wins; if none does, the gateway refuses the first one (422).
+    Raises Invalid for an empty body, which answers nothing, except that a `step` question needs none.
+    """
+    if codec.is_step_question(interrupt):
+        given = {"input": text, "additional_input": additional_input or None}
+        return {key: value for key, value in given.items() if value is not None}
+    if text is None and not additional_input:
+        asked = interrupt.message or interrupt.kind
+        raise Invalid(f"the agent asks: {asked} - send the answer as the step's input", path="/input")
+    readings = list(_readings(interrupt.answer_schema, text, additional_input))
+    return next((value for value in readings if _fits(value, interrupt.answer_schema)), readings[0])
+
+
+def _readings(schema: JsonObject, text: str | None, fields: JsonObject) -> Iterator[Json]:
+    """What a body may mean, the likeliest first."""
+    if text is None:
+        yield fields
+        return
+    pointer = text_pointer(schema)
+    single = _single(schema)
+    values = [text, *_parsed(text)]
+    for value in values:
+        if not fields and not isinstance(value, dict):
+            yield value
+        if isinstance(value, dict):
+            yield value | fields
+        if pointer and isinstance(value, str):
+            document = wrap(value, pointer, schema)
+            yield _merged(fields, document) if isinstance(document, dict) else document
+        if single:
+            yield {**fields, single: value}
+    if fields:
+        yield {**fields, "input": text}
+
+
+def _parsed(text: str) -> list[Json]:
+    try:
+        return [msgspec.json.decode(text)]
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return []
+
+
+def _single(schema: JsonObject) -> str | None:
+    """The one property that an answer needs (or has), None if it is not one."""
+    properties = list(_properties(schema))
+    required = [name for name in schema.get("required") or [] if name in properties]
+    candidates = required if len(required) == 1 else properties
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _fits(value: Any, schema: JsonObject) -> bool:
+    try:
+        return bool(jsonschema.validators.validator_for(schema)(schema).is_valid(value))
+    except Exception:  # an agent's schema may be anything; the gateway is who judges the answer
+        return False
+
+
+def answer_fields(interrupt: Interrupt, answer: Answer) -> tuple[str | None, JsonObject]:
+    """`input` and `additional_input` of the step that gave an answer."""
+    value = answer.value
+    if codec.is_step_question(interrupt) and isinstance(value, dict):
+        text, more = value.get("input"), value.get("additional_input")
+        return codec.as_text(text), more if isinstance(more, dict) else {}
+    if isinstance(value, dict):
+        pointer = text_pointer(interrupt.answer_schema)
+        text = unwrap(value, pointer) if pointer and wrap(unwrap(value, pointer) or "", pointer) == value else None
+        single = _single(interrupt.answer_schema)
+        if text is None and single is not None and set(value) == {single}:
+            text = codec.as_text(value[single])
+        return (encode(value).decode() if text is None else text), {}
+    return codec.as_text(value), {}

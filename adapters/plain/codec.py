@@ -1,0 +1,105 @@
+"""Plain lines <-> core events. Pure: no clock, no ids, no IO."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from adapters.plain.wire import Ask, Line
+from gateway.core import events as e
+from gateway.core.errors import (
+    AgentBroken,
+    AgentError,
+    AgentTimeout,
+    Conflict,
+    Denied,
+    InterlinguaError,
+    NotFound,
+    Refused,
+    TooLarge,
+    Unavailable,
+    lookup,
+)
+from gateway.core.types import Failure, Interrupt
+
+ERRORS: dict[type[InterlinguaError], int] = {
+    InterlinguaError: 500,
+    Refused: 422,
+    NotFound: 404,
+    Conflict: 409,
+    TooLarge: 413,
+    Denied: 403,
+    AgentError: 502,
+    AgentTimeout: 504,
+    Unavailable: 503,
+}
+"""Error -> HTTP status; the body is `{"error": text}`."""
+
+LOSSES: dict[type[e.Event], str] = {
+    e.ToolCallStarted: "tool_call",
+    e.PlanUpdated: "plan",
+    e.ArtifactAdded: "artifact",
+    e.UsageReported: "usage",
+    e.Custom: "custom",
+}
+"""Events that no line can say, and what the loss is called."""
+
+_lines = msgspec.json.Decoder(Line)
+
+
+def status(error: InterlinguaError) -> int:
+    """The HTTP status for an error."""
+    return lookup(ERRORS, error)
+
+
+def parse(line: bytes) -> Line:
+    """One line from an agent. Raises AgentBroken."""
+    try:
+        return _lines.decode(line)
+    except msgspec.MsgspecError as error:
+        raise AgentBroken(f"not a line of the plain protocol: {error}") from error
+
+
+def decode(line: Line) -> list[e.Event]:
+    """What a line means. Questions are not events here: the outbound half asks them."""
+    if line.delta is not UNSET:
+        return [e.PartDelta(part=line.part or "output", delta=line.delta)]
+    if line.value is not UNSET:
+        return [e.PartReplaced(part=line.part or "output", pointer=line.pointer, value=line.value)]
+    if line.error is not UNSET:
+        return [e.RunFailed(failure=Failure(code="agent_failed", message=str(line.error)))]
+    if line.cancelled:
+        return [e.RunCancelled(reason="cancelled by the agent")]
+    if bytes(line.done):
+        return [e.RunFinished(output=line.done.copy())]
+    return []
+
+
+def question(ask: Ask) -> Interrupt:
+    """The interrupt that a question of the agent's is."""
+    return Interrupt(id=ask.id, kind=ask.kind, payload=ask.payload, message=ask.question, answer_schema=ask.schema)
+
+
+def encode(number: int, event: e.Event) -> Line | None:
+    """The line for an event, None for those that the protocol has no line for."""
+    match event:
+        case e.PartDelta():
+            return Line(n=number, part=event.part, delta=event.delta)
+        case e.PartReplaced():
+            return Line(n=number, part=event.part, pointer=event.pointer, value=event.value)
+        case e.Interrupted(interrupt=i):
+            ask = Ask(id=i.id, question=i.message, kind=i.kind, payload=i.payload, schema=i.answer_schema)
+            return Line(n=number, ask=ask)
+        case e.RunFinished():
+            return Line(n=number, done=event.output)
+        case e.RunFailed():
+            return Line(n=number, error=event.failure.message)
+        case e.RunCancelled():
+            return Line(n=number, cancelled=True)
+        case _:
+            return None
+
+
+def dump(line: Line) -> bytes:
+    """A line as JSON."""
+    return msgspec.json.encode(line)

@@ -1,0 +1,160 @@
+"""The composition root: a config becomes a store, an engine, one inbound a protocol, and an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp
+
+from gateway.adapter import Inbound, Outbound
+from gateway.config import Config
+from gateway.config import Route as RouteConfig
+from gateway.core.errors import InterlinguaError, NotFound
+from gateway.core.types import Artifact
+from gateway.engine import Engine
+from gateway.engine.directory import Entry
+from gateway.engine.rules import Rules
+from gateway.engine.webhooks import Webhooks
+from gateway.router import Router
+from gateway.store import open_store
+from gateway.transport.guard import Guard
+from gateway.transport.http import HttpClient
+
+log = logging.getLogger(__name__)
+
+PRUNE_SECONDS = 300.0
+
+
+class App:
+    """One gateway. `start` before the first request, `stop` at the end; `reload` takes a new route table."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.gateway = Engine(
+            open_store(config.store.url, str(config.base)),
+            public_url=str(config.public_url or ""),
+            rules=Rules(artifact_limit=config.store.artifact_limit),
+        )
+        self._inbound: dict[str, Inbound] = {}
+        mounts = self._mounts(config)
+        guard = Guard([str(network) for network in config.webhooks.allow])
+        self._callbacks = HttpClient(guard=guard)
+        self._webhooks = Webhooks(self.gateway.store, self._inbound, self._callbacks)
+        self.gateway.on_owed = self._webhooks.nudge
+        self._tasks: list[asyncio.Task[None]] = []
+        self.ready = False
+        self._use(config)
+        self.asgi: ASGIApp = Starlette(
+            routes=[
+                Route("/healthz", self._healthz),
+                Route("/readyz", self._readyz),
+                Route("/artifacts/{owner}/{artifact}", self._artifact),
+                *mounts,
+            ]
+        )
+
+    async def start(self) -> None:
+        """Open the store, take unfinished runs up again, begin with callbacks and retention."""
+        await self.gateway.open()
+        self._tasks = [asyncio.create_task(self._webhooks.run()), asyncio.create_task(self._prune())]
+        self.ready = True
+
+    async def stop(self) -> None:
+        """Let go of everything; what runs is found again by the next start."""
+        self.ready = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.gateway.close()
+        await self._callbacks.aclose()
+
+    async def reload(self, config: Config) -> None:
+        """Take a new route table without dropping a run. Other sections need a restart: a change there is logged."""
+        for section in ("inbound", "store", "public_url", "limits", "telemetry", "webhooks"):
+            if getattr(config, section) != getattr(self.config, section):
+                log.warning("%s: changes here take effect at the next start", section)
+        gone = self._use(config)
+        for entry in gone:
+            entry.retired = True
+            if not entry.users:
+                with contextlib.suppress(Exception):
+                    await entry.outbound.aclose()
+        self.config = config
+
+    def _use(self, config: Config) -> list[Entry]:
+        """Hand the routes to the engine. Entries whose route is unchanged stay; returns the others."""
+        old = list(self.gateway.entries.values())
+        entries: dict[int, Entry] = {}
+        for route in config.routes:
+            kept = next((entry for entry in old if entry.route == route), None)
+            if kept is not None:
+                old.remove(kept)
+                kept.route = route
+            entries[id(route)] = kept or Entry(route, self._outbound(route))
+        self.gateway.use(Router(config.routes), entries)
+        return old
+
+    def _outbound(self, route: RouteConfig) -> Outbound:
+        call = self.config.adapters[route.target.protocol].call
+        assert call is not None, "config refuses targets without an outbound half"
+        return call(route.target)
+
+    def _mounts(self, config: Config) -> list[BaseRoute]:
+        mounts: list[BaseRoute] = []
+        for name, adapter in config.adapters.items():
+            options = config.inbound.get(name)
+            if adapter.serve is None or options is None:
+                continue
+            inbound = self._inbound[name] = adapter.serve(options, self.gateway)
+            mounts.append(Mount(options.path or adapter.path, routes=list(inbound.routes())))
+        return mounts
+
+    async def _prune(self) -> None:
+        retention = self.config.store.retention
+        while True:
+            cutoff = time.time() - retention.age if retention.age is not None else 0.0
+            try:
+                gone = await self.gateway.store.prune(older_than=cutoff, max_bytes=retention.size)
+                if gone:
+                    log.info("retention removed %d runs", gone)
+            except InterlinguaError as error:
+                log.error("retention: %s", error)
+            await asyncio.sleep(PRUNE_SECONDS)
+
+    async def _healthz(self, request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def _readyz(self, request: Request) -> Response:
+        agents = {entry.route.name: entry.reachable for entry in self.gateway.entries.values()}
+        body = {"ready": self.ready, "agents": agents}
+        return JSONResponse(body, status_code=200 if self.ready else 503)
+
+    async def _artifact(self, request: Request) -> Response:
+        owner, artifact_id = request.path_params["owner"], request.path_params["artifact"]
+        try:
+            artifact = await self.gateway.artifact(artifact_id)
+        except NotFound:
+            artifact = None
+        if artifact is None or owner not in (artifact.run, artifact.thread):
+            return PlainTextResponse("no such artifact\n", status_code=404)
+        return StreamingResponse(self.gateway.open_artifact(artifact_id), headers=download_headers(artifact))
+
+
+def download_headers(artifact: Artifact) -> Mapping[str, str]:
+    """What a file is sent with: never rendered, never sniffed, named safely (RFC 6266)."""
+    from urllib.parse import quote
+
+    return {
+        "content-type": artifact.media_type,
+        "content-length": str(artifact.size),
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(artifact.name, safe='')}",
+        "x-content-type-options": "nosniff",
+    }

@@ -1,0 +1,100 @@
+"""A `Talk` with the agents of a route table, run in this process: what `--routes FILE` talks to.
+
+The runs are the operator's own and are kept nowhere: the store is a temporary one, whatever the file says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
+
+import msgspec
+
+from gateway.app import App
+from gateway.config import Config
+from gateway.core import events as e
+from gateway.core.errors import Invalid
+from gateway.core.output import Output
+from gateway.core.types import Agent, Answer, Run, RunRequest
+from gateway.registry import OPERATOR
+from gateway.remote import note
+from gateway.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text
+
+
+class Local:
+    """Use as an async context manager; one run at a time."""
+
+    def __init__(self, config: Config) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="interlingua-", ignore_cleanup_errors=True)
+        store = config.store.model_copy(update={"url": f"sqlite:///{self._directory.name}/runs.db"})
+        own = config.model_copy(update={"store": store, "inbound": {}})
+        self._app = App(own)
+        self._run: str | None = None
+        self._answered = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._app.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._app.stop()
+        self._directory.cleanup()
+
+    async def agents(self) -> Sequence[Known]:
+        """See `Talk.agents`."""
+        found = await self._app.gateway.agents(OPERATOR)
+        return [Known(agent.name, agent.version, agent.description) for agent in found]
+
+    async def run(self, agent: str, prompt: str) -> AsyncIterator[Item]:
+        """See `Talk.run`."""
+        gateway = self._app.gateway
+        found = await gateway.agent(agent, OPERATOR)
+        try:
+            document = as_input(prompt, found.input_schema, found.text_input)
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        run = await gateway.start(RunRequest(agent=found.name, input=document, protocol=OPERATOR))
+        self._run = run.id
+        output, text = Output(found), ""
+        async with gateway.watch(run.id) as watch:
+            while (batch := await watch.next()) is not None:
+                changed = [output.apply(event) for _, event in batch.events]
+                if any(changed):
+                    text = as_text(output.document, found.text_output)
+                    yield Text(text)
+                for _, event in batch.events:
+                    async for item in self._told(event, found, watch.run, text):
+                        yield item
+
+    async def _told(self, event: e.Event, agent: Agent, run: Run, text: str) -> AsyncIterator[Item]:
+        """What an event shows besides the text."""
+        if isinstance(event, e.Interrupted):
+            asked = event.interrupt
+            self._answered.clear()
+            specs = {spec.kind: spec.answer_schema for spec in agent.interrupts}
+            schema = asked.answer_schema or specs.get(asked.kind, {})
+            yield Question(as_question(asked.payload, asked.message), asked.kind, schema)
+            await self._answered.wait()
+        elif isinstance(event, e.TERMINAL):
+            failure = run.failure
+            why = failure.message if failure else run.cancel_reason or ""
+            yield End(run.status, why, text)
+        elif isinstance(event, e.ArtifactAdded):
+            yield Note(f"file: {event.artifact.name} ({event.artifact.size} bytes)")
+        else:
+            told = msgspec.to_builtins(event)
+            if (line := note({**told, "type": told["event"]})) is not None:
+                yield line
+
+    async def answer(self, value: Any) -> None:
+        """See `Talk.answer`."""
+        assert self._run is not None, "a question belongs to a run"
+        await self._app.gateway.answer(self._run, Answer(value=value))
+        self._answered.set()
+
+    async def cancel(self) -> None:
+        """See `Talk.cancel`."""
+        if self._run is not None:
+            await self._app.gateway.cancel(self._run, reason="given up at the terminal", wait=True)

@@ -1,0 +1,283 @@
+"""Values to a Config: validates every part against its model and says each mistake in one line.
+
+Adapters' own options are validated apart from the rest, by the models their `ADAPTER` carries, so that one wrong
+target hides no other mistake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.adapter import Adapter, InboundOptions, TargetOptions
+from gateway.config.document import Document, Where
+from gateway.config.models import Config
+from gateway.config.units import size_in_bytes
+from gateway.registry import Registry
+
+RESERVED = ("/artifacts", "/healthz", "/readyz", "/metrics")
+"""Paths of the gateway's own."""
+
+
+def build(document: Document, adapters: Registry, path: Path | None) -> Config | None:
+    """The config, or None with `document.mistakes` saying why."""
+    if document.value is None:
+        document.value = {}
+    if not isinstance(document.value, dict):
+        document.refuse((), f"should be a mapping with keys such as 'routes', not {_kind(document.value)}")
+        return None
+    values = dict(document.value)
+    values["inbound"] = dict(_inbound(document, values.get("inbound"), adapters, _body_limit(values)))
+    if values.get("routes") is None:
+        values["routes"] = []
+    if isinstance(values["routes"], list):
+        values["routes"] = [_route(document, index, route, adapters) for index, route in enumerate(values["routes"])]
+    config: Config | None = None
+    try:
+        config = Config.bound(values, adapters, path)
+    except ValidationError as error:
+        _explain(document, (), Config, error)
+    _matches(document, values["routes"], adapters)
+    return None if document.mistakes else config
+
+
+# --- the parts that adapters know -------------------------------------------------------------------------------
+
+
+def _body_limit(values: dict[str, Any]) -> int | None:
+    """`limits.body` in bytes; None if it is not given, or wrong (which is told with the rest of the limits)."""
+    limits = values.get("limits")
+    with contextlib.suppress(ValueError):
+        return size_in_bytes(limits["body"]) if isinstance(limits, dict) and "body" in limits else None
+    return None
+
+
+def _inbound(
+    document: Document, given: Any, adapters: Registry, body: int | None
+) -> Iterator[tuple[str, InboundOptions]]:
+    """Every protocol to serve with its options, `path` and `max_body` filled in. Notes mistakes."""
+    serving = {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
+    if given is None:
+        given = dict.fromkeys(serving)
+    if not isinstance(given, dict):
+        document.refuse(("inbound",), f"should be a mapping of protocols, not {_kind(given)}")
+        return
+    taken: dict[str, str] = {}
+    for name, options in given.items():
+        where = ("inbound", name)
+        if (adapter := serving.get(name)) is None:
+            document.refuse(where, _no_adapter(name, serving, adapters, "calls agents but serves no clients"))
+            continue
+        has_limit = body is not None and "max_body" in adapter.serve_options.model_fields
+        defaults = {"max_body": body} if has_limit else {}
+        section = defaults | (options or {}) if isinstance(options, dict | None) else options
+        model = _validated(document, where, adapter.serve_options, section)
+        if model is None:
+            continue
+        mount = _mount(adapter, model.path)
+        if fault := _path_fault(mount) or (f"'{mount}' is {taken[mount]}'s path" if mount in taken else None):
+            document.refuse((*where, "path"), fault)
+        taken[mount] = name
+        yield name, model.model_copy(update={"path": mount})
+
+
+def _mount(adapter: Adapter, path: str | None) -> str:
+    """Where an adapter is mounted: "" is the root, else it begins with a slash and ends without one."""
+    if path is None:
+        path = adapter.path or f"/{adapter.name.replace('_', '-')}"
+    return path.rstrip("/")
+
+
+def _path_fault(path: str) -> str | None:
+    if path and not path.startswith("/"):
+        return "should begin with '/'"
+    if any(character in path for character in "{}?# ") or "//" in path:
+        return "should be a plain path such as '/agents'"
+    if any(path == own or path.startswith(f"{own}/") for own in RESERVED):
+        return f"'{path}' is the gateway's own; choose another"
+    return None
+
+
+def _route(document: Document, index: int, route: Any, adapters: Registry) -> Any:
+    """The route with its target as a model: a stand-in where the target is wrong, so that the rest is still checked."""
+    if not isinstance(route, dict):
+        return route
+    where: Where = ("routes", index, "target")
+    if "target" not in route:
+        return route
+    target, stand_in = route["target"], TargetOptions(protocol="")
+    if not isinstance(target, dict):
+        document.refuse(where, f"should be a mapping with keys such as 'protocol', not {_kind(target)}")
+        return {**route, "target": stand_in}
+    calling = {name: adapter for name, adapter in adapters.items() if adapter.call is not None}
+    protocol = target.get("protocol")
+    if "protocol" not in target:
+        document.refuse((*where, "protocol"), f"required; have {_names(calling)}", document.line(where))
+    elif not isinstance(protocol, str) or protocol not in calling:
+        missing = _no_adapter(protocol, calling, adapters, "serves clients but calls no agents")
+        document.refuse((*where, "protocol"), missing)
+    else:
+        return {**route, "target": _validated(document, where, calling[protocol].target_options, target) or stand_in}
+    return {**route, "target": stand_in}
+
+
+Model = typing.TypeVar("Model", bound=BaseModel)
+
+
+def _validated(document: Document, where: Where, model: type[Model], value: Any) -> Model | None:
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        _explain(document, where, model, error)
+        return None
+
+
+def _no_adapter(name: Any, fitting: Mapping[str, Adapter], adapters: Registry, otherwise: str) -> str:
+    if name in adapters:
+        return f"'{name}' {otherwise}; have {_names(fitting)}"
+    return f"no adapter '{name}'; have {_names(fitting)}{_did_you_mean(name, fitting)}"
+
+
+# --- rules that span several keys -------------------------------------------------------------------------------
+
+
+def _matches(document: Document, routes: Any, adapters: Registry) -> None:
+    """`match.protocol` names adapters that serve; routes of one name differ in their match and can be reached."""
+    serving = {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
+    seen: dict[str, list[tuple[int, Any]]] = {}
+    for index, route in enumerate(routes if isinstance(routes, list) else ()):
+        match = route.get("match") or {} if isinstance(route, dict) else None
+        if not isinstance(match, dict):  # already explained
+            continue
+        given, metadata = match.get("protocol", []), match.get("metadata", {})
+        protocols = given if isinstance(given, list) else [given]
+        for place, name in enumerate(protocols):
+            if isinstance(name, str) and name not in serving:
+                where: Where = ("routes", index, "match", "protocol", *([place] if isinstance(given, list) else []))
+                document.refuse(where, _no_adapter(name, serving, adapters, "calls agents but serves no clients"))
+        name, key = route.get("name"), (frozenset(map(str, protocols)), metadata)
+        if not isinstance(name, str):
+            continue
+        for before, other in seen.setdefault(name, []):
+            place_before = f"routes[{before}] (line {document.line(('routes', before, 'name'))})"
+            if other == key:
+                document.refuse(("routes", index, "name"), f"'{name}' is {place_before} already, with the same match")
+                break
+            if other == (frozenset(), {}):
+                document.refuse(("routes", index, "name"), f"never reached: {place_before} takes every request for it")
+                break
+        seen[name].append((index, key))
+
+
+# --- pydantic's errors in our words -----------------------------------------------------------------------------
+
+
+def _explain(document: Document, base: Where, model: type[BaseModel], error: ValidationError) -> None:
+    """Note every error of `model` for the value at `base`, one mistake a key."""
+    told: dict[Where, list[str]] = {}
+    for detail in error.errors(include_url=False):
+        where = _where(document, base, detail)
+        message = _message(detail, model, where[len(base) :])
+        if message not in told.setdefault(where, []):
+            told[where].append(message)
+    for where, messages in told.items():
+        choices = [messages[0], *(message.removeprefix("should be ") for message in messages[1:])]
+        document.refuse(where, " or ".join(choices), document.line(where))
+
+
+def _where(document: Document, base: Where, detail: ErrorDetails) -> Where:
+    """The key in the file: pydantic's location without the steps that name a union's member."""
+    where = base
+    for step in detail["loc"]:
+        if (*where, step) in document.lines:
+            where = (*where, step)
+    if detail["type"] == "missing":
+        where = (*where, detail["loc"][-1])
+    return where
+
+
+def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
+    """The mistake in words; secrets may be among the values, so only names and pointers are ever repeated."""
+    kind, given, key = detail["type"], detail["input"], where[-1] if where else ""
+    if kind == "extra_forbidden":
+        keys = [name for owner in _models(model, where[:-1]) for name in _keys(owner)]
+        return f"unknown key{_did_you_mean(key, keys) or f'; have {_names(keys)}'}"
+    if kind == "string_type":
+        return f"should be text, not {_kind(given)}" + (": put it in quotes" if _is_scalar(given) else "")
+    if kind == "string_pattern_mismatch" and key == "name":
+        return f"'{given}' is not a name: letters, digits, '_' and '-' only"
+    if kind == "string_pattern_mismatch" and "text" in where:
+        return f"'{given}' is not a JSON pointer: '' or '/key/key'"
+    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
+    words = _WORDS.get(kind)
+    return words.format(kind=_kind(given)) if words else message[0].lower() + message[1:]
+
+
+_WORDS = {
+    "missing": "required",
+    "model_type": "should be a mapping, not {kind}",
+    "model_attributes_type": "should be a mapping, not {kind}",
+    "dict_type": "should be a mapping, not {kind}",
+    "tuple_type": "should be a list, not {kind}",
+    "list_type": "should be a list, not {kind}",
+}
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, bool | int | float)
+
+
+def _models(model: Any, where: Iterable[str | int]) -> list[type[BaseModel]]:
+    """The models that may stand at `where` below `model`."""
+    here = members(model)
+    for step in where:
+        if isinstance(step, int) or not here:
+            continue
+        found: list[type[BaseModel]] = []
+        for owner in here:
+            field = owner.model_fields.get(step)
+            found += members(field.annotation) if field else []
+        here = found
+    return here
+
+
+def members(annotation: Any) -> list[type[BaseModel]]:
+    """Every model in a type: `tuple[Route, ...]`, `Command | Url`, `dict[str, Model]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    if isinstance(annotation, types.GenericAlias | types.UnionType) or typing.get_origin(annotation) is not None:
+        return [model for member in typing.get_args(annotation) for model in members(member)]
+    return []
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "none"
+
+
+def _did_you_mean(name: Any, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(name), list(names), n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, list | tuple) else "a mapping"

@@ -1,0 +1,196 @@
+"""YAML to plain values, remembering where each key stood, with `${VAR}` filled in.
+
+Knows nothing of routes: `read` takes text and returns a `Document`. What is wrong with the file as YAML (syntax,
+duplicate keys, missing variables) is collected as mistakes, all of them at once except for a syntax error, after
+which there is nothing to read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+Where = tuple[str | int, ...]
+"""The way to a key: ("routes", 1, "target", "protocol")."""
+
+
+def dotted(where: Where) -> str:
+    """`routes[1].target.protocol`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
+    return text.removeprefix(".")
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing that is wrong. `str` is the line to print; `line` and `column` count from 1, 0 is unknown."""
+
+    file: str
+    line: int
+    where: str
+    message: str
+    column: int = 0
+
+    def __str__(self) -> str:
+        place = ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
+        return f"{place} {self.where}: {self.message}" if self.where else f"{place}: {self.message}"
+
+
+@dataclass
+class Document:
+    """A file as plain values. `lines` has the line of every key and list item, the root at ()."""
+
+    file: str
+    value: Any = None
+    lines: dict[Where, int] = field(default_factory=dict)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def line(self, where: Where) -> int:
+        """Line of the key, or of the nearest key around it that the file has."""
+        while where and where not in self.lines:
+            where = where[:-1]
+        return self.lines.get(where, 1)
+
+    def refuse(self, where: Where, message: str, line: int | None = None) -> None:
+        """Note a mistake at a key: the first there, since another may only follow from it (an unset variable, say)."""
+        if where and any(mistake.where == dotted(where) for mistake in self.mistakes):
+            return
+        self.mistakes.append(Mistake(self.file, line or self.line(where), dotted(where), message))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 without its dates, times of day and octals: those stay the text that they look like."""
+
+
+_TRAPS = re.compile(r"^[-+]?(0[0-7_]+|[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?)$")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_REFERENCE = re.compile(rf"(\$?)\$\{{({_NAME})(?::-([^}}]*))?\}}|(\$?)\$\{{")
+# Inside `{...}` YAML would read the braces of `${VAR}` as its own, so they are hidden in a private range from it.
+_IN_TEXT = re.compile(rf"\$\{{{_NAME}(?::-[^}}\"'\\\n]*)?\}}")
+_HIDDEN = 0xEE00
+_HIDE = {code: _HIDDEN + code for code in range(0x20, 0x7F) if not chr(code).isalnum()}
+_SHOW = {hidden: code for code, hidden in _HIDE.items()}
+
+
+def read(text: str, file: str, env: Mapping[str, str]) -> Document:
+    """The document in `text`; `file` is the name to show in mistakes."""
+    document = Document(file)
+    if not any(chr(code) in text for code in _SHOW):
+        text = _IN_TEXT.sub(lambda match: match[0].translate(_HIDE), text)
+    document.lines[()] = 1
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is not None:
+            document.value = _Reader(document, loader, env).value(root, ())
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, error.position - before.rfind("\n")
+        what = f"character U+{error.character:04X} is not allowed"
+        document.mistakes.append(Mistake(file, line, "", f"not YAML: {what}", column))
+    except yaml.YAMLError as error:
+        document.mistakes.append(_syntax(file, error))
+    return document
+
+
+def _syntax(file: str, error: yaml.YAMLError) -> Mistake:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    parts = [getattr(error, "problem", None), getattr(error, "context", None)]
+    message = " ".join(part.translate(_SHOW) for part in parts if part) or str(error).splitlines()[0]
+    if mark is None:
+        return Mistake(file, 1, "", f"not YAML: {message}")
+    return Mistake(file, mark.line + 1, "", f"not YAML: {message}", mark.column + 1)
+
+
+class _Reader:
+    """Walks the node tree once."""
+
+    def __init__(self, document: Document, loader: _Loader, env: Mapping[str, str]) -> None:
+        self.document = document
+        self.loader = loader
+        self.env = env
+        self.open: set[int] = set()
+
+    def value(self, node: yaml.Node, where: Where) -> Any:
+        line = node.start_mark.line + 1
+        self.document.lines.setdefault(where, line)
+        if id(node) in self.open:
+            self.document.refuse(where, "an alias to something that contains it")
+            return None
+        self.open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self.mapping(node, where)
+            if isinstance(node, yaml.SequenceNode):
+                return [self.value(item, (*where, index)) for index, item in enumerate(node.value)]
+            if isinstance(node, yaml.ScalarNode):
+                return self.scalar(node, where, line)
+            return None
+        finally:
+            self.open.discard(id(node))
+
+    def mapping(self, node: yaml.MappingNode, where: Where) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                sources = value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]
+                for source in sources:
+                    value = self.value(source, where)
+                    if isinstance(value, dict):
+                        merged = {**value, **merged}
+                    else:
+                        self.document.refuse(where, "'<<' takes a mapping", line)
+                continue
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.document.refuse(where, "a key is text, not a list or a mapping", line)
+                continue
+            key = key_node.value.translate(_SHOW)
+            if key_node.tag != "tag:yaml.org,2002:str":
+                self.document.refuse((*where, key), f"a key is text: put it in quotes, '{key}'", line)
+                continue
+            if key in result:
+                first = self.document.line((*where, key))
+                self.document.refuse((*where, key), f"given twice, first on line {first}", line)
+                continue
+            self.document.lines[(*where, key)] = line
+            result[key] = self.value(value_node, (*where, key))
+        return {**merged, **result}
+
+    def scalar(self, node: yaml.ScalarNode, where: Where, line: int) -> Any:
+        text = node.value.translate(_SHOW)
+        if node.tag == "tag:yaml.org,2002:str" or _TRAPS.match(text):
+            return _REFERENCE.sub(lambda match: self.reference(match, where, line), text)
+        try:
+            return self.loader.construct_object(node)
+        except (yaml.YAMLError, ValueError) as error:
+            problem = getattr(error, "problem", None) or str(error)
+            self.document.refuse(where, f"not YAML: {problem}", line)
+            return None
+
+    def reference(self, match: re.Match[str], where: Where, line: int) -> str:
+        """What stands for one `${...}`."""
+        if match[1] or match[4]:  # `$${` is a plain `${`
+            return match[0][1:]
+        name, default = match[2], match[3]
+        if name is None or (default is not None and "${" in default):
+            self.document.refuse(where, "write ${VAR} or ${VAR:-default}; a plain '${' is written '$${'", line)
+            return ""
+        value = self.env.get(name)
+        if default is not None:
+            return value or default
+        if value is None:
+            self.document.refuse(
+                where, f"environment variable {name} is not set; ${{{name}:-...}} gives a default", line
+            )
+            return ""
+        return value

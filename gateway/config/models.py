@@ -1,0 +1,209 @@
+"""The models of routes.yaml, adapters left out: what a key is called, what it takes, what it is for.
+
+Frozen, unknown keys refused. Durations are seconds and sizes bytes once read. The descriptions here are the ones
+that the JSON Schema, and so every editor, shows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    IPvAnyNetwork,
+    PrivateAttr,
+    SecretStr,
+    SerializeAsAny,
+)
+
+from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
+from gateway.config.units import Duration, Size
+from gateway.registry import Registry
+
+AGENT_NAME = r"^[a-zA-Z0-9_-]+$"
+JSON_POINTER = r"^(/([^/~]|~[01])*)*$"
+
+
+def _empty_if_null(value: Any) -> Any:
+    """`webhooks:` with nothing below it is the section with nothing set."""
+    return {} if value is None else value
+
+
+def _listed(value: Any) -> Any:
+    """One name is a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+class Section(BaseModel):
+    """Base of every section."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Pointer = Annotated[str, Field(pattern=JSON_POINTER)]
+"""A JSON pointer (RFC 6901); the empty string is the whole document."""
+
+
+class Match(Section):
+    """Which requests a route takes. Left out: all."""
+
+    protocol: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        default=(), description="Only clients of these protocols: one name or a list. Left out: all."
+    )
+    metadata: dict[str, Any] = Field(
+        default={}, description="Only requests whose metadata has these keys with these values."
+    )
+
+
+class Text(Section):
+    """Where the text is inside the agent's documents. Needed only where its schemas do not tell."""
+
+    input: Pointer | None = Field(default=None, description="JSON pointer to the text in the agent's input.")
+    output: Pointer | None = Field(default=None, description="JSON pointer to the text in the agent's output.")
+
+
+class Route(Section):
+    """One agent and where it lives. The first route of that name whose `match` fits a request takes it."""
+
+    name: str = Field(
+        pattern=AGENT_NAME, description="What clients call the agent, in every protocol: letters, digits, _ and -."
+    )
+    match: Annotated[Match, BeforeValidator(_empty_if_null)] = Field(
+        default=Match(), description="Which requests this route takes; the first that fits wins. Left out: all."
+    )
+    target: SerializeAsAny[TargetOptions] = Field(description="Where the agent is and which protocol it speaks.")
+    timeout: Duration | None = Field(
+        default=600.0,
+        description="How long a run may take, not counting the time a person is asked. null: as long as it likes.",
+    )
+    text: Annotated[Text, BeforeValidator(_empty_if_null)] = Field(
+        default=Text(), description="Where the text is in the agent's documents, if its schemas do not tell."
+    )
+    labels: dict[str, tuple[str, ...]] = Field(
+        default={}, description="For directories and capability matching: tools, models, specializations, ..."
+    )
+    version: str | None = Field(default=None, description="Version to publish instead of the agent's own.")
+    description: str | None = Field(default=None, description="Description to publish instead of the agent's own.")
+    lossy: Literal["refuse", "allow"] = Field(
+        default="refuse",
+        description="What becomes of a request that needs what the agent cannot do: refused, or sent without it.",
+    )
+    backpressure: bool = Field(
+        default=False, description="Slow the agent down for slow readers instead of letting them fall behind."
+    )
+
+
+class Retention(Section):
+    """How long ended runs and idle threads are kept. Unfinished ones are never removed."""
+
+    age: Duration | None = Field(
+        default=7 * 86400.0,
+        description="Remove ended runs and idle threads this long after their last change. null: never.",
+    )
+    size: Size | None = Field(
+        default=None, description="Remove the oldest of them while the store is larger than this."
+    )
+
+
+class StoreOptions(Section):
+    """Where runs, threads and artifacts are kept."""
+
+    url: str = Field(
+        default="sqlite:///interlingua.db",
+        description="sqlite:///FILE, relative to this file; sqlite:// alone keeps everything in memory.",
+    )
+    retention: Annotated[Retention, BeforeValidator(_empty_if_null)] = Field(
+        default=Retention(), description="When ended runs and idle threads are removed."
+    )
+    artifact_limit: Size = Field(
+        default=64_000_000, description="Largest file that an agent may make or a client upload."
+    )
+
+
+class Webhooks(Section):
+    """Callbacks that clients ask for."""
+
+    allow: tuple[IPvAnyNetwork, ...] = Field(
+        default=(), description="Internal networks (CIDR) that callbacks may reach; public addresses always may."
+    )
+
+
+class Limits(Section):
+    """What one client may ask of the gateway."""
+
+    body: Size | None = Field(
+        default=None,
+        description="Largest request body, uploads left out, for every protocol whose section does not say `max_body`. "
+        "Left out: each protocol's own limit.",
+    )
+    shutdown: Duration = Field(
+        default=10.0, description="How long open requests may go on once the gateway is told to stop."
+    )
+
+
+class Telemetry(Section):
+    """Where traces go. The OTEL_* environment variables work as well; without an endpoint nothing is traced."""
+
+    otlp: HttpUrl | None = Field(
+        default=None, description="OTLP/HTTP endpoint, e.g. http://127.0.0.1:4318; /v1/traces is added."
+    )
+    headers: dict[str, SecretStr] = Field(default={}, description="Headers for the endpoint, e.g. its API key.")
+    service_name: str | None = Field(
+        default=None, description="The service.name of every span. Left out: OTEL_SERVICE_NAME, or interlingua."
+    )
+
+
+class Config(Section):
+    """A whole routes.yaml. Made by `load` and `loads` only: they fill in `inbound` and each `target` by adapter."""
+
+    inbound: dict[str, SerializeAsAny[InboundOptions]] = Field(
+        default={}, description="Which protocols are served. Left out: all, at their own paths."
+    )
+    routes: tuple[Route, ...] = Field(default=(), description="The agents, in order of preference.")
+    store: Annotated[StoreOptions, BeforeValidator(_empty_if_null)] = Field(
+        default=StoreOptions(), description="Where runs, threads and artifacts are kept."
+    )
+    webhooks: Annotated[Webhooks, BeforeValidator(_empty_if_null)] = Field(
+        default=Webhooks(), description="Rules for the callbacks that clients ask for."
+    )
+    public_url: HttpUrl | None = Field(
+        default=None,
+        description="The gateway's address as clients see it, for links to artifacts. Left out: where it listens.",
+    )
+    limits: Annotated[Limits, BeforeValidator(_empty_if_null)] = Field(
+        default=Limits(), description="What one client may ask of the gateway."
+    )
+    telemetry: Annotated[Telemetry, BeforeValidator(_empty_if_null)] = Field(
+        default=Telemetry(), description="Where traces go."
+    )
+
+    _adapters: Registry = PrivateAttr(default_factory=lambda: MappingProxyType({}))
+    _path: Path | None = PrivateAttr(default=None)
+
+    @property
+    def adapters(self) -> Registry:
+        """The registry that the file was read with."""
+        return self._adapters
+
+    @property
+    def path(self) -> Path | None:
+        """The file it was read from; None if it came from elsewhere."""
+        return self._path
+
+    @property
+    def base(self) -> Path:
+        """The directory that relative paths in the file start from."""
+        return self._path.parent if self._path else Path.cwd()
+
+    @classmethod
+    def bound(cls, document: dict[str, Any], adapters: Registry, path: Path | None) -> Config:
+        """The config of a document whose targets and inbound sections are models already. Raises ValidationError."""
+        config = cls.model_validate(document)
+        config._adapters = MappingProxyType(dict(adapters))
+        config._path = path
+        return config

@@ -1,0 +1,58 @@
+"""Deltas and snapshots: the only place that turns one into the other (DESIGN section 2).
+
+`combine`, `diff` and `compose` are the algebra (algebra.py); `Fold` grows a document from deltas (fold.py); `Differ`
+makes deltas of snapshots (differ.py); JSON pointers are in pointer.py, and what a JSON value is in values.py.
+"""
+
+from gateway.core.delta.algebra import (
+    DeltaError,
+    NotComposable,
+    combine,
+    compose,
+    diff,
+    try_compose,
+)
+from gateway.core.delta.changes import UNCHANGED, Change, Replaced, changes
+from gateway.core.delta.differ import Differ
+from gateway.core.delta.fold import Fold
+from gateway.core.delta.pointer import escape, join, pointer_get, pointer_set, split
+from gateway.core.delta.values import (
+    ABSENT,
+    NO_COMPOSE,
+    NO_DIFF,
+    Json,
+    Sentinel,
+    decode,
+    encode,
+    same,
+    sound,
+)
+
+__all__ = [
+    "ABSENT",
+    "NO_COMPOSE",
+    "NO_DIFF",
+    "UNCHANGED",
+    "Change",
+    "DeltaError",
+    "Differ",
+    "Fold",
+    "Json",
+    "NotComposable",
+    "Replaced",
+    "Sentinel",
+    "changes",
+    "combine",
+    "compose",
+    "decode",
+    "diff",
+    "encode",
+    "escape",
+    "join",
+    "pointer_get",
+    "pointer_set",
+    "same",
+    "sound",
+    "split",
+    "try_compose",
+]

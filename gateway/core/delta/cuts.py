@@ -1,0 +1,200 @@
+"""Growing strings in JSON bytes: where they end, so that the next snapshot can be read by comparing bytes.
+
+A *cut* is the place of the closing quote of a string that has grown. A snapshot split at its cuts is a list of
+segments, and a later one that is those same segments with bytes between them that are the inside of a JSON string, is
+the same document with those strings grown: up to the cut a parser has read the same bytes and is inside that string,
+the bytes between keep it there, and from the closing quote on it reads what it has read before. That holds for any
+serializer and any white space, and anything else (a changed byte, a raw quote, a broken escape) does not fit and has
+to be parsed.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate, pairwise
+from typing import Final, Literal
+
+import msgspec
+
+from gateway.core.delta.algebra import compose, diff
+from gateway.core.delta.values import NO_DIFF, Json, Sentinel, decode, sound
+from gateway.core.errors import AgentBroken
+
+LIMIT: Final = 8  # cuts in one document; when there are more, the newest are kept
+LAST: Final = None  # a step into the last item of an array
+Route = tuple[str | None, ...]  # to a string leaf, as a delta goes: keys, and LAST
+Cut = tuple[int, Route]
+
+_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_decode_string = msgspec.json.Decoder(str).decode
+
+
+class Segments:
+    """A snapshot split at its cuts, and what its strings have grown by since it was parsed."""
+
+    __slots__ = ("_grown", "_parts", "_routes")
+
+    def __init__(self, raw: bytes, cuts: list[Cut]) -> None:
+        edges = [0, *(place for place, _ in cuts), len(raw)]
+        # Arrays of bytes: appending to them is cheap, and comparing with them needs no copy.
+        self._parts = [bytearray(raw[a:b]) for a, b in pairwise(edges)]
+        self._routes = [route for _, route in cuts]  # to the string that ends between parts i and i + 1
+        self._grown: list[list[str]] = [[] for _ in cuts]
+
+    def raw(self) -> bytes:
+        """The last snapshot."""
+        return b"".join(self._parts)
+
+    def cuts(self) -> list[Cut]:
+        """The cuts in it."""
+        places = accumulate(len(part) for part in self._parts[:-1])
+        return list(zip(places, self._routes, strict=True))
+
+    def grow(self, raw: bytes) -> Json | Literal[Sentinel.NO_DIFF]:
+        """The delta to the next snapshot (null: none), or NO_DIFF if more has changed than the strings that grow."""
+        if len(self._parts) == 2:  # the usual one cut, by the shortest way
+            head, tail = self._parts
+            start, end = len(head), len(raw) - len(tail)
+            if end < start or not raw.startswith(head) or not raw.endswith(tail):
+                return NO_DIFF
+            return self._add(0, raw[start:end]) if end > start else None
+        found = self._between(raw)
+        if found is None or not all(_is_inside(data) for _, data in found):
+            return NO_DIFF
+        delta: Json = None
+        for cut, data in found:
+            delta = compose(delta, self._add(cut, data))
+        return delta
+
+    def _add(self, cut: int, data: bytes) -> Json:
+        try:
+            text = _decode_string(b'"' + data + b'"')
+        except ValueError:
+            return NO_DIFF
+        self._parts[cut] += data
+        self._grown[cut].append(text)
+        return routed(self._routes[cut], text)
+
+    def _between(self, raw: bytes) -> list[tuple[int, bytes]] | None:
+        """(cut, bytes that are now before it), or None if the parts are not all there."""
+        found: list[tuple[int, bytes]] = []
+        at = 0
+        for i, part in enumerate(self._parts):
+            if not raw.startswith(part, at):
+                end = inside(raw, at)
+                if i == 0 or not raw.startswith(part, end):
+                    return None
+                found.append((i - 1, raw[at:end]))
+                at = end
+            at += len(part)
+        return found if at == len(raw) else None
+
+    def since(self) -> list[Json]:
+        """Deltas to the last snapshot from the one before the last call, or from the first; in any order."""
+        deltas = []
+        for texts, route in zip(self._grown, self._routes, strict=True):
+            if texts:
+                deltas.append(routed(route, "".join(texts)))
+                texts.clear()
+        return deltas
+
+
+def inside(raw: bytes, at: int) -> int:
+    """The end of the inside of a JSON string from `at`: the next quote that is not escaped, or the end of the bytes."""
+    end = raw.find(b'"', at)
+    if end < 0 or b"\\" in raw[at:end]:
+        found = _INSIDE.match(raw, at)
+        end = found.end() if found else at
+    return end
+
+
+def _is_inside(data: bytes) -> bool:
+    try:
+        _decode_string(b'"' + data + b'"')
+    except ValueError:
+        return False
+    return True
+
+
+def routed(route: Route, text: str) -> Json:
+    """The delta that adds the text to the string that the route leads to."""
+    delta: Json = text
+    for step in reversed(route):
+        delta = [delta] if step is None else {step: delta}
+    return delta
+
+
+def find(before: bytes, cuts: list[Cut], after: bytes, document: Json) -> list[Cut]:
+    """The cuts of the snapshot `after` (which reads as `document`): those of `before`, and those that show now.
+
+    None at all ([]) unless the two differ by insertions into strings only.
+    """
+    insertions = _insertions(before, after)
+    places = [place + sum(end - start for at, start, end in insertions if at <= place) for place, _ in cuts]
+    places += [end for _, _, end in insertions if end not in places]
+    places = sorted(places[-LIMIT:])
+    if not insertions:
+        return []
+    routes = _routes(after, places, document)
+    if not routes:  # one that a delta cannot reach spoils the others
+        for place in places:
+            routes |= _routes(after, [place], document)
+    return sorted(routes.items())
+
+
+def _insertions(before: bytes, after: bytes) -> list[tuple[int, int, int]]:
+    """(place in before, start in after, end in after) of bytes inserted before quotes; [] if there is any other
+    change."""
+    found: list[tuple[int, int, int]] = []
+    i = j = 0
+    while len(found) <= LIMIT:
+        n = _common(before, i, after, j)
+        i, j = i + n, j + n
+        if i == len(before):
+            return found if j == len(after) else []
+        if before[i] != ord('"'):
+            return []
+        end = inside(after, j)
+        if end == j or not after.startswith(b'"', end):
+            return []
+        found.append((i, j, end))
+        j = end
+    return []
+
+
+def _common(a: bytes, i: int, b: bytes, j: int) -> int:
+    """How many bytes from a[i:] and b[j:] on are the same."""
+    low, high = 0, min(len(a) - i, len(b) - j)
+    if b.startswith(a[i : i + high], j):
+        return high
+    while high - low > 1:  # the first `low` are the same, the first `high` are not
+        middle = (low + high) // 2
+        if b.startswith(a[i + low : i + middle], j + low):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _routes(raw: bytes, cuts: list[int], document: Json) -> dict[int, Route]:
+    """Where the strings that end at `cuts` are: put a mark into each, and see where it comes out.
+
+    A mark that appears at the end of a string's value, and nowhere else, has been put at the end of that string.
+    """
+    edges = [0, *cuts, len(raw)]
+    pieces = [raw[a:b] for a, b in pairwise(edges)]
+    marked = b"".join(b"%b#%d" % (piece, i) for i, piece in enumerate(pieces[:-1])) + pieces[-1]
+    found: dict[int, Route] = {}
+    try:
+        todo: list[tuple[Json, Route]] = [(diff(document, sound(decode(marked))), ())]
+    except AgentBroken:
+        return {}
+    while todo:
+        delta, route = todo.pop()
+        if isinstance(delta, dict):
+            todo += [(part, (*route, key)) for key, part in delta.items()]
+        elif isinstance(delta, list) and len(delta) == 1:
+            todo.append((delta[0], (*route, LAST)))
+        elif isinstance(delta, str) and delta in (marks := [f"#{i}" for i in range(len(cuts))]):
+            found[cuts[marks.index(delta)]] = route
+    return found

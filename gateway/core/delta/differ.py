@@ -1,0 +1,66 @@
+"""Snapshots in, deltas out."""
+
+from __future__ import annotations
+
+from gateway.core.delta.algebra import combine
+from gateway.core.delta.changes import UNCHANGED, Change, changes
+from gateway.core.delta.cuts import Segments, find
+from gateway.core.delta.values import ABSENT, NO_DIFF, Json, Sentinel, decode, sound
+
+
+class Differ:
+    """Tells what each snapshot of a document has changed, as deltas wherever there is one.
+
+    A snapshot that only lets a few strings grow is recognised by its bytes: one comparison, and only what is new is
+    decoded. Every other one is parsed and compared as a value. Text is sound (values.py): half a character at the end
+    of a string is not told until the next snapshot has the other half. Folding the changes in order gives each
+    snapshot.
+    """
+
+    __slots__ = ("_document", "_raw", "_segments")
+
+    def __init__(self) -> None:
+        self._document: Json = ABSENT  # the last snapshot that was parsed
+        self._raw: bytes | None = None  # its bytes, unless they are in `_segments`
+        self._segments: Segments | None = None  # the bytes of the last snapshot, and what it adds to the parsed one
+
+    def feed(self, raw: bytes) -> Change:
+        """The change since the last snapshot; `raw` is a whole JSON document in UTF-8.
+
+        Raises AgentBroken if it is none, and changes nothing then.
+        """
+        segments = self._segments
+        if segments is not None:
+            delta = segments.grow(raw)
+            if delta is not NO_DIFF:
+                return UNCHANGED if delta is None else Change(delta)
+        elif raw == self._raw:
+            return UNCHANGED
+        document = sound(decode(raw))
+        change = changes(self.document(), document)
+        old = self._raw if segments is None else segments.raw()
+        cuts = [] if segments is None else segments.cuts()
+        self._keep(document, raw)
+        if old is not None and not change.replaced and (cuts := find(old, cuts, raw, document)):
+            self._raw = None
+            self._segments = Segments(raw, cuts)
+        return change
+
+    def feed_value(self, document: Json) -> Change:
+        """`feed` for a document that is parsed already; it is kept, and must not be changed afterwards."""
+        document = sound(document)
+        change = changes(self.document(), document)
+        self._keep(document, None)
+        return change
+
+    def document(self) -> Json | Sentinel:
+        """The last snapshot as a value, not to be changed; ABSENT before the first."""
+        if self._segments is not None:
+            for delta in self._segments.since():
+                self._document = combine(self._document, delta)
+        return self._document
+
+    def _keep(self, document: Json, raw: bytes | None) -> None:
+        self._document = document
+        self._raw = raw
+        self._segments = None

@@ -1,0 +1,204 @@
+"""The document that a run's deltas fold into, kept so that a small delta costs a little, however large the document."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from gateway.core.delta.algebra import TOO_DEEP, Clash, DeltaError
+from gateway.core.delta.pointer import END, index, join, split
+from gateway.core.delta.text import BATCH, Text
+from gateway.core.delta.tree import Place, Plan, Tree, owned, step, value_of
+from gateway.core.delta.values import ABSENT, Json, Sentinel, escape_lines, sized
+
+HOT: Final = 64  # string leaves that are kept as growing texts; beyond it, half of them are strings again
+_HOLE: Final = msgspec.Raw(b'"\0"')  # a NUL is never in JSON
+
+
+class Fold:
+    """A document grown by deltas, as a value and as JSON bytes, each made when asked for and kept until the next
+    change.
+
+    `n` deltas that append to a few string leaves cost O(bytes appended), and `encoded()` in between costs one copy of
+    the document (`encoded_parts()` not even that). Other deltas cost their own size, and make the next `encoded()`
+    encode again what is not a growing string. Text is always sound (values.py): half a surrogate pair at the end of a
+    string is held back until the other half comes, any other lone surrogate is U+FFFD, so what is read here can
+    always be encoded.
+
+    Deltas and values that are given are never changed or kept. An error leaves the fold as it was.
+    """
+
+    __slots__ = ("_box", "_document", "_hot", "_parts", "_size", "_texts")
+
+    def __init__(self, document: Json | Sentinel = ABSENT) -> None:
+        self._box: list[Tree] = [ABSENT]  # a list, so that the root too has a container
+        self._document: Json = ABSENT
+        self._hot: dict[Text, tuple[Any, Place]] = {}
+        self._parts: list[bytes] | None = None  # the JSON around the texts; None: encode again
+        self._texts: list[Text] = []
+        self._size = 0
+        if document is not ABSENT:
+            self.set(document)
+
+    @property
+    def absent(self) -> bool:
+        """True while there is no value yet."""
+        return self._box[0] is ABSENT
+
+    @property
+    def size(self) -> int:
+        """Encoded bytes, O(1): exact after `encoded()`, and since then plus about what has been added."""
+        return self._size
+
+    def apply(self, delta: Json) -> Json:
+        """Combine the document with a delta (see `combine`). Raises DeltaError.
+
+        Returns the delta in sound text, to be passed on to those who can send no other: combined in turn, these give
+        `document()`. It is `delta` itself unless a surrogate was held back, joined to its other half or replaced.
+        """
+        node, part = self._box[0], delta
+        while True:
+            shape = type(part)
+            if shape is dict:
+                if len(part) != 1 or type(node) is not dict:
+                    break
+                (key,) = part
+                node, part = node.get(key), part[key]
+            elif shape is str:
+                if type(node) is not Text or node.held:
+                    break
+                if part.isascii():
+                    self._size += len(part)
+                else:
+                    try:
+                        self._size += len(part.encode())
+                    except UnicodeEncodeError:
+                        break
+                node.pending.append(part)
+                if len(node.pending) > BATCH:
+                    node.settle()
+                self._document = ABSENT
+                return delta
+            elif shape is list and len(part) == 1 and type(node) is list and node:
+                node, part = node[-1], part[0]
+            else:
+                break
+        return self._apply_any(delta)
+
+    def _apply_any(self, delta: Json) -> Json:
+        plan = Plan()
+        try:
+            passed_on = plan.combine(self._box, 0, delta, 0)
+        except Clash as clash:
+            raise DeltaError(str(clash), path=join(clash.steps[-2::-1])) from None  # less the box
+        except RecursionError:
+            raise DeltaError(TOO_DEEP) from None
+        for container, at, value in plan.values:
+            if at is None:
+                container.append(value)
+            else:
+                container[at] = value
+        for container, at, chunk, held in plan.chunks:
+            text = container[at]
+            if type(text) is not Text:
+                text = self._heat(container, at, text)
+            text.pending.append(chunk)
+            text.held = held
+        self._document = ABSENT
+        if plan.values:
+            self._parts = None
+        self._size += plan.growth
+        return passed_on
+
+    def _heat(self, container: Any, at: Place, text: str) -> Text:
+        """Make a string a growing text."""
+        if len(self._hot) >= HOT:
+            for old in list(self._hot)[: HOT // 2]:
+                holder, place = self._hot.pop(old)
+                if holder[place] is old and not old.held:
+                    holder[place] = old.text()
+        grown = container[at] = Text(text)
+        self._hot[grown] = (container, at)
+        self._parts = None
+        return grown
+
+    def set(self, document: Json) -> None:
+        """The whole document anew, verbatim (no null is dropped). Raises DeltaError if it is nested too deep."""
+        self._box[0], self._size = _owned(document, 0)
+        self._hot.clear()
+        self._changed()
+
+    def replace(self, pointer: str, value: Json) -> None:
+        """The value at the pointer anew, verbatim; a key or item ("-" or the length) is added where there is none.
+
+        Raises DeltaError if what should hold it is not there, Invalid if it is no JSON pointer.
+        """
+        steps = split(pointer)
+        if not steps:
+            self.set(value)
+            return
+        node = self._box[0]
+        for depth, name in enumerate(steps[:-1]):
+            node = step(node, name)
+            if node is ABSENT:
+                raise DeltaError("nothing there", path=join(steps[: depth + 1]))
+        last = steps[-1]
+        copy, size = _owned(value, len(steps))
+        if type(node) is dict:
+            node[last] = copy
+        elif type(node) is list and (at := index(last, len(node))) is not None:
+            node[at] = copy
+        elif type(node) is list and last in (END, str(len(node))):
+            node.append(copy)
+        else:
+            raise DeltaError("nothing there", path=pointer)
+        self._changed()
+        self._size += size
+
+    def _changed(self) -> None:
+        self._document = ABSENT
+        self._parts = None
+
+    def document(self) -> Json | Sentinel:
+        """The document as a value, not to be changed; ABSENT while there is none. Later deltas do not show in it."""
+        if self._document is ABSENT:
+            self._document = value_of(self._box[0])
+        return self._document
+
+    def encoded(self) -> bytes:
+        """The document as compact JSON in UTF-8, on one line however lines are split. ValueError while absent."""
+        return b"".join(self.encoded_parts())
+
+    def encoded_parts(self) -> tuple[bytes | memoryview, ...]:
+        """`encoded()` in pieces for a scattering write; they stay as they are when the document grows."""
+        if self._box[0] is ABSENT:
+            raise ValueError("no document yet")
+        if self._parts is None:
+            self._encode_around()
+        parts = self._parts or []
+        pieces: list[bytes | memoryview] = parts[:1]  # type: ignore[assignment]
+        for text, after in zip(self._texts, parts[1:], strict=True):
+            pieces += (text.encoded(), after)
+        self._size = sum(map(len, pieces))
+        return tuple(pieces)
+
+    def _encode_around(self) -> None:
+        texts: list[Text] = []
+
+        def hole(text: Text) -> msgspec.Raw:
+            texts.append(text)
+            return _HOLE
+
+        data = msgspec.json.Encoder(enc_hook=hole).encode(self._box[0])
+        self._parts = escape_lines(data).split(b"\0")
+        self._texts = texts
+
+
+def _owned(value: Json, depth: int) -> tuple[Tree, int]:
+    """A tree of our own of a value, and the size of its JSON."""
+    try:
+        clean, size = sized(value)
+        return owned(value, False, clean is value, depth), size
+    except (Clash, RecursionError):
+        raise DeltaError(TOO_DEEP) from None

@@ -1,0 +1,153 @@
+"""The error tree: whose fault it is, and whether to try again.
+
+    InterlinguaError
+    ├── Refused            the caller's fault; the same request fails again
+    │   ├── Invalid        a value does not fit; `path` is a JSON pointer to it
+    │   ├── NotFound       no such run, thread, agent, artifact
+    │   ├── Conflict       legal, but not in this state (busy thread, run not interrupted)
+    │   ├── Unsupported    the target cannot do this at all
+    │   ├── TooLarge       over a size limit
+    │   └── Denied         not authenticated, or not allowed
+    ├── AgentError         the agent's fault
+    │   ├── AgentFailed    it answered: it failed
+    │   ├── AgentBroken    it broke its protocol (bad JSON, illegal order, wrong content type)
+    │   ├── AgentGone      it cannot be reached, or went away (retryable before dispatch)
+    │   └── AgentTimeout   it did not answer in time
+    └── GatewayError       our fault
+        ├── IllegalEvent   an event that may not follow the one before (see state.py)
+        ├── OutcomeUnknown the gateway died between sending a run and learning its id
+        └── Unavailable    shutting down or overloaded; retryable
+
+Every codec maps these to its protocol's own codes in one table, `ERRORS`, looked up along the MRO
+(`lookup`). `str(error)` may be sent to a client; `detail` is logged and never sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
+
+
+class InterlinguaError(Exception):
+    """Root of the tree. `message` is for the client, `detail` for the log only."""
+
+    code: ClassVar[str] = "internal"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
+
+
+class Refused(InterlinguaError):
+    """The caller's fault."""
+
+    code = "refused"
+
+
+class Invalid(Refused):
+    """A value does not fit. `path` is a JSON pointer into what was sent ("" is the whole)."""
+
+    code = "invalid"
+
+    def __init__(self, message: str, *, path: str = "", detail: str = "") -> None:
+        super().__init__(message, detail=detail)
+        self.path = path
+
+
+class NotFound(Refused):
+    """No such run, thread, agent, artifact."""
+
+    code = "not_found"
+
+
+class Conflict(Refused):
+    """Legal, but not in this state."""
+
+    code = "conflict"
+
+
+class Unsupported(Refused):
+    """The target cannot do this at all."""
+
+    code = "unsupported"
+
+
+class TooLarge(Refused):
+    """Over a size limit."""
+
+    code = "too_large"
+
+
+class Denied(Refused):
+    """Not authenticated, or not allowed."""
+
+    code = "denied"
+
+
+class AgentError(InterlinguaError):
+    """The agent's fault."""
+
+    code = "agent_error"
+
+
+class AgentFailed(AgentError):
+    """The agent answered that it failed."""
+
+    code = "agent_failed"
+
+
+class AgentBroken(AgentError):
+    """The agent broke its own protocol."""
+
+    code = "agent_broken"
+
+
+class AgentGone(AgentError):
+    """The agent cannot be reached, or went away in the middle."""
+
+    code = "agent_gone"
+    retryable = True
+
+
+class AgentTimeout(AgentError):
+    """The agent did not answer in time."""
+
+    code = "agent_timeout"
+    retryable = True
+
+
+class GatewayError(InterlinguaError):
+    """Our fault."""
+
+
+class IllegalEvent(GatewayError):
+    """An event that may not follow the one before it."""
+
+    code = "illegal_event"
+
+
+class OutcomeUnknown(GatewayError):
+    """The run was sent, and the gateway died before it learned what became of it."""
+
+    code = "outcome_unknown"
+
+
+class Unavailable(GatewayError):
+    """The gateway is shutting down or overloaded."""
+
+    code = "unavailable"
+    retryable = True
+
+
+def lookup(table: Mapping[type[InterlinguaError], T], error: InterlinguaError) -> T:
+    """The table's entry for the nearest class of `error` along its MRO.
+
+    A table that lacks `InterlinguaError` itself is a defect of the codec: KeyError.
+    """
+    for cls in type(error).__mro__:
+        if cls in table:
+            return table[cls]
+    raise KeyError(type(error).__name__)

@@ -1,0 +1,187 @@
+"""The output document of a run, folded from its events.
+
+An agent's data part is the document as it is; else the document is all assistant text, in order, at the agent's text
+pointer, messages a blank line apart. Files are listed at `/artifacts` of a document that the gateway made itself. The
+document of a run that has finished is the agent's final result.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.core import delta as deltas
+from gateway.core import events as e
+from gateway.core import projection
+from gateway.core.delta import Fold
+from gateway.core.types import Agent, Artifact, Json, Role
+
+SEPARATOR = "\n\n"
+
+
+class Output:
+    """Feed it a run's events in order (`apply`), read the document whenever you like.
+
+    Memory: one copy of the document, and a few words per text part.
+    """
+
+    __slots__ = (
+        "_data",
+        "_final",
+        "_fold",
+        "_pointer",
+        "_roles",
+        "_schema",
+        "_separator",
+        "_spans",
+        "_text_at",
+        "_text_parts",
+    )
+
+    def __init__(self, agent: Agent) -> None:
+        self._fold = Fold()
+        self._schema = agent.output_schema
+        self._text_at = agent.text_output or ""
+        steps = deltas.split(self._text_at)
+        self._pointer = deltas.join(["0" if step == projection.LAST else step for step in steps])
+        self._data: str | None = None
+        self._final: bytes | None = None
+        self._roles: dict[str, Role] = {}
+        self._text_parts: set[str] = set()
+        self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
+        self._separator = ""
+
+    @property
+    def encoded(self) -> bytes:
+        """The document as JSON; `null` while there is none."""
+        if self._final is not None:
+            return self._final
+        return b"null" if self._fold.absent else self._fold.encoded()
+
+    @property
+    def document(self) -> Json:
+        """The document as a Python value; None while there is none."""
+        if self._final is not None:
+            return msgspec.json.decode(self._final)
+        return None if self._fold.absent else self._fold.document()
+
+    @property
+    def size(self) -> int:
+        """Its encoded length in bytes, without encoding it."""
+        return self._fold.size if self._final is None else len(self._final)
+
+    @property
+    def empty(self) -> bool:
+        """True while nothing has been said."""
+        return self._final is None and self._fold.absent
+
+    def apply(self, event: e.Event) -> bool:
+        """Fold one event in. True if the document has changed."""
+        match event:
+            case e.PartDelta():
+                if event.part == self._data:
+                    self._fold.apply(event.delta)
+                    return True
+                return event.part in self._text_parts and self._append(event.part, event.delta)
+            case e.PartReplaced():
+                return self._replace(event)
+            case e.PartStarted():
+                return self._start(event)
+            case e.MessageStarted():
+                self._roles[event.message] = event.role
+                if self._spans and event.role is Role.ASSISTANT:
+                    self._separator = SEPARATOR
+            case e.ArtifactAdded() if self._data is None and event.artifact.agent_created:
+                return self._list_file(event.artifact)
+            case e.RunFinished():
+                before = self.encoded
+                return self.finish(event) != before
+        return False
+
+    def correction(self, end: e.RunFinished) -> e.PartReplaced | None:
+        """What the final result changes in the data part that was streamed, None if it is the same."""
+        final = bytes(end.output)
+        if self._data is None or final in (b"null", self.encoded):
+            return None
+        value = msgspec.json.decode(final)
+        same = deltas.same(value, self.document)
+        return None if same else e.PartReplaced(part=self._data, value=value)
+
+    def finish(self, end: e.RunFinished) -> bytes:
+        """Take the final result; returns the document. A text that was never said is the empty text."""
+        if bytes(end.output) != b"null":
+            self._final = bytes(end.output)
+        elif self._data is None and not self._spans:
+            self._grow("")
+        return self.encoded
+
+    def _start(self, event: e.PartStarted) -> bool:
+        if self._roles.get(event.message, Role.ASSISTANT) is not Role.ASSISTANT:
+            return False
+        if event.kind == "data" and self._data is None and not self._spans:
+            self._data = event.part
+            if event.value is not None:
+                self._fold.set(event.value)
+                return True
+        elif event.kind == "text" and self._data is None:
+            self._text_parts.add(event.part)
+            return bool(event.value) and self._append(event.part, event.value)
+        return False
+
+    def _append(self, part: str, text: str) -> bool:
+        if not text:
+            return False
+        span = self._spans.get(part)
+        if span is None:
+            span = self._spans[part] = [len(self._separator), 0]
+            separator, self._separator = self._separator, ""
+            self._grow(separator + text)
+        elif part == next(reversed(self._spans)):
+            self._grow(text)
+        else:  # an earlier part speaks again
+            end = self._where(part)[1]
+            self._splice(end, end, text)
+        span[1] += len(text)
+        return True
+
+    def _grow(self, text: str) -> None:
+        if self._fold.absent:
+            wrapped = projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT)
+            self._fold.set(wrapped)
+        else:
+            self._fold.apply(projection.text_delta(text, self._text_at))
+
+    def _where(self, part: str) -> tuple[int, int]:
+        at = 0
+        for name, (separator, length) in self._spans.items():
+            at += separator
+            if name == part:
+                return at, at + length
+            at += length
+        raise KeyError(part)
+
+    def _splice(self, start: int, end: int, text: str) -> None:
+        whole = deltas.pointer_get(self._fold.document(), self._pointer)
+        self._fold.replace(self._pointer, whole[:start] + text + whole[end:])
+
+    def _replace(self, event: e.PartReplaced) -> bool:
+        if event.part == self._data:
+            if event.pointer == "":
+                self._fold.set(event.value)
+            else:
+                self._fold.replace(event.pointer, event.value)
+            return True
+        if event.part not in self._text_parts or not isinstance(event.value, str):
+            return False
+        if event.part not in self._spans:
+            return self._append(event.part, event.value)
+        start, end = self._where(event.part)
+        self._splice(start, end, event.value)
+        self._spans[event.part][1] = len(event.value)
+        return True
+
+    def _list_file(self, artifact: Artifact) -> bool:
+        if self._pointer == "":
+            return False  # the document is a bare string: it has no room for a list of files
+        entry = {"name": artifact.name, "url": artifact.url}
+        self._fold.apply({"artifacts": [None, entry]})
+        return True

@@ -1,0 +1,283 @@
+"""Text <-> JSON document, by schema: where the text of a document is.
+
+The place is a JSON pointer, with "-" for the item of a conversation that speaks: the last one when a document is read,
+a new one when it is written. `/message` of `{"message": "Hi"}`, `/messages/-/content` of a chat, "" of a bare string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from gateway.core.delta import ABSENT, Json, join, pointer_get, split
+
+Schema = Mapping[str, Any] | bool | None
+
+MESSAGE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"message": {"type": "string"}},
+    "required": ["message"],
+}
+"""Input of an agent that publishes no schema."""
+
+MESSAGE_OUTPUT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string"},
+        "artifacts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "url": {"type": "string"}},
+                "required": ["name", "url"],
+            },
+        },
+    },
+    "required": ["message"],
+}
+"""Output of an agent that publishes no schema."""
+
+PREFERRED: Final = (
+    *("message", "text", "content", "input", "output", "prompt", "query", "question", "answer", "result"),
+    *("response", "reply", "instruction", "instructions", "task", "goal", "user_input", "body", "value"),
+)
+CHATS: Final = ("messages", "history", "conversation", "chat", "chat_history")
+LAST: Final = "-"
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+
+_ROLE_KEYS = ("role", "type")
+_ROLES = {USER: ("user", "human"), ASSISTANT: ("assistant", "ai", "agent", "bot")}
+_DEPTH = 4  # of documents and chains of references that are searched
+
+
+def text_pointer(schema: Schema, explicit: str | None = None) -> str | None:
+    """Where the text of a document of this schema is, or None. `explicit` (a route's own word) wins if it is not None.
+
+    A string is its own text. In an object: a property with a telling name (PREFERRED, required ones first), a
+    conversation (CHATS), its only string, and then the same inside of its own objects. References within the schema are
+    followed. Raises Invalid if `explicit` is no JSON pointer.
+    """
+    if explicit is not None:
+        split(explicit)
+        return explicit
+    path = _find(schema, schema, _DEPTH)
+    return None if path is None else join(path)
+
+
+def wrap(text: str, pointer: str | None, schema: Schema = None, role: str = USER) -> Json:
+    """A document with the text at the pointer (None: the text itself is the document).
+
+    Of a conversation it is the only item, said by `role` (USER or ASSISTANT) in the schema's own word for it.
+    """
+    steps = split(pointer or "")
+    value: Json = text
+    for depth in range(len(steps) - 1, -1, -1):
+        step = steps[depth]
+        if step == LAST:
+            value = [_spoken(value, schema, steps[:depth], role)]
+        elif step.isdecimal():
+            value = [*[None] * int(step), value] if int(step) < 100 else {step: value}
+        else:
+            value = {step: value}
+    return value
+
+
+def text_delta(text: str, pointer: str | None) -> Json:
+    """The delta that adds the text to a document made by `wrap` with the same pointer."""
+    delta: Json = text
+    for step in reversed(split(pointer or "")):
+        delta = [delta] if step == LAST or (step.isdecimal() and int(step) < 100) else {step: delta}
+    return delta
+
+
+def unwrap(document: Json, pointer: str) -> str | None:
+    """The text at the pointer, or None if there is no text there. Text in content blocks is joined."""
+    value = document
+    for step in split(pointer):
+        value = value[-1] if step == LAST and isinstance(value, list) and value else pointer_get(value, join([step]))
+    return _as_text(value)
+
+
+def text_of(document: Json, pointer: str | None = None) -> str | None:
+    """The text at the pointer, or else wherever a document that does not follow its schema seems to have it.
+
+    None if it has none (a document that is no text is for the caller to show as JSON).
+    """
+    if pointer is not None and (text := unwrap(document, pointer)) is not None:
+        return text
+    return _guess(document, _DEPTH)
+
+
+def _as_text(value: Json) -> str | None:
+    """A string, or the text of a list of content blocks (`{"type": "text", "text": ...}`)."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value:
+        parts = [item.get("text") if isinstance(item, dict) else item for item in value]
+        blocks = any(isinstance(item, dict) and "type" in item for item in value)
+        if blocks and any(isinstance(part, str) for part in parts):
+            return "".join(part for part in parts if isinstance(part, str))
+    return None
+
+
+def _guess(document: Json, depth: int) -> str | None:
+    text = _as_text(document)
+    if text is not None or depth == 0:
+        return text
+    if isinstance(document, list):
+        return _guess(document[-1], depth - 1) if document else None
+    if not isinstance(document, dict):
+        return None
+    for name in PREFERRED:
+        if isinstance(document.get(name), str):
+            return str(document[name])
+    strings = [value for value in document.values() if isinstance(value, str)]
+    for name in (*CHATS, *PREFERRED, *(document if len(document) == 1 else ())):
+        inner = document.get(name)
+        if isinstance(inner, dict | list) and (text := _guess(inner, depth - 1)) is not None:
+            return text
+    return strings[0] if len(strings) == 1 else None
+
+
+# -- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def _find(schema: Schema, root: Schema, depth: int) -> list[str] | None:
+    """The path to the text of a document of this schema."""
+    views = list(_views(schema, root, _DEPTH))
+    if any(_is_string(view) for view in views):
+        return []
+    if depth == 0:
+        return None
+    for view in views:
+        path = _find_in_object(view, root, depth)
+        if path is None and view.get("type") == "array":
+            path = _find_in_chat(view, root)
+        if path is not None:
+            return path
+    return None
+
+
+def _find_in_object(view: Mapping[str, Any], root: Schema, depth: int) -> list[str] | None:
+    properties = view["properties"]
+    strings = [name for name, part in properties.items() if any(map(_is_string, _views(part, root, _DEPTH)))]
+    required = [name for name in strings if name in view["required"]]
+    telling = _first(PREFERRED, required) or _first(PREFERRED, strings)
+    if telling is not None:
+        return [telling]
+    for name in CHATS:
+        for part in _views(properties.get(name), root, _DEPTH):
+            if (rest := _find_in_chat(part, root)) is not None:
+                return [name, *rest]
+    if len(strings) == 1 or len(required) == 1:
+        return strings if len(strings) == 1 else required
+    inner = [name for name in PREFERRED if name in properties] or (list(properties) if len(properties) == 1 else [])
+    for name in inner:
+        if (rest := _find(properties[name], root, depth - 1)) is not None:
+            return [name, *rest]
+    return None
+
+
+def _find_in_chat(view: Mapping[str, Any], root: Schema) -> list[str] | None:
+    """The path to the last text of a list of strings or of messages."""
+    if view.get("type") not in ("array", None) or "items" not in view:
+        return None
+    for item in _views(view["items"], root, _DEPTH):
+        if _is_string(item):
+            return [LAST]
+        spoken = [name for name, part in item["properties"].items() if any(map(_is_string, _views(part, root, _DEPTH)))]
+        name = _first(("content", "text", "message", "body"), spoken)
+        if name is not None:
+            return [LAST, name]
+    return None
+
+
+def _spoken(item: Json, schema: Schema, path: list[str], role: str) -> Json:
+    """A message of a conversation, with who says it where the schema has a place for that."""
+    if not isinstance(item, dict):
+        return item
+    for view in _views(_at(schema, path), schema, _DEPTH):
+        for message in _views(view.get("items"), schema, _DEPTH):
+            for key in _ROLE_KEYS:
+                word = _word(message["properties"].get(key), schema, role)
+                if word is not None:
+                    return {key: word, **item}
+    return {_ROLE_KEYS[0]: role, **item} if schema is None else item
+
+
+def _word(schema: Schema, root: Schema, role: str) -> str | None:
+    """The schema's own word for a role: one it lists, else ours if it takes any string."""
+    views = [view for view in _views(schema, root, _DEPTH) if view.get("type") in ("string", None)]
+    listed = [word for view in views for word in (view.get("enum") or [view[k] for k in ("const",) if k in view])]
+    known = _first(_ROLES[role], listed)
+    if known is not None or listed or not views:
+        return known
+    return role
+
+
+def _at(schema: Schema, path: Iterable[str]) -> Schema:
+    at = schema
+    for step in path:
+        at = next((view["properties"][step] for view in _views(at, schema, _DEPTH) if step in view["properties"]), None)
+    return at
+
+
+def _first(wanted: Iterable[str], among: Iterable[str]) -> str | None:
+    have = set(among)
+    return next((name for name in wanted if name in have), None)
+
+
+def _is_string(view: Mapping[str, Any]) -> bool:
+    """True if the view takes free text: a string that is no choice of words and no format of its own."""
+    return view.get("type") == "string" and not any(key in view for key in ("enum", "const", "format"))
+
+
+def _views(schema: Schema, root: Schema, depth: int) -> Iterator[Mapping[str, Any]]:
+    """What a schema may be, one view for each alternative and type, with its references resolved and its parts merged.
+
+    Each view has `properties` and `required`, and a `type` that is one name, or none.
+    """
+    if not isinstance(schema, Mapping) or depth < 0:
+        return
+    plain = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
+    parts: list[list[Mapping[str, Any]]] = []
+    if isinstance(schema.get("$ref"), str):
+        parts.append(list(_views(_resolve(schema["$ref"], root), root, depth - 1)))
+    parts += [list(_views(part, root, depth - 1)) for part in _schemas(schema.get("allOf"))]
+    for key in ("anyOf", "oneOf"):
+        alternatives = [view for part in _schemas(schema.get(key)) for view in _views(part, root, depth - 1)]
+        if alternatives:
+            parts.append(alternatives)
+    merged: list[Mapping[str, Any]] = [plain]
+    for alternatives in parts:
+        merged = [_merged(view, other) for view in merged for other in alternatives or [{}]][:32]
+    for view in merged:
+        kinds = view.get("type")
+        for kind in kinds if isinstance(kinds, list) else [kinds]:
+            properties, required = view.get("properties"), view.get("required")
+            yield {
+                **view,
+                "type": kind,
+                "properties": properties if isinstance(properties, Mapping) else {},
+                "required": required if isinstance(required, list | tuple) else [],
+            }
+
+
+def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> Mapping[str, Any]:
+    both = {**a, **{key: value for key, value in b.items() if value is not None}}
+    both["properties"] = {**(a.get("properties") or {}), **(b.get("properties") or {})}
+    both["required"] = [*(a.get("required") or []), *(b.get("required") or [])]
+    return both
+
+
+def _schemas(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _resolve(reference: str, root: Schema) -> Schema:
+    """The schema that a reference into the same document names, or None."""
+    if not reference.startswith("#") or (reference[1:] and reference[1] != "/"):
+        return None
+    found = pointer_get(root, reference[1:])
+    return None if found is ABSENT else found

@@ -1,0 +1,208 @@
+"""What every run's events pass through: `opened` repairs a peer's order, `well_formed` checks it, `coalesce` packs it.
+
+All are synchronous and work on lists, since a peer's packet is often many events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from gateway.core import delta as deltas
+from gateway.core import events as e
+from gateway.core.state import Item, Phase, State
+from gateway.core.types import Answer, Outcome
+
+DEFAULT_MESSAGE = "message"
+_E = TypeVar("_E", bound=e.Event)
+
+
+class Opener:
+    """`opened` and `well_formed` for one run: feed it what an adapter emits, get legal events back.
+
+    Opens the run, messages and parts that an event implies; reopens nothing that was closed but starts a new part
+    under the same name with `#2`, `#3`...; closes what is open before the run ends (open tool calls as failed unless
+    the run succeeded, open interrupts as cancelled). Raises IllegalEvent for what cannot be repaired.
+    """
+
+    __slots__ = ("_alias", "_message", "_of", "_open_parts", "state")
+
+    def __init__(self) -> None:
+        self.state = State()
+        self._alias: dict[tuple[str, str], str] = {}
+        self._message: str | None = None
+        self._of: dict[str, str] = {}
+        self._open_parts: set[str] = set()
+
+    def feed(self, events: Iterable[e.Event]) -> list[e.Event]:
+        """The same events made legal, in order."""
+        out: list[e.Event] = []
+        for event in events:
+            if type(event) is e.PartDelta and event.part in self._open_parts:
+                out.append(event)  # the token path: nothing to repair, nothing changes state
+                continue
+            for legal in self._repair(event):
+                self.state.advance(legal)
+                if isinstance(legal, e.PartStarted):
+                    self._open_parts.add(legal.part)
+                elif isinstance(legal, e.PartEnded):
+                    self._open_parts.discard(legal.part)
+                out.append(legal)
+        return out
+
+    def replay(self, event: e.Event) -> None:
+        """Take an event that was legal before a restart, so that the next are judged as if nothing happened."""
+        self.state.advance(event)
+        match event:
+            case e.MessageStarted(message=name):
+                self._message = name
+                self._remember("message", name)
+            case e.PartStarted(part=name, message=holder):
+                self._of[name] = holder
+                self._open_parts.add(name)
+                self._remember("part", name)
+            case e.PartEnded(part=name):
+                self._open_parts.discard(name)
+
+    def _remember(self, kind: str, name: str) -> None:
+        base, mark, count = name.rpartition("#")
+        if mark and count.isdigit():
+            self._alias[kind, base] = name
+
+    def _repair(self, event: e.Event) -> list[e.Event]:
+        match event:
+            case e.PartDelta():
+                name = self._alias.get(("part", event.part), event.part)
+                if self.state.item("part", name) is Item.OPEN:
+                    return [event if name == event.part else _renamed(event, part=name)]
+                kind = "text" if isinstance(event.delta, str) else "data"
+                out = self._open_part(event.part, self._message or DEFAULT_MESSAGE, kind)
+                name = self._alias.get(("part", event.part), event.part)
+                return [*out, event if name == event.part else _renamed(event, part=name)]
+            case e.PartReplaced():
+                name = self._alias.get(("part", event.part), event.part)
+                if self.state.item("part", name) is not Item.ABSENT:
+                    return [event if name == event.part else _renamed(event, part=name)]
+                kind = "text" if isinstance(event.value, str) and event.pointer == "" else "data"
+                return [*self._open_part(event.part, self._message or DEFAULT_MESSAGE, kind), event]
+            case e.MessageStarted():
+                return self._open_message(event)
+            case e.PartStarted():
+                return self._open_part(event.part, event.message, event.kind, event)
+            case e.PartEnded():
+                name = self._alias.get(("part", event.part), event.part)
+                open_ = self.state.item("part", name) is Item.OPEN
+                return [_renamed(event, part=name)] if open_ else []
+            case e.MessageEnded():
+                return self._end_message(self._alias.get(("message", event.message), event.message))
+            case e.ToolCallUpdated() | e.ToolCallEnded():
+                if self.state.item("tool call", event.call) is Item.ABSENT:
+                    return [*self._started(), e.ToolCallStarted(call=event.call, name=event.call), event]
+                return [event]
+            case e.RunStarted():
+                return [event] if self.state.phase is Phase.NEW else []
+            case e.RunFinished() | e.RunFailed() | e.RunCancelled():
+                return [*self._started(), *self._close_all(event), event]
+            case _:
+                return [*self._started(), event]
+
+    def _started(self) -> list[e.Event]:
+        return [e.RunStarted()] if self.state.phase is Phase.NEW else []
+
+    def _fresh(self, kind: str, name: str) -> str:
+        """A name that is not in use: the peer's own, else the peer's with a count."""
+        fresh, count = name, 1
+        while self.state.item(kind, fresh) is not Item.ABSENT:
+            count += 1
+            fresh = f"{name}#{count}"
+        self._alias[kind, name] = fresh
+        return fresh
+
+    def _open_message(self, event: e.MessageStarted) -> list[e.Event]:
+        known = self._alias.get(("message", event.message), event.message)
+        if self.state.item("message", known) is Item.OPEN:
+            self._message = event.message
+            return []
+        name = self._fresh("message", event.message)
+        self._message = event.message
+        return [*self._started(), event if name == event.message else _renamed(event, message=name)]
+
+    def _open_part(self, part: str, message: str, kind: str, event: e.PartStarted | None = None) -> list[e.Event]:
+        known = self._alias.get(("part", part), part)
+        if event is not None and self.state.item("part", known) is Item.OPEN:
+            return []
+        out = self._open_message(e.MessageStarted(message=message))
+        holder = self._alias.get(("message", message), message)
+        name = self._fresh("part", part)
+        self._of[name] = holder
+        if event is None:
+            event = e.PartStarted(part=name, message=holder, kind=kind)
+        elif name != event.part or holder != event.message:
+            event = _renamed(event, part=name, message=holder)
+        return [*out, event]
+
+    def _end_message(self, name: str) -> list[e.Event]:
+        if self.state.item("message", name) is not Item.OPEN:
+            return []
+        parts = [p for p in self.state.open("part") if self._of.get(p) == name]
+        return [*(e.PartEnded(part=p) for p in parts), e.MessageEnded(message=name)]
+
+    def _close_all(self, end: e.Event) -> list[e.Event]:
+        state = self.state
+        out: list[e.Event] = [
+            e.Resumed(interrupt=i, answer=Answer(outcome=Outcome.CANCELLED)) for i in state.open("interrupt")
+        ]
+        failed = not isinstance(end, e.RunFinished)
+        out += [e.ToolCallEnded(call=c, failed=failed) for c in state.open("tool call")]
+        out += [e.PartEnded(part=p) for p in state.open("part")]
+        out += [e.MessageEnded(message=m) for m in state.open("message")]
+        return out
+
+
+def _renamed(event: _E, **names: str) -> _E:
+    return msgspec.structs.replace(event, **names)
+
+
+def coalesce(events: Sequence[tuple[int, e.Event]]) -> list[tuple[int, e.Event]]:
+    """Neighbouring deltas of one part as one, numbered by the last. Folding gives the same document.
+
+    Deltas with `origin` and those that cannot be composed (non-integer numbers) stay apart.
+    """
+    out: list[tuple[int, e.Event]] = []
+    texts: list[str] = []
+
+    def close() -> None:
+        if len(texts) > 1:
+            number, last = out[-1]
+            assert isinstance(last, e.PartDelta)
+            out[-1] = (number, e.PartDelta(part=last.part, delta="".join(texts)))
+        texts.clear()
+
+    for number, event in events:
+        before = out[-1][1] if out else None
+        mergeable = (
+            isinstance(event, e.PartDelta)
+            and isinstance(before, e.PartDelta)
+            and event.part == before.part
+            and event.origin is None
+            and before.origin is None
+        )
+        if not mergeable:
+            close()
+            out.append((number, event))
+            continue
+        assert isinstance(event, e.PartDelta) and isinstance(before, e.PartDelta)
+        if isinstance(event.delta, str) and isinstance(before.delta, str):
+            texts = texts or [before.delta]
+            texts.append(event.delta)
+            out[-1] = (number, e.PartDelta(part=event.part, delta=""))
+            continue
+        composed = deltas.try_compose(before.delta, event.delta)
+        if composed is deltas.NO_COMPOSE:
+            out.append((number, event))
+        else:
+            out[-1] = (number, e.PartDelta(part=event.part, delta=composed))
+    close()
+    return out

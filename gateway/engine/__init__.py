@@ -1,0 +1,15 @@
+"""Starts, watches, answers, cancels, times out and recovers runs.
+
+    engine.py     the `Gateway` that inbound adapters call
+    live.py       one run in progress: the `RunContext` that outbound adapters see
+    log.py        its numbered events, and watchers
+    directory.py  what the agents are, as their targets describe them
+    threads.py    conversations: records, checkpoints, copies
+    webhooks.py   callbacks that are owed
+
+Data goes one way: outbound adapter -> LiveRun.emit -> Opener (legal order) -> RunLog (number, store, show) -> watchers.
+"""
+
+from gateway.engine.engine import Engine
+
+__all__ = ["Engine"]

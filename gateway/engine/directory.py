@@ -1,0 +1,138 @@
+"""What the agents are: each route's target describes its agent, the route's own words are laid over it.
+
+Descriptions are asked for when first needed, kept, and asked for again after a failure. An agent that cannot be
+reached is described by its route alone, so that directories stay complete while it is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from msgspec.structs import replace
+
+from gateway.adapter import Outbound
+from gateway.config import Route
+from gateway.core import delta as deltas
+from gateway.core import projection
+from gateway.core.errors import AgentError, Invalid, NotFound
+from gateway.core.types import Agent, Json, JsonObject
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+DESCRIBE_SECONDS = 10.0
+
+
+@dataclass
+class Entry:
+    """One route's target and what is known of its agent."""
+
+    route: Route
+    outbound: Outbound
+    agent: Agent | None = None
+    reachable: bool = False
+    asked_at: float = -1e9
+    users: int = 0
+    retired: bool = False
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _validators: dict[str, Any] = field(default_factory=dict)
+
+    async def describe(self) -> Agent:
+        """The agent; by its route alone while the target cannot be reached."""
+        if self.agent is not None and self.reachable:
+            return self.agent
+        async with self._lock:
+            if not self.reachable and time.monotonic() - self.asked_at > RETRY_SECONDS:
+                await self._ask()
+        assert self.agent is not None
+        return self.agent
+
+    async def need(self) -> Agent:
+        """The agent, as its target describes it now or did once. Raises AgentError if it never has."""
+        agent = await self.describe()
+        if self.reachable:
+            return agent
+        async with self._lock:
+            if not self.reachable:
+                await self._ask()
+        if not self.reachable and not self._described:
+            raise self._error
+        return self.agent or agent
+
+    async def _ask(self) -> None:
+        self.asked_at = time.monotonic()
+        try:
+            async with asyncio.timeout(DESCRIBE_SECONDS):
+                described = await self.outbound.describe()
+        except (AgentError, NotFound, TimeoutError) as error:
+            log.warning("agent %s could not be described: %s", self.route.name, error)
+            self._error = (
+                error
+                if isinstance(error, AgentError | NotFound)
+                else AgentError(f"agent {self.route.name} does not answer")
+            )
+            if self.agent is None:
+                self.agent = laid_over(bare(self.route.name), self.route)
+            return
+        self.agent = laid_over(described, self.route)
+        self.reachable = self._described = True
+        self._validators.clear()
+
+    _described: bool = False
+    _error: AgentError | NotFound = field(default_factory=lambda: AgentError("not asked yet"))
+
+    def doubt(self) -> None:
+        """The agent failed to answer: describe it again before the next run."""
+        self.reachable = False
+
+    def validate(self, what: str, schema: JsonObject, value: Json, at: str) -> None:
+        """Check `value` against one of the agent's schemas. Raises Invalid with the failing path below `at`."""
+        if not schema:
+            return
+        validator = self._validators.get(what)
+        if validator is None:
+            try:
+                Draft202012Validator.check_schema(schema)
+            except SchemaError as error:
+                log.warning("agent %s publishes a bad schema for %s: %s", self.route.name, what, error.message)
+                schema = {}
+            validator = self._validators[what] = Draft202012Validator(schema)
+        check(validator, value, at)
+
+
+def check(validator: Draft202012Validator, value: Json, at: str) -> None:
+    """Raise Invalid for the most telling mistake of `value`; the path starts at the pointer `at`."""
+    if validator.is_valid(value):
+        return
+    error = best_match(validator.iter_errors(value))
+    if error is None:
+        return
+    path = at + deltas.join([str(step) for step in error.absolute_path])
+    raise Invalid(f"{path or '/'}: {error.message}", path=path)
+
+
+def bare(name: str) -> Agent:
+    """An agent of which nothing but the name is known."""
+    return Agent(name=name, input_schema=projection.MESSAGE_SCHEMA, output_schema=projection.MESSAGE_OUTPUT_SCHEMA)
+
+
+def laid_over(agent: Agent, route: Route) -> Agent:
+    """The agent under its route's name, with what the route says of it."""
+    agent = replace(
+        agent,
+        name=route.name,
+        version=route.version or agent.version,
+        description=route.description or agent.description,
+        labels={**agent.labels, **route.labels},
+    )
+    return replace(
+        agent,
+        text_input=projection.text_pointer(agent.input_schema, route.text.input or agent.text_input),
+        text_output=projection.text_pointer(agent.output_schema, route.text.output or agent.text_output),
+    )

@@ -1,0 +1,321 @@
+"""The `Gateway` that inbound adapters call: every run, thread and artifact goes through here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from jsonschema import Draft202012Validator
+from msgspec.structs import replace
+
+from gateway.adapter import Watch
+from gateway.core import events as e
+from gateway.core.errors import AgentGone, AgentTimeout, Conflict, NotFound, Unavailable, Unsupported
+from gateway.core.output import Output
+from gateway.core.types import (
+    Agent,
+    Answer,
+    IfBusy,
+    JsonObject,
+    Outcome,
+    Run,
+    RunQuery,
+    RunRequest,
+    RunStatus,
+    Thread,
+    ThreadStatus,
+)
+from gateway.engine.directory import Entry, check
+from gateway.engine.live import LiveRun
+from gateway.engine.log import RESERVE, LogWatch, RunLog, StoredWatch
+from gateway.engine.records import Records
+from gateway.engine.recovery import recover
+from gateway.engine.rules import Hooks, Rules, Settings
+from gateway.engine.threads import new_id
+from gateway.router import Router
+from gateway.store import Delivery, Store
+from gateway.store import Entry as LogEntry
+
+log = logging.getLogger(__name__)
+
+TURN_POLL_SECONDS = 0.5
+UNREACHABLE = (AgentGone.code, AgentTimeout.code)
+EVENTS_BYTES = 4 * 1024 * 1024
+
+
+class Engine(Records):
+    """Implements `gateway.adapter.Gateway`. One per process; `open` before the first call, `close` at the end."""
+
+    def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
+        super().__init__(store, public_url=public_url, artifact_limit=(rules or Rules()).artifact_limit)
+        self.live: dict[str, LiveRun] = {}
+        self.entries: dict[int, Entry] = {}
+        self._rules = rules or Rules()
+        self._router = Router(())
+        self._turns: dict[str, asyncio.Event] = {}
+        self._stopping = False
+        self.on_owed: Callable[[Delivery], None] = _ignore_delivery
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def use(self, router: Router, entries: dict[int, Entry]) -> None:
+        """Take a new route table. `entries` are by `id(route)`. Runs in progress keep the target they started with."""
+        self._router, self.entries = router, entries
+
+    async def open(self) -> None:
+        """Open the store and take up every run that a dead gateway left unfinished."""
+        await self.store.open()
+        for found in await self.store.claim():
+            await recover(self, found)
+
+    async def close(self) -> None:
+        """Take no more, let go of what runs (the next start finds it), close the store."""
+        self._stopping = True
+        tasks = [live.task for live in self.live.values() if live.task is not None]
+        for live in list(self.live.values()):
+            live.detach()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for entry in self.entries.values():
+            with contextlib.suppress(Exception):
+                await entry.outbound.aclose()
+        await self.store.close()
+
+    # --- agents -------------------------------------------------------------------------------------------------
+
+    def names(self, protocol: str) -> Sequence[str]:
+        """See `Gateway.names`."""
+        return self._router.names(protocol)
+
+    async def agents(self, protocol: str) -> Sequence[Agent]:
+        """See `Gateway.agents`."""
+        return await asyncio.gather(*(self.agent(name, protocol) for name in self.names(protocol)))
+
+    async def agent(self, name: str, protocol: str) -> Agent:
+        """See `Gateway.agent`."""
+        return await self.entry(name, protocol).describe()
+
+    def entry(self, name: str, protocol: str, metadata: JsonObject | None = None) -> Entry:
+        """The route that takes such a request. Raises NotFound."""
+        return self.entries[id(self._router.match(protocol, name, metadata or {}))]
+
+    # --- runs ---------------------------------------------------------------------------------------------------
+
+    async def start(self, request: RunRequest) -> Run:
+        """See `Gateway.start`."""
+        if self._stopping:
+            raise Unavailable("the gateway is shutting down")
+        entry = self.entry(request.agent, request.protocol, request.metadata)
+        agent = await entry.need()
+        request = replace(request, agent=agent.name)
+        entry.validate("input", agent.input_schema, request.input, "/input")
+        if request.config:
+            entry.validate("config", agent.config_schema, request.config, "/config/configurable")
+        thread = await self._thread_for(request, agent, entry)
+        live = self.live_run(self._new(request), agent, entry, thread)
+        now = request.start_at is None or request.start_at <= time.time()
+        at_once = now and request.if_busy is IfBusy.REJECT
+        if at_once:
+            live.run = replace(live.run, status=RunStatus.RUNNING, dispatched=True)
+        started = live.opener.feed((e.RunStarted(),)) if at_once else []
+        first = live.log.first(started)
+        turn = await self._create(live, first, thread)
+        live.log.created(started, first)
+        self.live[live.run.id] = live
+        entry.users += 1
+        work = live.drive() if at_once else self.wait_and_drive(live, turn)
+        live.task = asyncio.create_task(work, name=f"run {live.run.id}")
+        return live.run
+
+    def _new(self, request: RunRequest) -> Run:
+        now = time.time()
+        return Run(id=new_id(), request=request, created_at=now, updated_at=now)
+
+    def live_run(
+        self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
+    ) -> LiveRun:
+        """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
+        return LiveRun(
+            run=run,
+            agent=agent,
+            outbound=entry.outbound,
+            store=self.store,
+            threads=self.conversations,
+            log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
+            hooks=Hooks(ended=lambda live: self._ended(live, entry), owed=self._owe, lost=self._lost),
+            settings=Settings(
+                timeout=entry.route.timeout,
+                cancel_grace=self._rules.cancel_grace,
+                artifact_limit=self._rules.artifact_limit,
+                public_url=self.public_url,
+                backpressure=entry.route.backpressure,
+            ),
+            thread=thread,
+            traceparent=run.request.traceparent,
+        )
+
+    async def _thread_for(self, request: RunRequest, agent: Agent, entry: Entry) -> Thread | None:
+        """The run's thread, after checking that the agent can do what is asked of it."""
+        if request.if_busy is IfBusy.ROLLBACK and not agent.capabilities.rollback:
+            raise Unsupported(f"agent {agent.name} cannot roll back a run")
+        if request.thread is None:
+            return None
+        thread = await self.store.thread(request.thread)
+        lossy = entry.route.lossy == "allow"
+        if not agent.capabilities.threads and not lossy:
+            raise Unsupported(f"agent {agent.name} keeps no threads")
+        if not agent.capabilities.files and not lossy and thread.attributes.get("uploads"):
+            raise Unsupported(f"agent {agent.name} takes no files")
+        return thread
+
+    async def _create(self, live: LiveRun, first: Sequence[LogEntry], thread: Thread | None) -> bool:
+        run = live.run
+        if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
+            await self._clear(thread.id)
+        turn = await self.store.create_run(run, first, reserved=RESERVE)
+        if thread is not None:
+            live.thread = await self.conversations.change(thread.id, lambda now: replace(now, status=ThreadStatus.BUSY))
+        return turn
+
+    async def _clear(self, thread_id: str) -> None:
+        """Cancel what runs or waits on a thread, and wait until it has ended."""
+        for live in [live for live in self.live.values() if live.run.thread == thread_id]:
+            await self.cancel(live.run.id, reason="interrupted by a newer run", wait=True)
+
+    async def wait_and_drive(self, live: LiveRun, turn: bool) -> None:
+        """Wait for the run's time and its turn, then dispatch it."""
+        try:
+            start_at = live.run.request.start_at
+            if start_at is not None:
+                await asyncio.sleep(max(0.0, start_at - time.time()))
+            while not turn:
+                turn = await self.store.activate(live.run.id)
+                if not turn:
+                    await self._turn(live)
+            await live.start()
+        except asyncio.CancelledError:
+            if live.detached:
+                raise
+            await live.finish(e.RunCancelled(reason=live.run.cancel_reason or ""))
+            return
+        await live.drive()
+
+    async def _turn(self, live: LiveRun) -> None:
+        """Until a run on the thread ends here, or a moment has passed (it may end in another process)."""
+        assert live.run.thread is not None
+        event = self._turns.setdefault(live.run.thread, asyncio.Event())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TURN_POLL_SECONDS):
+                await event.wait()
+
+    def _ended(self, live: LiveRun, entry: Entry) -> None:
+        self.live.pop(live.run.id, None)
+        entry.users -= 1
+        if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
+            entry.doubt()
+        if entry.retired and not entry.users:
+            live.keep(asyncio.ensure_future(entry.outbound.aclose()))
+        waiting = self._turns.pop(live.run.thread, None) if live.run.thread else None
+        if waiting is not None:
+            waiting.set()
+
+    def _owe(self, delivery: Delivery) -> None:
+        self.on_owed(delivery)
+
+    def _lost(self, run: Run, what: str, count: int) -> None:
+        log.info("run %s: lost %s (%d)", run.id, what, count)
+
+    async def run(self, run_id: str) -> Run:
+        """See `Gateway.run`."""
+        live = self.live.get(run_id)
+        return live.run if live is not None else await self.store.run(run_id)
+
+    async def runs(self, query: RunQuery) -> Sequence[Run]:
+        """See `Gateway.runs`."""
+        return await self.store.runs(query)
+
+    async def count_runs(self, query: RunQuery) -> int:
+        """See `Gateway.count_runs`."""
+        return await self.store.count_runs(query)
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
+        """See `Gateway.wait`."""
+        live = self.live.get(run_id)
+        if live is None:
+            return await self.store.run(run_id)
+        return live.run if await live.stopped(timeout) else None
+
+    @contextlib.asynccontextmanager
+    async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
+        """See `Gateway.watch`."""
+        live = self.live.get(run_id)
+        if live is not None:
+            watch = LogWatch(live.log, self.store, live, after, deltas=deltas)
+            with watch.reading():
+                yield watch
+            return
+        run = await self.store.run(run_id)
+        yield StoredWatch(self.store, run, await self._final(run), after, deltas=deltas)
+
+    async def _final(self, run: Run) -> Output:
+        """The document of a run that is not in memory: its last, whatever became of it."""
+        try:
+            agent = await self.agent(run.agent, run.request.protocol)
+        except NotFound:  # the route has gone since
+            agent = Agent(name=run.agent, input_schema={}, output_schema={})
+        output = Output(agent)
+        output.finish(e.RunFinished(output=run.output))
+        return output
+
+    async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, e.Event]]:
+        """See `Gateway.events`."""
+        out: list[tuple[int, e.Event]] = []
+        while entries := await self.store.events(run_id, after, max_bytes=EVENTS_BYTES):
+            out += [(entry.number, e.decode(entry.data)) for entry in entries]
+            after = entries[-1].number
+        return out
+
+    async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
+        """See `Gateway.answer`."""
+        live = await self._mine(run_id)
+        for interrupt in live.run.interrupts:
+            if interrupt_id in (None, interrupt.id):
+                if answer.outcome is Outcome.ANSWERED and interrupt.answer_schema:
+                    check(Draft202012Validator(interrupt.answer_schema), answer.value, "")
+                break
+        await live.answer(answer, interrupt_id)
+        return live.run
+
+    async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
+        """See `Gateway.cancel`."""
+        live = self.live.get(run_id)
+        if live is None:
+            run = await self.store.run(run_id)
+            if run.status.ended:
+                return run
+            raise Unavailable(f"run {run_id} belongs to another gateway process")
+        await live.cancel(reason or "cancelled by the client")
+        if wait:
+            await live.over()
+        return live.run
+
+    async def delete_run(self, run_id: str) -> None:
+        """See `Gateway.delete_run`."""
+        if run_id in self.live:
+            await self.cancel(run_id, reason="deleted", wait=True)
+        await self.store.delete_run(run_id)
+
+    async def _mine(self, run_id: str) -> LiveRun:
+        live = self.live.get(run_id)
+        if live is None:
+            run = await self.store.run(run_id)
+            if run.status.ended:
+                raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
+            raise Unavailable(f"run {run_id} belongs to another gateway process")
+        return live
+
+
+def _ignore_delivery(delivery: Delivery) -> None:
+    """Where nobody delivers: it stays in the store."""

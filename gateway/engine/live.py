@@ -1,0 +1,390 @@
+"""One run in progress: the `RunContext` that an outbound adapter sees, and the only writer of the run's record."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from gateway.adapter import Outbound
+from gateway.core import events as e
+from gateway.core.errors import (
+    Conflict,
+    InterlinguaError,
+    Unsupported,
+)
+from gateway.core.state import Item
+from gateway.core.stream import Opener
+from gateway.core.types import (
+    Agent,
+    Answer,
+    Artifact,
+    Checkpoint,
+    Interrupt,
+    JsonObject,
+    Outcome,
+    Run,
+    RunStatus,
+    Thread,
+)
+from gateway.engine import ending
+from gateway.engine.clock import Clock
+from gateway.engine.log import RunLog
+from gateway.engine.rules import Hooks, Settings
+from gateway.engine.threads import Threads, new_id
+from gateway.store import Change, Delivery, Store
+
+log = logging.getLogger(__name__)
+
+BACKLOG_BYTES = 8 * 1024 * 1024
+CANCEL_CALL_SECONDS = 5.0
+
+
+@dataclass
+class LiveRun:
+    """See `gateway.adapter.RunContext` for the methods that outbound adapters call."""
+
+    run: Run
+    agent: Agent
+    outbound: Outbound
+    store: Store
+    threads: Threads
+    log: RunLog
+    hooks: Hooks
+    settings: Settings = field(default_factory=Settings)
+    thread: Thread | None = None
+    traceparent: str | None = None
+    opener: Opener = field(default_factory=Opener)
+    answered: dict[str, Answer] = field(default_factory=dict)
+    """Answers committed before a restart, by interrupt id: given again to whoever asks again."""
+
+    def __post_init__(self) -> None:
+        self.ended = False
+        self.task: asyncio.Task[None] | None = None
+        self.artifacts: list[Artifact] = []
+        self.usage: e.UsageReported | None = None
+        self._terminal: e.Event | None = None
+        self._losses: Counter[str] = Counter(self.run.losses)
+        self._record = asyncio.Lock()
+        self._asks: dict[str, asyncio.Future[Answer]] = {}
+        self._clock = Clock(self.settings.timeout)
+        self._stops: set[asyncio.Future[None]] = set()
+        self.detached = False
+        self._ending = False
+        self._background: set[asyncio.Future[None]] = set()
+
+    # --- what outbound adapters call ---------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """True once a cancel was asked for."""
+        return self.run.cancel_reason is not None
+
+    @property
+    def upstream_thread(self) -> JsonObject | None:
+        """What the agent's own thread is called."""
+        return self.thread.upstream.get(self.agent.name) if self.thread else None
+
+    def emit(self, *events: e.Event) -> None:
+        """See `RunContext.emit`."""
+        if self._terminal is not None or self.ended:
+            self.lost("late_event", len(events))
+            return
+        for at, event in enumerate(events):
+            if isinstance(event, e.TERMINAL):
+                self._terminal = event
+                if len(events) > at + 1:
+                    self.lost("late_event", len(events) - at - 1)
+                events = events[:at]
+                break
+            if isinstance(event, e.UsageReported):
+                self.usage = event
+        if events:
+            self.log.append(self.opener.feed(events))
+
+    async def drain(self) -> None:
+        """See `RunContext.drain`. Also ends the run if its terminal event was emitted."""
+        if self._terminal is not None:
+            await self.finish(self._terminal)
+            return
+        await self.log.settled()
+        if self.store.backlog > BACKLOG_BYTES:
+            await self.store.flush()
+        if self.settings.backpressure:
+            await self.log.readers_near()
+
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
+        """See `RunContext.set_upstream`."""
+        async with self._record:
+            self.run = replace(self.run, upstream=upstream)
+            self.store.save(self.run)
+        if thread is not None and self.thread is not None and thread != self.upstream_thread:
+            name = self.agent.name
+            self.thread = await self.threads.change(
+                self.thread.id, lambda now: replace(now, upstream={**now.upstream, name: thread})
+            )
+
+    async def ask(self, interrupt: Interrupt) -> Answer:
+        """See `RunContext.ask`."""
+        if interrupt.id in self.answered:
+            return self.answered.pop(interrupt.id)
+        if self.cancelled or self.ended:
+            return Answer(outcome=Outcome.CANCELLED)
+        future = self._asks.get(interrupt.id)
+        if future is None:
+            future = self._asks[interrupt.id] = asyncio.get_running_loop().create_future()
+        try:
+            if self.opener.state.item("interrupt", interrupt.id) is Item.ABSENT:
+                await self._transition(
+                    e.Interrupted(interrupt=interrupt),
+                    lambda run: replace(run, status=RunStatus.INTERRUPTED, interrupts=(*run.interrupts, interrupt)),
+                )
+            with self._clock.paused():
+                return await future
+        finally:
+            self._asks.pop(interrupt.id, None)
+
+    async def add_artifact(
+        self,
+        name: str,
+        content: AsyncIterator[bytes] | bytes,
+        *,
+        media_type: str = "application/octet-stream",
+        relative_path: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Artifact:
+        """See `RunContext.add_artifact`."""
+        artifact_id = new_id()
+        artifact = Artifact(
+            id=artifact_id,
+            name=name,
+            run=self.run.id,
+            thread=self.run.thread,
+            relative_path=relative_path,
+            media_type=media_type,
+            created_at=time.time(),
+            url=f"{self.settings.public_url}/artifacts/{self.run.id}/{artifact_id}",
+            metadata=metadata or {},
+        )
+        chunks = _once(content) if isinstance(content, bytes) else content
+        limit = self.settings.artifact_limit
+        artifact = await self.store.put_artifact(artifact, chunks, max_bytes=limit)
+        self.artifacts.append(artifact)
+        self.emit(e.ArtifactAdded(artifact=artifact))
+        return artifact
+
+    async def uploads(self) -> Sequence[Artifact]:
+        """See `RunContext.uploads`."""
+        if self.run.thread is None:
+            return []
+        return [a for a in await self.store.artifacts(thread=self.run.thread) if not a.agent_created]
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
+        """See `RunContext.open_artifact`."""
+        return self.store.open_artifact(artifact_id)
+
+    def lost(self, what: str, count: int = 1) -> None:
+        """See `RunContext.lost`."""
+        self._losses[what] += count
+        self.hooks.lost(self.run, what, count)
+
+    # --- what the engine calls ---------------------------------------------------------------------------------
+
+    async def drive(self, *, attach: bool = False) -> None:
+        """Let the outbound adapter run, and commit the end whatever happens."""
+        end: e.Event
+        try:
+            async with self._clock:
+                await (self.outbound.attach(self) if attach else self.outbound.run(self))
+            end = self._terminal or ending.without_result()
+        except asyncio.CancelledError:
+            if self.detached:
+                raise
+            end = e.RunCancelled(reason=self.run.cancel_reason or "cancelled")
+        except TimeoutError:
+            end = ending.timed_out(self.settings.timeout if self._clock.expired else None)
+            if self._clock.expired:
+                self._tell_agent()
+        except Exception as error:
+            end = ending.of_error(error, f"run {self.run.id} of {self.agent.name}")
+        await self.finish(end)
+
+    async def start(self) -> None:
+        """Commit the dispatch mark of a run that was created earlier (queued or scheduled)."""
+        await self._transition(e.RunStarted(), lambda run: replace(run, status=RunStatus.RUNNING, dispatched=True))
+
+    async def finish(self, end: e.Event) -> None:
+        """Commit the end, once; tell everyone."""
+        if self.ended or self._ending:
+            return
+        self._ending = True
+        self._terminal = end
+        if self.cancelled and not isinstance(end, e.RunCancelled):
+            end = e.RunCancelled(reason=self.run.cancel_reason or "")
+        try:
+            await self._commit_end(end)
+        except InterlinguaError as error:
+            log.error("run %s: its end could not be stored: %s", self.run.id, error)
+            self.run = replace(self.run, status=RunStatus.ERROR, failure=ending.failure(error), interrupts=())
+        self.ended = True
+        for future in self._asks.values():
+            if not future.done():
+                future.set_result(Answer(outcome=Outcome.CANCELLED))
+        self.log.close()
+        self._stopped()
+        self.hooks.ended(self)
+
+    async def answer(self, answer: Answer, interrupt_id: str | None) -> None:
+        """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict."""
+        async with self._record:
+            interrupts = self.run.interrupts
+            open_ = [i for i in interrupts if interrupt_id is None or i.id == interrupt_id]
+            if not open_ or self.cancelled:
+                raise Conflict("the run is not waiting for an answer")
+            chosen = open_[0]
+            left = tuple(i for i in interrupts if i.id != chosen.id)
+            status = RunStatus.INTERRUPTED if left else RunStatus.RUNNING
+            run = replace(self.run, status=status, interrupts=left, updated_at=time.time())
+            await self._write((e.Resumed(interrupt=chosen.id, answer=answer),), run)
+        future = self._asks.get(chosen.id)
+        if future is None:  # a re-attached adapter has not asked again yet
+            self.answered[chosen.id] = answer
+        elif not future.done():
+            future.set_result(answer)
+
+    async def cancel(self, reason: str) -> None:
+        """Store the wish, answer what is open as cancelled, tell the agent, and set the grace running."""
+        async with self._record:
+            if self.ended or self.cancelled:
+                return
+            closed = tuple(
+                e.Resumed(interrupt=i.id, answer=Answer(outcome=Outcome.CANCELLED)) for i in self.run.interrupts
+            )
+            status = RunStatus.RUNNING if self.run.dispatched else self.run.status
+            run = replace(self.run, cancel_reason=reason, interrupts=(), status=status, updated_at=time.time())
+            await self._write(closed, run)
+        for future in list(self._asks.values()):
+            if not future.done():
+                future.set_result(Answer(outcome=Outcome.CANCELLED))
+        if not self.run.dispatched or self.task is None:
+            if self.task is not None:
+                self.task.cancel()
+            return
+        self._tell_agent()
+        asyncio.get_running_loop().call_later(self.settings.cancel_grace, self._grace_over)
+
+    def detach(self) -> None:
+        """Let go of the run without ending it: the gateway stops, and will find it again."""
+        self.detached = True
+        if self.task is not None:
+            self.task.cancel()
+
+    async def stopped(self, timeout: float | None) -> bool:
+        """Wait until the run has ended or asks something; False when `timeout` seconds passed first."""
+        while not self.run.status.stopped:
+            future = asyncio.get_running_loop().create_future()
+            self._stops.add(future)
+            try:
+                async with asyncio.timeout(timeout):
+                    await future
+            except TimeoutError:
+                return False
+            finally:
+                self._stops.discard(future)
+        return True
+
+    async def over(self) -> None:
+        """Wait until the run has ended, answers and all."""
+        while not self.ended:
+            future = asyncio.get_running_loop().create_future()
+            self._stops.add(future)
+            try:
+                await future
+            finally:
+                self._stops.discard(future)
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    async def _transition(self, event: e.Event, change: Callable[[Run], Run]) -> None:
+        async with self._record:
+            await self._write((event,), replace(change(self.run), updated_at=time.time()))
+
+    async def _write(self, events: tuple[e.Event, ...], run: Run) -> None:
+        """Commit a new record with its events. Called with `_record` held."""
+        run = replace(run, losses=dict(self._losses))
+        delivery = self._delivery(run)
+        thread = None
+        if run.thread is not None and run.status is not self.run.status:
+            thread = self.thread = await self.threads.noted(run)
+        await self.log.commit(self.opener.feed(events), Change(run=run, thread=thread, delivery=delivery))
+        self.run = run
+        self._told(delivery)
+
+    async def _commit_end(self, end: e.Event) -> None:
+        await self.log.settled()  # the document is whole only when nothing is held back
+        async with self._record:
+            run = replace(self.run, updated_at=time.time(), losses=dict(self._losses))
+            run, last = ending.concluded(run, end, self.log.output)
+            delivery = self._delivery(run)
+            thread, checkpoint = await self._record_thread(run)
+            change = Change(run=run, thread=thread, checkpoint=checkpoint, delivery=delivery, release=True)
+            await self.log.commit(self.opener.feed(last), change)
+            self.run, self.thread = run, thread
+        self._told(delivery)
+
+    async def _record_thread(self, run: Run) -> tuple[Thread | None, Checkpoint | None]:
+        if run.thread is None:
+            return None, None
+        return await self.threads.after_run(run, self.agent, self.artifacts)
+
+    def _delivery(self, run: Run) -> Delivery | None:
+        if run.request.webhook is None or not run.status.stopped or run.status is self.run.status:
+            return None
+        return Delivery(id=new_id(), run=run, due_at=time.time())
+
+    def _told(self, delivery: Delivery | None) -> None:
+        if self.run.status.stopped:
+            self._stopped()
+        if delivery is not None:
+            self.hooks.owed(delivery)
+
+    def _stopped(self) -> None:
+        for future in self._stops:
+            if not future.done():
+                future.set_result(None)
+
+    def _tell_agent(self) -> None:
+        self.keep(asyncio.ensure_future(self.call_cancel()))
+
+    def keep(self, task: asyncio.Future[None]) -> None:
+        """Hold on to a background task until it is done."""
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def call_cancel(self) -> None:
+        """Tell the agent to stop; whatever comes of it is counted or logged, never raised."""
+        try:
+            async with asyncio.timeout(CANCEL_CALL_SECONDS):
+                await self.outbound.cancel(self)
+        except Unsupported as error:
+            self.lost("cancel_unsupported")
+            log.info("run %s: %s", self.run.id, error)
+        except (InterlinguaError, TimeoutError) as error:
+            log.warning("run %s: the agent was not told of the cancel: %s", self.run.id, error)
+        except Exception:
+            log.exception("run %s: telling the agent of the cancel failed", self.run.id)
+
+    def _grace_over(self) -> None:
+        if self.ended or self._ending or self.task is None:
+            return
+        self.lost("upstream_may_still_run")
+        self.task.cancel()
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content

@@ -1,0 +1,285 @@
+"""One run's numbered event log, and the watchers that read it.
+
+The newest events are kept as objects up to a number of bytes; older ones are in the store. A watcher is a cursor: it
+costs its position and the batch in its hands, and never slows the run. Transitions become visible when they are
+committed; tokens at once. While a commit is under way, later events wait behind it, so that numbers stay in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from gateway.adapter import Batch
+from gateway.core import events as e
+from gateway.core.errors import InterlinguaError
+from gateway.core.output import Output
+from gateway.core.types import Run
+from gateway.store import Change, Entry, Store
+
+log = logging.getLogger(__name__)
+
+TAIL_BYTES = 256 * 1024
+READ_BYTES = 256 * 1024
+RESERVE = 4096
+
+
+class RunLog:
+    """The log of one live run. Only the engine appends."""
+
+    def __init__(self, run_id: str, store: Store, output: Output, *, reserved: int, last: int = 0) -> None:
+        """`reserved` numbers may be used without asking; `last` was the newest number used."""
+        self.run_id = run_id
+        self.output = output
+        self.last = last
+        self.ended = False
+        self._store = store
+        self._reserved = reserved
+        self._tail: list[tuple[int, e.Event, int]] = []
+        self._tail_bytes = 0
+        self._held: list[e.Event] | None = None
+        self._lock = asyncio.Lock()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._extending: asyncio.Future[None] | None = None
+        self.readers: set[LogWatch] = set()
+        self._read = asyncio.Event()
+
+    # writing
+
+    def append(self, events: Sequence[e.Event]) -> None:
+        """Number events, show them, and write them behind."""
+        if self._held is not None:
+            self._held.extend(events)
+            return
+        if not events:
+            return
+        entries = self._number(events)
+        self._store.append(self.run_id, entries)
+        self._publish(events, entries)
+        if self.last > self._reserved - RESERVE // 2:
+            self._held = []
+            self._extending = asyncio.ensure_future(self._extend())
+
+    async def commit(self, events: Sequence[e.Event], change: Change) -> None:
+        """Write a transition and its events; show them once they are durable."""
+        async with self._lock:
+            events = [*(self._held or ()), *events]  # what was held came first
+            gate = self._held is None
+            self._held = []
+            try:
+                entries = self._number(events)
+                if entries and entries[-1].number > self._reserved - RESERVE // 2:
+                    self._reserved = entries[-1].number + RESERVE
+                    change = replace(change, reserved=self._reserved)
+                await self._store.commit(self.run_id, replace(change, events=entries))
+                self._publish(events, entries)
+            finally:
+                if gate:
+                    self._release()
+
+    async def settled(self) -> None:
+        """Wait until nothing is held back by a commit under way."""
+        while self._held is not None:
+            if self._extending is not None and not self._extending.done():
+                await asyncio.shield(self._extending)
+            else:
+                async with self._lock:
+                    pass
+
+    async def reserve(self) -> None:
+        """Reserve the next range of numbers before the first of them is used."""
+        self._reserved = self.last + RESERVE
+        await self._store.commit(self.run_id, Change(reserved=self._reserved))
+
+    async def readers_near(self) -> None:
+        """Wait until every watcher has come within the events kept in memory."""
+        while any(reader.after + 1 < self.tail_first for reader in self.readers):
+            self._read.clear()
+            await self._read.wait()
+
+    def first(self, events: Sequence[e.Event]) -> tuple[Entry, ...]:
+        """Number the events that are written with the run's creation; show them afterwards with `created`."""
+        return self._number(events)
+
+    def created(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
+        """Show what `first` numbered, after the commit."""
+        self._publish(events, entries)
+
+    def moved(self) -> None:
+        """A reader has come along."""
+        self._read.set()
+
+    def close(self) -> None:
+        """No more events will come: wake every watcher."""
+        self.ended = True
+        self._wake()
+
+    async def _extend(self) -> None:
+        async with self._lock:
+            try:
+                self._reserved = self.last + max(RESERVE, self.last)
+                await self._store.commit(self.run_id, Change(reserved=self._reserved))
+            except InterlinguaError as error:  # the run's next transition meets the same and ends it
+                log.error("run %s: reserving event numbers failed: %s", self.run_id, error)
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held:
+            self.append(held)
+
+    def _number(self, events: Sequence[e.Event]) -> tuple[Entry, ...]:
+        first = self.last + 1
+        return tuple(
+            Entry(number, e.encode(event), type(event) is e.PartDelta) for number, event in enumerate(events, first)
+        )
+
+    def _publish(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
+        apply = self.output.apply
+        for event, entry in zip(events, entries, strict=True):
+            apply(event)
+            size = len(entry.data)
+            self._tail.append((entry.number, event, size))
+            self._tail_bytes += size
+        if entries:
+            self.last = entries[-1].number
+        if self._tail_bytes > 2 * TAIL_BYTES:
+            self._trim()
+        self._wake()
+
+    def _trim(self) -> None:
+        drop = 0
+        while self._tail_bytes > TAIL_BYTES and drop < len(self._tail) - 1:
+            self._tail_bytes -= self._tail[drop][2]
+            drop += 1
+        del self._tail[:drop]
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    # reading
+
+    def newer(self, after: int) -> tuple[tuple[int, e.Event], ...] | None:
+        """Events above `after` if the tail has them all, else None."""
+        if not self._tail or self._tail[0][0] > after + 1:
+            return None
+        start = after + 1 - self._tail[0][0]
+        return tuple((number, event) for number, event, _ in self._tail[start:])
+
+    @property
+    def tail_first(self) -> int:
+        """Number of the oldest event still in memory; above `last` if there is none."""
+        return self._tail[0][0] if self._tail else self.last + 1
+
+    async def changed(self, timeout: float | None) -> None:
+        """Wait for the next append or the end. Raises TimeoutError."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            if timeout is None:
+                await future
+            else:
+                async with asyncio.timeout(timeout):
+                    await future
+        finally:
+            self._waiting.discard(future)
+
+
+class HasRun(Protocol):
+    """Whoever knows the run as it is now."""
+
+    run: Run
+
+
+class LogWatch:
+    """A cursor into a `RunLog` (see `gateway.adapter.Watch`)."""
+
+    def __init__(self, log: RunLog, store: Store, source: HasRun, after: int, *, deltas: bool) -> None:
+        self._log = log
+        self._store = store
+        self._source = source
+        self.after = after
+        self._deltas = deltas
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+        return self._source.run
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Counts as a reader that the route may ask to wait for."""
+        self._log.readers.add(self)
+        try:
+            yield
+        finally:
+            self._log.readers.discard(self)
+            self._log.moved()
+
+    async def next(self, timeout: float | None = None) -> Batch | None:
+        """See `gateway.adapter.Watch.next`."""
+        log = self._log
+        log.moved()
+        while self.after >= log.last:
+            if log.ended:
+                return None
+            await log.changed(timeout)
+        events = log.newer(self.after)
+        if events is not None:
+            self.after = log.last
+            return Batch(events=events, last=log.last, snapshot=log.output)
+        return await self._read()
+
+    async def _read(self) -> Batch:
+        """A batch from the store: what fell out of memory before this watcher came by."""
+        log, after = self._log, self.after
+        until = log.tail_first
+        entries = await self._store.events(log.run_id, after, max_bytes=READ_BYTES, deltas=self._deltas)
+        entries = [entry for entry in entries if entry.number < until]
+        events = tuple((entry.number, e.decode(entry.data)) for entry in entries)
+        if not self._deltas or not entries:
+            # every entry up to the tail that is not here is a delta: the snapshot stands for it
+            full = sum(len(entry.data) for entry in entries) >= READ_BYTES
+            self.after = entries[-1].number if full else until - 1
+        else:
+            self.after = entries[-1].number
+        skipped = not self._deltas and (self.after - after) > len(events)
+        at_head = self.after == log.last
+        return Batch(events=events, last=self.after, snapshot=log.output if at_head else None, skipped=skipped)
+
+
+class StoredWatch:
+    """A cursor into the log of a run that has ended and is no longer in memory."""
+
+    def __init__(self, store: Store, run: Run, output: Output, after: int, *, deltas: bool) -> None:
+        """`output` is the run's final document."""
+        self.run = run
+        self._store = store
+        self._output = output
+        self.after = after
+        self._deltas = deltas
+
+    async def next(self, timeout: float | None = None) -> Batch | None:
+        """See `gateway.adapter.Watch.next`; never waits for more than the store."""
+        after = self.after
+        entries = await self._store.events(self.run.id, after, max_bytes=READ_BYTES, deltas=self._deltas)
+        if not entries:
+            return None
+        events = tuple((entry.number, e.decode(entry.data)) for entry in entries)
+        self.after = entries[-1].number
+        complete = isinstance(events[-1][1], e.TERMINAL)
+        return Batch(
+            events=events,
+            last=self.after,
+            snapshot=self._output if complete else None,
+            skipped=not self._deltas and self.after - after > len(events),
+        )

@@ -1,0 +1,102 @@
+"""The half of the `Gateway` that keeps records: threads and files. Runs are in engine.py."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec.structs import replace
+
+from gateway.core.errors import Conflict, Invalid
+from gateway.core.types import Artifact, Checkpoint, JsonObject, Thread, ThreadQuery
+from gateway.engine.threads import Threads, new_id
+from gateway.store import Store
+
+
+class Records:
+    """See `gateway.adapter.Gateway` for every method."""
+
+    def __init__(self, store: Store, *, public_url: str, artifact_limit: int) -> None:
+        """`artifact_limit`: bytes that one uploaded file may have."""
+        self.store = store
+        self.public_url = public_url
+        self.conversations = Threads(store)
+        self._artifact_limit = artifact_limit
+
+    # --- threads ------------------------------------------------------------------------------------------------
+
+    async def create_thread(self, thread: Thread, *, or_get: bool = False) -> Thread:
+        """See `Gateway.create_thread`."""
+        try:
+            await self.store.create_thread(thread)
+        except Conflict:
+            if not or_get:
+                raise
+            return await self.thread(thread.id)
+        return thread
+
+    async def thread(self, thread_id: str) -> Thread:
+        """See `Gateway.thread`."""
+        return await self.store.thread(thread_id)
+
+    async def threads(self, query: ThreadQuery) -> Sequence[Thread]:
+        """See `Gateway.threads`."""
+        return await self.store.threads(query)
+
+    async def count_threads(self, query: ThreadQuery) -> int:
+        """See `Gateway.count_threads`."""
+        return await self.store.count_threads(query)
+
+    async def update_thread(
+        self,
+        thread_id: str,
+        *,
+        metadata: JsonObject | None = None,
+        attributes: JsonObject | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Thread:
+        """See `Gateway.update_thread`."""
+        return await self.conversations.update(thread_id, metadata, attributes, checkpoint)
+
+    async def copy_thread(self, thread_id: str) -> Thread:
+        """See `Gateway.copy_thread`."""
+        return await self.conversations.copy(thread_id)
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """See `Gateway.delete_thread`."""
+        await self.store.delete_thread(thread_id)
+
+    async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
+        """See `Gateway.history`."""
+        return await self.store.history(thread_id, limit=limit, before=before)
+
+    # --- artifacts ----------------------------------------------------------------------------------------------
+
+    async def add_artifact(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
+        """See `Gateway.add_artifact`."""
+        artifact_id = new_id()
+        owner = artifact.run or artifact.thread
+        if owner is None:
+            raise Invalid("an uploaded file belongs to a run or a thread")
+        artifact = replace(
+            artifact,
+            id=artifact_id,
+            created_at=time.time(),
+            url=f"{self.public_url}/artifacts/{owner}/{artifact_id}",
+        )
+        stored = await self.store.put_artifact(artifact, content, max_bytes=self._artifact_limit)
+        if artifact.thread is not None:
+            await self.conversations.update(artifact.thread, None, {"uploads": True}, None)
+        return stored
+
+    async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
+        """See `Gateway.artifacts`."""
+        return await self.store.artifacts(run=run, thread=thread)
+
+    async def artifact(self, artifact_id: str) -> Artifact:
+        """See `Gateway.artifact`."""
+        return await self.store.artifact(artifact_id)
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
+        """See `Gateway.open_artifact`."""
+        return self.store.open_artifact(artifact_id)

@@ -1,0 +1,134 @@
+"""Conversations: what the gateway itself remembers of a thread.
+
+The record is the gateway's own, whatever the agent keeps: state, messages and checkpoints serve history and copy for
+agents that offer neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.core import projection
+from gateway.core.types import (
+    Agent,
+    Artifact,
+    ChatMessage,
+    Checkpoint,
+    JsonObject,
+    Role,
+    Run,
+    RunStatus,
+    Thread,
+    ThreadStatus,
+)
+from gateway.store import Store
+
+STATUS = {
+    RunStatus.PENDING: ThreadStatus.BUSY,
+    RunStatus.RUNNING: ThreadStatus.BUSY,
+    RunStatus.INTERRUPTED: ThreadStatus.INTERRUPTED,
+    RunStatus.SUCCESS: ThreadStatus.IDLE,
+    RunStatus.CANCELLED: ThreadStatus.IDLE,
+    RunStatus.ERROR: ThreadStatus.ERROR,
+    RunStatus.TIMEOUT: ThreadStatus.ERROR,
+}
+
+
+def new_id() -> str:
+    """A random UUID."""
+    return str(uuid.uuid4())
+
+
+class Threads:
+    """Reads and changes thread records, one change of a thread at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def lock(self, thread_id: str) -> asyncio.Lock:
+        """Held while a thread's record is read, changed and written."""
+        return self._locks.setdefault(thread_id, asyncio.Lock())
+
+    async def change(
+        self, thread_id: str, edit: Callable[[Thread], Thread], checkpoint: Checkpoint | None = None
+    ) -> Thread:
+        """Apply `edit` to the stored record. Returns the new one. Raises NotFound."""
+        async with self.lock(thread_id):
+            thread = replace(edit(await self._store.thread(thread_id)), updated_at=time.time())
+            if checkpoint is not None:
+                thread = replace(thread, values=checkpoint.values)
+            await self._store.update_thread(thread, checkpoint)
+            return thread
+
+    async def update(
+        self,
+        thread_id: str,
+        metadata: JsonObject | None,
+        attributes: JsonObject | None,
+        checkpoint: Checkpoint | None,
+    ) -> Thread:
+        """See `Gateway.update_thread`."""
+        return await self.change(
+            thread_id,
+            lambda now: replace(
+                now,
+                metadata={**now.metadata, **(metadata or {})},
+                attributes={**now.attributes, **(attributes or {})},
+            ),
+            checkpoint,
+        )
+
+    async def noted(self, run: Run) -> Thread:
+        """The thread's record with what its run is doing now. Writes nothing."""
+        assert run.thread is not None
+        thread = await self._store.thread(run.thread)
+        return replace(thread, status=STATUS[run.status], updated_at=run.updated_at)
+
+    async def after_run(
+        self, run: Run, agent: Agent, artifacts: Sequence[Artifact]
+    ) -> tuple[Thread, Checkpoint | None]:
+        """The thread's record once `run` has ended, with the checkpoint a success makes. Writes nothing."""
+        thread = await self.noted(run)
+        if run.status is not RunStatus.SUCCESS:
+            return thread, None
+        values = msgspec.json.decode(run.output)
+        said = projection.text_of(values, agent.text_output)
+        asked = projection.text_of(run.request.input, agent.text_input)
+        files = [{"id": a.id, "name": a.name, "url": a.url} for a in artifacts]
+        messages = [
+            ChatMessage(role=Role.USER, content=asked or "", id=f"{run.id}-input"),
+            ChatMessage(
+                role=Role.ASSISTANT,
+                content=said or "",
+                id=f"{run.id}-output",
+                metadata={"artifacts": files} if files else {},
+            ),
+        ]
+        checkpoint = Checkpoint(
+            id=new_id(),
+            thread=thread.id,
+            run=run.id,
+            created_at=run.updated_at,
+            values=values,
+            messages=tuple(messages),
+            metadata={"source": "run", "run_id": run.id, "agent": agent.name},
+        )
+        return replace(thread, values=values), checkpoint
+
+    async def copy(self, thread_id: str) -> Thread:
+        """A new thread with the same metadata, state and history; its agents start afresh."""
+        source = await self._store.thread(thread_id)
+        now = time.time()
+        target = replace(source, id=new_id(), created_at=now, updated_at=now, upstream={}, status=ThreadStatus.IDLE)
+        history = await self._store.history(thread_id, limit=1_000_000)
+        copies = [replace(point, id=new_id(), thread=target.id) for point in reversed(history)]
+        await self._store.create_thread(target, copies)
+        return target

@@ -1,0 +1,211 @@
+"""A small client of a running gateway, over its public Agent Connect door (httpx2): what `--gateway URL` talks to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from gateway.core.errors import AgentFailed, AgentGone, InterlinguaError, Invalid, NotFound
+from gateway.core.projection import text_pointer
+from gateway.core.types import JsonObject, RunStatus
+from gateway.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text
+from gateway.wire import sse
+
+DOOR = "/agent-connect"
+PAGE = 1000
+CONNECT_SECONDS = 5.0
+NOT_FOUND, UNPROCESSABLE, REQUEST_WRONG = 404, 422, 400
+
+
+class Remote:
+    """A `Talk` with the agents of a running gateway. Use as an async context manager; one run at a time."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        # A run may be silent for as long as its agent thinks.
+        self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS), trust_env=False)
+        self._door: str | None = None
+        self._run: str | None = None
+        self._answered = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def agents(self) -> Sequence[Known]:
+        """See `Talk.agents`."""
+        return [
+            Known(
+                agent["metadata"]["ref"]["name"], agent["metadata"]["ref"]["version"], agent["metadata"]["description"]
+            )
+            for agent in await self._agents()
+        ]
+
+    async def run(self, agent: str, prompt: str) -> AsyncIterator[Item]:
+        """See `Talk.run`. Raises NotFound, Invalid, AgentGone (the gateway cannot be reached)."""
+        found = await self._agents()
+        by_name = {name: entry["agent_id"] for entry in found for name in (entry["metadata"]["ref"]["name"],)}
+        agent_id = by_name.get(agent, agent if agent in by_name.values() else None)
+        if agent_id is None:
+            raise NotFound(f"no agent '{agent}'; have {', '.join(by_name) or 'none'}")
+        specs = (await self._json("GET", f"/agents/{agent_id}/descriptor"))["specs"]
+        try:
+            document = as_input(prompt, specs["input"], None)
+        except ValueError as error:
+            raise Invalid(str(error)) from error
+        body: JsonObject = {"agent_id": agent_id, "input": document, "on_disconnect": "continue"}
+        modes = [mode for mode, offered in (specs["capabilities"].get("streaming") or {}).items() if offered]
+        method, path = "POST", "/runs/stream"
+        while True:
+            self._answered = False
+            asked = ended = False
+            async for item in self._stream(method, path, {**body, "stream_mode": modes or ["values"]}, specs):
+                yield item
+                asked, ended = asked or isinstance(item, Question), ended or isinstance(item, End)
+            if ended:
+                return
+            if not (asked and self._answered):
+                raise AgentGone("the gateway closed the stream before the run had ended")
+            method, path, body = "GET", f"/runs/{self._run}/stream", {}
+
+    async def answer(self, value: Any) -> None:
+        """See `Talk.answer`."""
+        await self._json("POST", f"/runs/{self._run}", value)
+        self._answered = True
+
+    async def cancel(self) -> None:
+        """See `Talk.cancel`."""
+        if self._run is not None:
+            await self._json("POST", f"/runs/{self._run}/cancel")
+
+    @property
+    def run_id(self) -> str | None:
+        """The run's id once it has one."""
+        return self._run
+
+    # --- the wire ----------------------------------------------------------------------------------------------
+
+    async def _stream(self, method: str, path: str, body: JsonObject, specs: JsonObject) -> AsyncIterator[Item]:
+        output = text_pointer(specs.get("output"))
+        schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
+        decoder, last = sse.Decoder(), ""
+        parameters = {"stream_mode": "values"} if method == "GET" else None
+        async with (
+            _Reached(self._url),
+            self._http.stream(
+                method, await self._address(path), json=body if method == "POST" else None, params=parameters
+            ) as response,
+        ):
+            if response.status_code >= REQUEST_WRONG:
+                raise _refused(response.status_code, await response.aread())
+            async for chunk in response.aiter_raw():
+                for frame in decoder.feed(chunk):
+                    told = json.loads(frame.data)
+                    self._run = told.get("run_id") or self._run
+                    if told["type"] == "values":
+                        last = as_text(told.get("values"), output)
+                    item = _item(told, last, schemas)
+                    if item is not None:
+                        yield item
+                    if told["type"] == "values" and told["status"] == RunStatus.SUCCESS:
+                        yield End(RunStatus.SUCCESS, text=last)
+
+    async def _agents(self) -> list[JsonObject]:
+        found: list[JsonObject] = await self._json("POST", "/agents/search", {"limit": PAGE})
+        return found
+
+    async def _json(self, method: str, path: str, body: Any = None) -> Any:
+        address = await self._address(path)
+        async with _Reached(self._url):
+            response = await self._http.request(method, address, json=body)
+        if response.status_code >= REQUEST_WRONG:
+            raise _refused(response.status_code, response.content)
+        return response.json() if response.content else None
+
+    async def _address(self, path: str) -> str:
+        """The door is at its own path below the URL, or the URL is the door's own (where it was moved)."""
+        if self._door is None:
+            async with _Reached(self._url):
+                found = await self._http.post(f"{self._url}{DOOR}/agents/search", json={"limit": 1})
+                here = found if found.is_success else await self._http.post(f"{self._url}/agents/search", json={})
+            if not here.is_success:
+                raise AgentGone(f"{self._url} is no gateway with an Agent Connect door ({found.status_code})")
+            self._door = self._url + (DOOR if here is found else "")
+        return self._door + path
+
+
+def _item(told: JsonObject, text: str, schemas: JsonObject) -> Item | None:
+    """What one event of the stream shows."""
+    match told["type"]:
+        case "values":
+            return Text(text)
+        case "custom":
+            return note(told.get("update"))
+        case "interrupt":
+            asked = told["interrupt"]
+            kind = str(asked.get("interrupt_type") or (next(iter(asked)) if len(asked) == 1 else ""))
+            payload = asked.get("interrupt_payload", asked.get(kind, asked))
+            return Question(as_question(payload), kind, schemas.get(kind, {}))
+        case "error":
+            status = told.get("status")
+            stopped = RunStatus.TIMEOUT if status == RunStatus.TIMEOUT else RunStatus.ERROR
+            return End(stopped, str(told.get("description", "")))
+    return None
+
+
+def note(update: Any) -> Note | None:
+    """A line for an event that is no part of the answer; None for those that a person does not need."""
+    if not isinstance(update, dict):
+        return None
+    match update.get("type"):
+        case "tool_call_started":
+            return Note(f"tool: {update.get('title') or update.get('name')}")
+        case "tool_call_ended" if update.get("failed"):
+            return Note(f"tool failed: {update.get('call')}")
+        case "artifact_added":
+            artifact = update.get("artifact", {})
+            return Note(
+                f"file: {artifact.get('name')} ({artifact.get('size', 0)} bytes) {artifact.get('url', '')}".rstrip()
+            )
+        case "plan_updated":
+            marks = {"completed": "x", "in_progress": ">"}
+            entries = update.get("entries", [])
+            return Note("plan: " + " ".join(f"[{marks.get(e.get('status'), ' ')}] {e.get('content')}" for e in entries))
+    return None
+
+
+class _Reached:
+    """Says what a person can do about a connection that does not work."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+            raise AgentGone(f"no gateway answers at {self._url}") from error
+        if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+            raise Invalid(f"{self._url} is not the address of a gateway: {error}") from error
+        if isinstance(error, httpx2.TransportError):
+            raise AgentGone(f"the gateway at {self._url} went away: {error}") from error
+
+
+def _refused(status: int, body: bytes) -> InterlinguaError:
+    try:
+        said = json.loads(body)
+    except ValueError:
+        said = body.decode(errors="replace")
+    message = said if isinstance(said, str) and said else f"HTTP {status}: {said}"
+    if status == NOT_FOUND:
+        return NotFound(message)
+    return Invalid(message) if status in (REQUEST_WRONG, UNPROCESSABLE) else AgentFailed(message)

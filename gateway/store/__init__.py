@@ -1,0 +1,212 @@
+"""What the gateway remembers: runs with their event logs, threads with history, artifacts, registrations.
+
+One interface (`Store`), several engines (`sqlite`; `open_store` picks by URL), one contract suite that each passes
+unchanged (`tests/store/contract.py`).
+
+Two speeds. A *commit* is durable when it returns: creation, dispatch, interrupt, answer, end. An *append* or *save* is
+written behind within milliseconds, in order, and before any later commit of the same run. Ranges of event numbers are
+reserved by a commit before they are used, so that a restart never gives a number out twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gateway.core.types import (
+    Artifact,
+    Checkpoint,
+    JsonObject,
+    Run,
+    RunQuery,
+    Thread,
+    ThreadQuery,
+)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One event of a run's log: its number, its encoded form, and whether a lagging reader may skip it."""
+
+    number: int
+    data: bytes
+    delta: bool = False
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook call that is owed: at least once, after the commit that caused it. `run` is the run as it was then."""
+
+    id: str
+    run: Run
+    due_at: float
+    attempts: int = 0
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one transition writes, all or nothing. Fields left out stay as they are.
+
+    `reserved` is the highest event number that may now be used. `thread` replaces the thread's record. `release`
+    says that the run no longer occupies its thread (it ended).
+    """
+
+    run: Run | None = None
+    events: tuple[Entry, ...] = ()
+    reserved: int | None = None
+    thread: Thread | None = None
+    checkpoint: Checkpoint | None = None
+    delivery: Delivery | None = None
+    release: bool = False
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """A run taken over from a dead owner. Continue numbering above `reserved`; the log on disk ends at `last`."""
+
+    run: Run
+    reserved: int
+    last: int
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that registered itself. `data` is its protocol's own record; `expires_at` None is until removed."""
+
+    name: str
+    protocol: str
+    owner: str
+    data: JsonObject
+    created_at: float
+    expires_at: float | None = None
+
+
+class Store(Protocol):
+    """A store engine. All methods raise NotFound for unknown ids, Unavailable when the engine has failed or is closed.
+
+    `owner` identifies this process: runs belong to the owner that created or claimed them.
+    """
+
+    owner: str
+
+    async def open(self) -> None:
+        """Connect, migrate, take the lease and keep it alive until `close`. Raises Unavailable."""
+
+    async def close(self) -> None:
+        """Write everything that waits, give up the lease, disconnect. Idempotent."""
+
+    @property
+    def backlog(self) -> int:
+        """Bytes appended but not yet written; the engine stops taking tokens while this is large."""
+
+    # runs
+
+    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int) -> bool:
+        """Commit a new run. True if it may start; False if it queues behind an active run on its thread.
+
+        One active run a thread, whichever process asks. With `if_busy` reject and a busy thread: raises Conflict and
+        writes nothing. Raises NotFound when the thread does not exist.
+        """
+
+    async def activate(self, run_id: str) -> bool:
+        """Let a queued run start if its thread is free and no older run waits for it. True if it is active now."""
+
+    async def commit(self, run_id: str, change: Change) -> None:
+        """Write a transition, durably, after everything appended for the run so far."""
+
+    def append(self, run_id: str, entries: Sequence[Entry]) -> None:
+        """Write behind. Neighbouring entries of one kind may share a row; each stays separately readable."""
+
+    def save(self, run: Run) -> None:
+        """Write the run's record behind (its upstream, its losses)."""
+
+    async def flush(self) -> None:
+        """Wait until everything appended or saved so far can be read back."""
+
+    async def run(self, run_id: str) -> Run: ...
+
+    async def runs(self, query: RunQuery) -> list[Run]:
+        """Newest first (or oldest), filtered, paged."""
+
+    async def count_runs(self, query: RunQuery) -> int:
+        """How many match, whatever limit and offset say."""
+
+    async def delete_run(self, run_id: str) -> None:
+        """The run, its log, its artifacts, its deliveries. Frees its thread."""
+
+    async def events(
+        self, run_id: str, after: int = 0, *, max_bytes: int = 1 << 20, deltas: bool = True
+    ) -> list[Entry]:
+        """The log above `after`, in order, up to about `max_bytes` (at least one entry if there is any).
+
+        With `deltas=False` entries marked so are left out.
+        """
+
+    # threads
+
+    async def create_thread(self, thread: Thread, checkpoints: Sequence[Checkpoint] = ()) -> None:
+        """Raises Conflict if the id exists."""
+
+    async def thread(self, thread_id: str) -> Thread: ...
+
+    async def threads(self, query: ThreadQuery) -> list[Thread]: ...
+
+    async def count_threads(self, query: ThreadQuery) -> int: ...
+
+    async def update_thread(self, thread: Thread, checkpoint: Checkpoint | None = None) -> None:
+        """Replace the record, and add a checkpoint."""
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """The thread, its checkpoints and uploads; its runs stay, without it. Raises Conflict while one is active."""
+
+    async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> list[Checkpoint]:
+        """Newest first, those older than checkpoint `before`."""
+
+    # artifacts
+
+    async def put_artifact(self, artifact: Artifact, content: AsyncIterator[bytes], *, max_bytes: int) -> Artifact:
+        """Store a file; returns it with its size. Raises TooLarge and keeps nothing."""
+
+    async def artifact(self, artifact_id: str) -> Artifact: ...
+
+    async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> list[Artifact]:
+        """Those of a run, or of a thread and of its runs; oldest first."""
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
+        """The content in chunks of at most 256 KiB."""
+
+    # callbacks, registrations, recovery, retention
+
+    async def deliveries(self, now: float, limit: int = 100) -> list[Delivery]:
+        """Owed webhook calls of this owner that are due, oldest first."""
+
+    async def delivered(self, delivery_id: str) -> None: ...
+
+    async def postpone(self, delivery_id: str, due_at: float) -> None:
+        """Try again later; counts an attempt."""
+
+    async def put_registration(self, registration: Registration) -> None:
+        """Raises Conflict if the name is taken by another owner's live registration."""
+
+    async def registrations(self, now: float) -> list[Registration]:
+        """Those that have not expired."""
+
+    async def delete_registration(self, name: str) -> None: ...
+
+    async def claim(self) -> list[Recovered]:
+        """Take over every unfinished run (and owed delivery) whose owner's lease is dead. Two callers never share one.
+
+        An owner on this host whose process is gone is dead at once, any other when its lease has run out.
+        """
+
+    async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:
+        """Remove ended runs last updated before `older_than` (epoch seconds), then the oldest ended runs while the
+        store is larger than `max_bytes`; idle threads likewise. Never an unfinished run. Returns how many runs went.
+        """
+
+
+def open_store(url: str, base: str = ".") -> Store:
+    """The engine for a URL: `sqlite:///file.db` (relative to `base`; `sqlite://` alone is in memory)."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        from gateway.store.sqlite import SqliteStore
+
+        return SqliteStore.from_path(rest.removeprefix("/") if rest else "", base)
+    raise ValueError(f"no store engine for {scheme!r}; have sqlite")

@@ -1,0 +1,289 @@
+"""Writing runs, threads, owed calls and registrations. Every function runs in the writer's transaction, looks before it
+writes, and raises errors of the tree.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.core.errors import Conflict, NotFound
+from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread
+from gateway.store import Change, Entry, Recovered, Registration
+from gateway.store.sqlite import lease, log
+from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require
+from gateway.store.sqlite.schema import ACTIVE, QUEUED, RELEASED, UNFINISHED
+
+
+def create_run(
+    cursor: sqlite3.Cursor, *, owner: str, run: Run, record: bytes, events: Sequence[Entry], reserved: int
+) -> bool:
+    """See `Store.create_run`. `record` is the run, encoded."""
+    request = run.request
+    place = ACTIVE
+    if run.thread is not None:
+        known, busy = cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM threads WHERE id = ?1), "
+            f"EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {ACTIVE}) "
+            f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {QUEUED})",
+            (run.thread,),
+        ).fetchone()
+        if not known:
+            raise NotFound(f"no thread {run.thread}")
+        if busy and request.if_busy is IfBusy.REJECT:
+            raise Conflict(f"thread {run.thread} has an active run")
+        place = QUEUED if busy else ACTIVE
+    cursor.execute(
+        "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, created_at, updated_at, reserved, "
+        "record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            run.id,
+            owner,
+            place,
+            run.status.value,
+            request.agent,
+            run.thread,
+            request.protocol,
+            run.created_at,
+            run.updated_at,
+            reserved,
+            record,
+        ),
+    )
+    if events:
+        seq = cursor.lastrowid
+        cursor.executemany(
+            "INSERT INTO log (run, first, last, delta, data) VALUES (?, ?, ?, ?, ?)",
+            [(seq, *row) for row in log.pack(events)],
+        )
+    return place == ACTIVE
+
+
+def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
+    """See `Store.activate`. A run of another owner is that one's to start."""
+    row = cursor.execute("SELECT seq, owner, place, thread FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no run {run_id}")
+    seq, holder, place, thread = row
+    if holder != owner or place != QUEUED:
+        return bool(holder == owner and place == ACTIVE)
+    (waits,) = cursor.execute(
+        f"SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {ACTIVE}) "
+        f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {QUEUED} AND seq < ?2)",
+        (thread, seq),
+    ).fetchone()
+    if not waits:
+        cursor.execute(f"UPDATE runs SET place = {ACTIVE} WHERE seq = ?", (seq,))
+    return not waits
+
+
+def commit(cursor: sqlite3.Cursor, owner: str, run_id: str, change: Change, record: bytes | None) -> None:
+    """See `Store.commit`. `record` is `change.run`, encoded."""
+    if change.thread is not None:
+        require(cursor, "threads", change.thread.id)
+    if change.checkpoint is not None:
+        require(cursor, "threads", change.checkpoint.thread)
+    sets: list[str] = []
+    values: list[object] = []
+    if change.run is not None:
+        sets.append("status = ?, updated_at = ?, record = ?")
+        values += [change.run.status.value, change.run.updated_at, record]
+    if change.reserved is not None:
+        sets.append("reserved = max(reserved, ?)")
+        values.append(change.reserved)
+    if change.release:
+        sets.append(f"place = {RELEASED}")
+    elif change.run is not None and change.run.status.ended:
+        sets.append(f"place = CASE place WHEN {QUEUED} THEN {RELEASED} ELSE place END")  # it waits for nothing now
+    if sets:
+        cursor.execute(f"UPDATE runs SET {', '.join(sets)} WHERE id = ? AND owner = ?", (*values, run_id, owner))
+        found = cursor.rowcount > 0
+    else:
+        found = cursor.execute("SELECT 1 FROM runs WHERE id = ? AND owner = ?", (run_id, owner)).fetchone() is not None
+    if not found:
+        require(cursor, "runs", run_id)
+        raise Conflict(f"run {run_id} was taken over by another process")
+    if change.events:
+        log.write(cursor, owner, run_id, change.events)
+    if change.thread is not None:
+        _write_thread(cursor, change.thread)
+    if change.checkpoint is not None:
+        _add_checkpoint(cursor, change.checkpoint)
+    if change.delivery is not None:
+        owed = change.delivery
+        cursor.execute(
+            "INSERT INTO deliveries (id, owner, run, due_at, attempts, record) VALUES (?, ?, ?, ?, ?, ?)",
+            (owed.id, owner, run_id, owed.due_at, owed.attempts, encode(owed.run)),
+        )
+
+
+def save(cursor: sqlite3.Cursor, owner: str, run: Run, record: bytes) -> None:
+    """See `Store.save`; a run that is gone or taken over is left alone."""
+    cursor.execute(
+        "UPDATE runs SET status = ?, updated_at = ?, record = ? WHERE id = ? AND owner = ?",
+        (run.status.value, run.updated_at, record, run.id, owner),
+    )
+
+
+def delete_run(cursor: sqlite3.Cursor, run_id: str) -> None:
+    """See `Store.delete_run`."""
+    row = cursor.execute("SELECT seq FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no run {run_id}")
+    remove_run(cursor, row[0], run_id)
+
+
+def remove_run(cursor: sqlite3.Cursor, seq: int, run_id: str) -> None:
+    """A run and everything that is only there for it."""
+    cursor.execute("DELETE FROM log WHERE run = ?", (seq,))
+    cursor.execute("DELETE FROM chunks WHERE artifact IN (SELECT seq FROM artifacts WHERE run = ?)", (run_id,))
+    cursor.execute("DELETE FROM artifacts WHERE run = ?", (run_id,))
+    cursor.execute("DELETE FROM deliveries WHERE run = ?", (run_id,))
+    cursor.execute("DELETE FROM runs WHERE seq = ?", (seq,))
+
+
+def create_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoints: Sequence[Checkpoint]) -> None:
+    """See `Store.create_thread`."""
+    if cursor.execute("SELECT 1 FROM threads WHERE id = ?", (thread.id,)).fetchone() is not None:
+        raise Conflict(f"thread {thread.id} exists already")
+    cursor.execute(
+        "INSERT INTO threads (id, status, agent, protocol, created_at, updated_at, record) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            thread.id,
+            thread.status.value,
+            thread.agent,
+            thread.protocol,
+            thread.created_at,
+            thread.updated_at,
+            encode(thread),
+        ),
+    )
+    for checkpoint in checkpoints:
+        _add_checkpoint(cursor, checkpoint, thread.id)
+
+
+def update_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoint: Checkpoint | None) -> None:
+    """See `Store.update_thread`."""
+    require(cursor, "threads", thread.id)
+    _write_thread(cursor, thread)
+    if checkpoint is not None:
+        _add_checkpoint(cursor, checkpoint)
+
+
+def _write_thread(cursor: sqlite3.Cursor, thread: Thread) -> None:
+    cursor.execute(
+        "UPDATE threads SET status = ?, agent = ?, protocol = ?, updated_at = ?, record = ? WHERE id = ?",
+        (thread.status.value, thread.agent, thread.protocol, thread.updated_at, encode(thread), thread.id),
+    )
+
+
+def _add_checkpoint(cursor: sqlite3.Cursor, checkpoint: Checkpoint, thread_id: str | None = None) -> None:
+    cursor.execute(
+        "INSERT INTO checkpoints (thread, id, created_at, record) VALUES (?, ?, ?, ?)",
+        (thread_id or checkpoint.thread, checkpoint.id, checkpoint.created_at, encode(checkpoint)),
+    )
+
+
+def delete_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
+    """See `Store.delete_thread`."""
+    require(cursor, "threads", thread_id)
+    if cursor.execute(
+        "SELECT 1 FROM runs WHERE thread = ? AND place IN (?, ?) LIMIT 1", (thread_id, ACTIVE, QUEUED)
+    ).fetchone():
+        raise Conflict(f"thread {thread_id} has an active run")
+    remove_thread(cursor, thread_id)
+
+
+def remove_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
+    """A thread with its checkpoints and uploads; what runs made stays with them."""
+    for seq, record in cursor.execute("SELECT seq, record FROM runs WHERE thread = ?", (thread_id,)).fetchall():
+        run = decode_run(record)
+        loose = msgspec.structs.replace(run, request=msgspec.structs.replace(run.request, thread=None))
+        cursor.execute("UPDATE runs SET thread = NULL, record = ? WHERE seq = ?", (encode(loose), seq))
+    for seq, run_id, record in cursor.execute(
+        "SELECT seq, run, record FROM artifacts WHERE thread = ?", (thread_id,)
+    ).fetchall():
+        if run_id is None:
+            remove_artifact(cursor, seq)
+        else:
+            kept: Artifact = msgspec.structs.replace(decode_artifact(record), thread=None)
+            cursor.execute("UPDATE artifacts SET thread = NULL, record = ? WHERE seq = ?", (encode(kept), seq))
+    cursor.execute("DELETE FROM checkpoints WHERE thread = ?", (thread_id,))
+    cursor.execute("DELETE FROM threads WHERE id = ?", (thread_id,))
+
+
+def remove_artifact(cursor: sqlite3.Cursor, seq: int) -> None:
+    """A file with its content."""
+    cursor.execute("DELETE FROM chunks WHERE artifact = ?", (seq,))
+    cursor.execute("DELETE FROM artifacts WHERE seq = ?", (seq,))
+
+
+def delivered(cursor: sqlite3.Cursor, delivery_id: str) -> None:
+    """See `Store.delivered`."""
+    cursor.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))
+    if not cursor.rowcount:
+        raise NotFound(f"no delivery {delivery_id}")
+
+
+def postpone(cursor: sqlite3.Cursor, delivery_id: str, due_at: float) -> None:
+    """See `Store.postpone`."""
+    cursor.execute("UPDATE deliveries SET due_at = ?, attempts = attempts + 1 WHERE id = ?", (due_at, delivery_id))
+    if not cursor.rowcount:
+        raise NotFound(f"no delivery {delivery_id}")
+
+
+def put_registration(cursor: sqlite3.Cursor, me: lease.Identity, registration: Registration) -> None:
+    """See `Store.put_registration`. A registration dies with its owner's lease, if its owner is a process."""
+    row = cursor.execute(
+        "SELECT owner, held, expires_at, EXISTS (SELECT 1 FROM leases WHERE leases.owner = registrations.owner) "
+        "FROM registrations WHERE name = ?",
+        (registration.name,),
+    ).fetchone()
+    if row is not None and row[0] != registration.owner:
+        holder, held, expires_at, leased = row
+        expired = expires_at is not None and expires_at <= time.time()
+        if held and not expired and not (leased and lease.is_dead(cursor, holder, me)):
+            raise Conflict(f"the name {registration.name!r} is taken")
+    cursor.execute(
+        "INSERT OR REPLACE INTO registrations (name, owner, held, expires_at, record) VALUES (?, ?, 1, ?, ?)",
+        (registration.name, registration.owner, registration.expires_at, encode(registration)),
+    )
+
+
+def delete_registration(cursor: sqlite3.Cursor, name: str) -> None:
+    """See `Store.delete_registration`."""
+    cursor.execute("DELETE FROM registrations WHERE name = ?", (name,))
+    if not cursor.rowcount:
+        raise NotFound(f"no registration {name}")
+
+
+def claim(cursor: sqlite3.Cursor, me: lease.Identity) -> list[Recovered]:
+    """See `Store.claim`."""
+    owners = [
+        owner
+        for (owner,) in cursor.execute(
+            f"SELECT owner FROM runs WHERE {UNFINISHED} UNION SELECT owner FROM deliveries "
+            f"UNION SELECT owner FROM leases UNION SELECT owner FROM runs WHERE place = {ACTIVE} AND thread IS NOT NULL"
+        ).fetchall()
+    ]
+    recovered: list[tuple[int, Recovered]] = []
+    for owner in owners:
+        if not lease.is_dead(cursor, owner, me):
+            continue
+        for seq, reserved, record in cursor.execute(
+            f"SELECT seq, reserved, record FROM runs WHERE owner = ? AND {UNFINISHED}", (owner,)
+        ).fetchall():
+            last = log.last_number(cursor, seq)
+            recovered.append((seq, Recovered(run=decode_run(record), reserved=reserved, last=last)))
+        cursor.execute(f"UPDATE runs SET owner = ? WHERE owner = ? AND {UNFINISHED}", (me.owner, owner))
+        # ended, but killed before it left its thread
+        cursor.execute(
+            f"UPDATE runs SET place = {RELEASED} WHERE owner = ? AND place = {ACTIVE} AND thread IS NOT NULL", (owner,)
+        )
+        cursor.execute("UPDATE deliveries SET owner = ? WHERE owner = ?", (me.owner, owner))
+        lease.drop(cursor, owner)
+    return [one for _, one in sorted(recovered, key=lambda pair: pair[0])]

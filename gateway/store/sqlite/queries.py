@@ -1,0 +1,225 @@
+"""Reading: records by id, filtered lists and their counts, files, owed calls. Every function gets a cursor and returns
+decoded records; the same functions run on a reader's connection or, for a store in memory, on the writer's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.core.errors import NotFound
+from gateway.core.types import Artifact, Checkpoint, JsonObject, Run, RunQuery, Thread, ThreadQuery
+from gateway.store import Delivery, Registration
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+decode_run = msgspec.json.Decoder(Run).decode
+decode_thread = msgspec.json.Decoder(Thread).decode
+decode_artifact = msgspec.json.Decoder(Artifact).decode
+decode_checkpoint = msgspec.json.Decoder(Checkpoint).decode
+decode_registration = msgspec.json.Decoder(Registration).decode
+
+
+class _Request(msgspec.Struct):
+    metadata: JsonObject = {}
+
+
+class _RunParts(msgspec.Struct):
+    """What a run's record is searched by, decoded without the rest."""
+
+    request: _Request
+
+
+class _ThreadParts(msgspec.Struct):
+    metadata: JsonObject = {}
+    values: Any = None
+
+
+_run_parts = msgspec.json.Decoder(_RunParts).decode
+_thread_parts = msgspec.json.Decoder(_ThreadParts).decode
+
+
+def run(cursor: sqlite3.Cursor, run_id: str) -> Run:
+    """See `Store.run`."""
+    return _one(cursor, "runs", run_id, decode_run)
+
+
+def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
+    """See `Store.thread`."""
+    return _one(cursor, "threads", thread_id, decode_thread)
+
+
+def artifact(cursor: sqlite3.Cursor, artifact_id: str) -> Artifact:
+    """See `Store.artifact`; one still being uploaded is not there yet."""
+    return _one(cursor, "artifacts", artifact_id, decode_artifact, " AND uploader IS NULL")
+
+
+def _one(cursor: sqlite3.Cursor, table: str, key: str, decode: Callable[[bytes], T], also: str = "") -> T:
+    row = cursor.execute(f"SELECT record FROM {table} WHERE id = ?{also}", (key,)).fetchone()
+    if row is None:
+        raise NotFound(f"no {table.removesuffix('s')} {key}")
+    return decode(row[0])
+
+
+def require(cursor: sqlite3.Cursor, table: str, key: str) -> None:
+    """Raises NotFound unless `table` has it."""
+    if cursor.execute(f"SELECT 1 FROM {table} WHERE id = ?", (key,)).fetchone() is None:
+        raise NotFound(f"no {table.removesuffix('s')} {key}")
+
+
+def runs(cursor: sqlite3.Cursor, query: RunQuery) -> list[Run]:
+    """See `Store.runs`."""
+    return [decode_run(record) for record in _page(cursor, "runs", query, *_match_runs(cursor, query))]
+
+
+def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:
+    """See `Store.count_runs`."""
+    return _count(cursor, "runs", *_match_runs(cursor, query))
+
+
+def threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[Thread]:
+    """See `Store.threads`."""
+    return [decode_thread(record) for record in _page(cursor, "threads", query, *_match_threads(cursor, query))]
+
+
+def count_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> int:
+    """See `Store.count_threads`."""
+    return _count(cursor, "threads", *_match_threads(cursor, query))
+
+
+def _match_runs(cursor: sqlite3.Cursor, query: RunQuery) -> tuple[str, list[Any]]:
+    terms, values = _equal(agent=query.agent, thread=query.thread, protocol=query.protocol)
+    if query.threaded is not None:
+        terms.append("thread IS NOT NULL" if query.threaded else "thread IS NULL")
+    if query.statuses:
+        terms.append(f"status IN ({', '.join('?' * len(query.statuses))})")
+        values += [status.value for status in query.statuses]
+    if query.metadata:
+        wanted = query.metadata
+        _filter(cursor, lambda record: contains(_run_parts(record).request.metadata, wanted))
+        terms.append("wanted(record)")
+    return " AND ".join(terms) or "TRUE", values
+
+
+def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, list[Any]]:
+    status = None if query.status is None else query.status.value
+    terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status)
+    if query.metadata or query.values:
+
+        def wanted(record: bytes) -> bool:
+            parts = _thread_parts(record)
+            return contains(parts.metadata, query.metadata) and contains(parts.values, query.values)
+
+        _filter(cursor, wanted)
+        terms.append("wanted(record)")
+    return " AND ".join(terms) or "TRUE", values
+
+
+def _equal(**columns: str | None) -> tuple[list[str], list[Any]]:
+    given = {column: value for column, value in columns.items() if value is not None}
+    return [f"{column} = ?" for column in given], list(given.values())
+
+
+def _filter(cursor: sqlite3.Cursor, predicate: Callable[[bytes], bool]) -> None:
+    """JSON equality is not SQL's (json_extract makes `true` a 1, and paths cannot name every key): ask Python."""
+    cursor.connection.create_function("wanted", 1, predicate)
+
+
+def _page(
+    cursor: sqlite3.Cursor, table: str, query: RunQuery | ThreadQuery, where: str, values: list[Any]
+) -> Sequence[bytes]:
+    way = "ASC" if query.oldest_first else "DESC"
+    cursor.execute(
+        f"SELECT record FROM {table} WHERE {where} ORDER BY created_at {way}, seq {way} LIMIT ? OFFSET ?",
+        (*values, max(0, query.limit), max(0, query.offset)),
+    )
+    return [record for (record,) in cursor.fetchall()]
+
+
+def _count(cursor: sqlite3.Cursor, table: str, where: str, values: list[Any]) -> int:
+    return int(cursor.execute(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0])
+
+
+def contains(document: Any, wanted: JsonObject) -> bool:
+    """True if the object has all keys of `wanted` with equal values, as JSON counts them: 1 is 1.0 but never true."""
+    if not wanted:
+        return True
+    if not isinstance(document, dict):
+        return False
+    return all(key in document and _same(document[key], value) for key, value in wanted.items())
+
+
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, dict):
+        return isinstance(right, dict) and left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
+    if isinstance(left, list | tuple):
+        return isinstance(right, list | tuple) and len(left) == len(right) and all(map(_same, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def history(cursor: sqlite3.Cursor, thread_id: str, limit: int, before: str | None) -> list[Checkpoint]:
+    """See `Store.history`."""
+    require(cursor, "threads", thread_id)
+    older, bound = "", ()
+    if before is not None:
+        row = cursor.execute(
+            "SELECT created_at, seq FROM checkpoints WHERE thread = ? AND id = ?", (thread_id, before)
+        ).fetchone()
+        if row is None:
+            raise NotFound(f"no checkpoint {before}")
+        older, bound = " AND (created_at, seq) < (?, ?)", row
+    cursor.execute(
+        f"SELECT record FROM checkpoints WHERE thread = ?{older} ORDER BY created_at DESC, seq DESC LIMIT ?",
+        (thread_id, *bound, max(0, limit)),
+    )
+    return [decode_checkpoint(record) for (record,) in cursor.fetchall()]
+
+
+def artifacts(cursor: sqlite3.Cursor, run_id: str | None, thread_id: str | None) -> list[Artifact]:
+    """See `Store.artifacts`."""
+    if run_id is not None:
+        require(cursor, "runs", run_id)
+    if thread_id is not None:
+        require(cursor, "threads", thread_id)
+    cursor.execute(
+        "SELECT record FROM artifacts WHERE uploader IS NULL AND (run = ?1 OR thread = ?2 "
+        "OR run IN (SELECT id FROM runs WHERE thread = ?2)) ORDER BY created_at, seq",
+        (run_id, thread_id),
+    )
+    return [decode_artifact(record) for (record,) in cursor.fetchall()]
+
+
+def chunk(cursor: sqlite3.Cursor, artifact_id: str, number: int) -> bytes | None:
+    """Part `number` (from 0) of a file's content; None after the last."""
+    row = cursor.execute(
+        "SELECT data FROM artifacts LEFT JOIN chunks ON artifact = seq AND number = ? "
+        "WHERE id = ? AND uploader IS NULL",
+        (number, artifact_id),
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"no artifact {artifact_id}")
+    data: bytes | None = row[0]
+    return data
+
+
+def deliveries(cursor: sqlite3.Cursor, owner: str, now: float, limit: int) -> list[Delivery]:
+    """See `Store.deliveries`."""
+    cursor.execute(
+        "SELECT id, record, due_at, attempts FROM deliveries WHERE owner = ? AND due_at <= ? "
+        "ORDER BY due_at, seq LIMIT ?",
+        (owner, now, limit),
+    )
+    return [
+        Delivery(id=key, run=decode_run(record), due_at=due_at, attempts=attempts)
+        for key, record, due_at, attempts in cursor.fetchall()
+    ]
+
+
+def registrations(cursor: sqlite3.Cursor, now: float) -> list[Registration]:
+    """See `Store.registrations`."""
+    cursor.execute("SELECT record FROM registrations WHERE expires_at IS NULL OR expires_at > ? ORDER BY name", (now,))
+    return [decode_registration(record) for (record,) in cursor.fetchall()]

@@ -1,0 +1,115 @@
+"""Forgetting: ended runs by age, then by size, threads that nobody uses likewise, and giving the room back.
+
+Each step is a short transaction of its own (`BUDGET_SECONDS`), so that commits pass between them; it says how many runs
+it removed and whether there is more to do.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from gateway.store.sqlite.changes import remove_artifact, remove_run, remove_thread
+from gateway.store.sqlite.schema import UNFINISHED
+
+BUDGET_SECONDS = 0.02
+VACUUM_PAGES = 128
+SLACK = 0.05
+"""Free pages, as a part of the file, that are not worth giving back."""
+
+Step = Callable[[sqlite3.Cursor], tuple[int, bool]]
+
+ENDED_RUNS = f"SELECT seq, id FROM runs WHERE NOT ({UNFINISHED})"
+IDLE_THREADS = (
+    "SELECT seq, id FROM threads WHERE NOT EXISTS (SELECT 1 FROM runs WHERE runs.thread = threads.id AND {busy})"
+)
+
+
+def steps(older_than: float, max_bytes: int | None, now: float) -> Iterator[Step]:
+    """What `Store.prune` does, in order; each until it says that there is no more."""
+    yield partial(_aged_runs, older_than)
+    yield partial(_aged_threads, older_than)
+    yield partial(_stray, older_than, now)
+    if max_bytes is not None:
+        yield partial(_large_runs, max_bytes)
+        yield partial(_large_threads, max_bytes)
+    yield _shrink
+
+
+def _aged_runs(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    # created_at has the index, and nothing is updated before it is created
+    where = f"{ENDED_RUNS} AND created_at < ?1 AND updated_at < ?1 ORDER BY created_at LIMIT 64"
+    return _remove(cursor, where, (older_than,), remove_run)
+
+
+def _aged_threads(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    idle = IDLE_THREADS.format(busy="TRUE")
+    where = f"{idle} AND created_at < ?1 AND updated_at < ?1 ORDER BY created_at LIMIT 64"
+    _, more = _remove(cursor, where, (older_than,), _remove_thread)
+    return 0, more
+
+
+def _stray(older_than: float, now: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    """Files that belong to nothing, registrations that have run out."""
+    where = "SELECT seq, id FROM artifacts WHERE run IS NULL AND thread IS NULL AND uploader IS NULL AND created_at < ?"
+    for seq, _ in cursor.execute(where, (older_than,)).fetchall():
+        remove_artifact(cursor, seq)
+    cursor.execute("DELETE FROM registrations WHERE expires_at <= ?", (now,))
+    return 0, False
+
+
+def _large_runs(max_bytes: int, cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    return _remove(cursor, f"{ENDED_RUNS} ORDER BY created_at LIMIT 64", (), remove_run, max_bytes)
+
+
+def _large_threads(max_bytes: int, cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    idle = IDLE_THREADS.format(busy=UNFINISHED)
+    _, more = _remove(cursor, f"{idle} ORDER BY created_at LIMIT 64", (), _remove_thread, max_bytes)
+    return 0, more
+
+
+def _remove_thread(cursor: sqlite3.Cursor, _seq: int, thread_id: str) -> None:
+    remove_thread(cursor, thread_id)
+
+
+def _remove(
+    cursor: sqlite3.Cursor,
+    select: str,
+    values: tuple[float, ...],
+    remove: Callable[[sqlite3.Cursor, int, str], None],
+    max_bytes: int | None = None,
+) -> tuple[int, bool]:
+    found = cursor.execute(select, values).fetchall()
+    stop = time.monotonic() + BUDGET_SECONDS
+    gone = 0
+    for seq, key in found:
+        if max_bytes is not None and _used_bytes(cursor) <= max_bytes:
+            return gone, False
+        remove(cursor, seq, key)
+        gone += 1
+        if time.monotonic() > stop:
+            break
+    return gone, bool(found)
+
+
+def _used_bytes(cursor: sqlite3.Cursor) -> int:
+    pages, free, size = (_pragma(cursor, name) for name in ("page_count", "freelist_count", "page_size"))
+    return (pages - free) * size
+
+
+def _shrink(cursor: sqlite3.Cursor) -> tuple[int, bool]:
+    """Cut free pages off the file; the file itself becomes shorter at the next checkpoint."""
+    stop = time.monotonic() + BUDGET_SECONDS
+    while (free := _pragma(cursor, "freelist_count")) > max(VACUUM_PAGES, SLACK * _pragma(cursor, "page_count")):
+        cursor.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})").fetchall()
+        if _pragma(cursor, "freelist_count") == free:
+            break  # a file of before auto_vacuum
+        if time.monotonic() > stop:
+            return 0, True
+    return 0, False
+
+
+def _pragma(cursor: sqlite3.Cursor, name: str) -> int:
+    return int(cursor.execute(f"PRAGMA {name}").fetchone()[0])

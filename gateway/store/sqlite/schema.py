@@ -1,0 +1,148 @@
+"""The file: its tables, their history, and how a connection to it is made.
+
+Records are JSON in `record`; the other columns are what queries, the queue on a thread and recovery need. `seq` is the
+order of creation. A statement that ever ran on somebody's disk is never edited: the next version is a new tuple.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from pathlib import Path
+
+from gateway.core.errors import Unavailable
+
+logger = logging.getLogger(__name__)
+
+QUEUED, ACTIVE, RELEASED = 0, 1, 2
+"""`runs.place`: waits for its thread, occupies it, does not need it any more."""
+
+UNFINISHED = "status IN ('pending', 'running', 'interrupted')"
+"""Queries must say it in these words, or SQLite will not use the partial index."""
+
+BUSY_SECONDS = 5.0
+"""How long a process waits for another one's transaction before it gives up with Unavailable."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE leases (
+            owner TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
+            expires_at REAL NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE runs (
+            seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, place INTEGER NOT NULL,
+            status TEXT NOT NULL, agent TEXT NOT NULL, thread TEXT, protocol TEXT NOT NULL,
+            created_at REAL NOT NULL, updated_at REAL NOT NULL, reserved INTEGER NOT NULL, record BLOB NOT NULL
+        )""",
+        "CREATE INDEX runs_created ON runs(created_at)",
+        "CREATE INDEX runs_thread ON runs(thread, created_at) WHERE thread IS NOT NULL",
+        f"CREATE INDEX runs_unfinished ON runs(owner) WHERE {UNFINISHED}",
+        f"CREATE UNIQUE INDEX runs_active ON runs(thread) WHERE place = {ACTIVE} AND thread IS NOT NULL",
+        f"CREATE INDEX runs_queued ON runs(thread) WHERE place = {QUEUED}",
+        """CREATE TABLE log (
+            run INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, delta INTEGER NOT NULL,
+            data BLOB NOT NULL, PRIMARY KEY (run, first)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE threads (
+            seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL, agent TEXT, protocol TEXT NOT NULL,
+            created_at REAL NOT NULL, updated_at REAL NOT NULL, record BLOB NOT NULL
+        )""",
+        "CREATE INDEX threads_created ON threads(created_at)",
+        """CREATE TABLE checkpoints (
+            seq INTEGER PRIMARY KEY, thread TEXT NOT NULL, id TEXT NOT NULL, created_at REAL NOT NULL,
+            record BLOB NOT NULL, UNIQUE (thread, id)
+        )""",
+        "CREATE INDEX checkpoints_created ON checkpoints(thread, created_at)",
+        """CREATE TABLE artifacts (
+            seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, run TEXT, thread TEXT, uploader TEXT,
+            created_at REAL NOT NULL, record BLOB NOT NULL
+        )""",
+        "CREATE INDEX artifacts_run ON artifacts(run) WHERE run IS NOT NULL",
+        "CREATE INDEX artifacts_thread ON artifacts(thread) WHERE thread IS NOT NULL",
+        "CREATE INDEX artifacts_unfinished ON artifacts(uploader) WHERE uploader IS NOT NULL",
+        """CREATE TABLE chunks (
+            artifact INTEGER NOT NULL, number INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (artifact, number)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE deliveries (
+            seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, run TEXT NOT NULL,
+            due_at REAL NOT NULL, attempts INTEGER NOT NULL, record BLOB NOT NULL
+        )""",
+        "CREATE INDEX deliveries_due ON deliveries(owner, due_at)",
+        "CREATE INDEX deliveries_run ON deliveries(run)",
+        """CREATE TABLE registrations (
+            name TEXT PRIMARY KEY, owner TEXT NOT NULL, held INTEGER NOT NULL, expires_at REAL, record BLOB NOT NULL
+        )""",
+    ),
+)
+
+
+def connect_writer(path: Path | None) -> sqlite3.Connection:
+    """The one connection of this process that writes; `path` None is a database in memory. Migrates.
+
+    Raises Unavailable if the file is of a newer version, `sqlite3.Error` if it cannot be opened.
+    """
+    connection = sqlite3.connect(
+        ":memory:" if path is None else path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256
+    )
+    try:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only has an effect before the first table
+        if path is not None:
+            _use_wal(connection)
+        connection.execute("PRAGMA cache_size = -16000")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        connection.execute("PRAGMA secure_delete = FAST")
+        migrate(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write, for any one thread at a time."""
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Two processes that create the file at once collide here, and SQLite does not wait for this lock by itself."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            logger.warning("the store's file system has no shared memory: readers and the writer will wait in turn")
+        return
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file to this version, all or nothing, whichever process comes first."""
+    if _version(connection) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for script in MIGRATIONS[_version(connection) :]:
+            for statement in script:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise Unavailable(
+            f"the store was written by a newer version of this program (schema {version}, "
+            f"this one knows {len(MIGRATIONS)}): upgrade, or point store.url at another file"
+        )
+    return version

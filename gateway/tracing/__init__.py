@@ -1,0 +1,215 @@
+"""Traces and metrics. The engine and the application wrap their work in the spans made here; nobody else knows any.
+
+    inbound_span    the client's request                   made by the application around each request
+      run_span      the run, from dispatch to its end      made by the engine; its parent is `Run.request.traceparent`
+        call_span   the call of the agent                  made by the engine around `Outbound.run` and `attach`
+
+Nothing is traced until `configure` finds an OTLP endpoint, and nothing of OpenTelemetry is imported before. Without
+one a span is a small object that passes an incoming `traceparent` on unchanged. Metrics are always kept (metrics.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from gateway.core.events import UsageReported
+from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunStatus
+from gateway.tracing import metrics, names
+
+if TYPE_CHECKING:
+    from gateway.adapter import TargetOptions
+    from gateway.config import Telemetry
+    from gateway.tracing.otel import Backend, Recording
+
+__all__ = [
+    "RunSpan",
+    "Span",
+    "call_span",
+    "configure",
+    "inbound_span",
+    "metrics",
+    "run_span",
+    "shutdown",
+    "traceparent",
+    "tracing",
+]
+
+_backend: Backend | None = None
+_current: ContextVar[Span | None] = ContextVar("interlingua_span", default=None)
+
+
+def configure(telemetry: Telemetry) -> bool:
+    """Begin to trace if the file or the environment names an OTLP endpoint. Called once at start; True if it does."""
+    global _backend  # noqa: PLW0603 - the one switch of this module
+    from gateway.tracing.endpoint import endpoint
+
+    shutdown()
+    if (to := endpoint(telemetry)) is not None:
+        from gateway.tracing.otel import Backend
+
+        _backend = Backend(to)
+    return _backend is not None
+
+
+def shutdown() -> None:
+    """Send what has not been sent yet (waits for the endpoint, bounded by its timeout) and trace no more."""
+    global _backend
+    backend, _backend = _backend, None
+    if backend is not None:
+        backend.shutdown()
+
+
+def tracing() -> bool:
+    """Whether anything is traced."""
+    return _backend is not None
+
+
+class Span:
+    """A piece of work. Enter it around the work; an exception that leaves it marks it as failed.
+
+    The innermost entered span is the parent of those made inside it, in child tasks too.
+    """
+
+    __slots__ = ("_before", "_given", "_recording")
+
+    def __init__(self, given: str | None, recording: Recording | None) -> None:
+        self._given = given
+        self._recording = recording
+        self._before: Span | None = None
+
+    def __enter__(self) -> Self:
+        self._before = _current.get()
+        _current.set(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        _current.set(self._before)
+        if self._recording is not None:
+            self._recording.end(error)
+
+    def traceparent(self) -> str | None:
+        """The W3C header that makes the receiver's work part of this span; the incoming one if nothing is traced."""
+        return self._given if self._recording is None else self._recording.traceparent
+
+    def answered(self, status: int) -> None:
+        """The request was answered with this HTTP status."""
+        if self._recording is not None:
+            self._recording.http(status)
+
+
+class RunSpan(Span):
+    """A run. Besides the trace, keeps the run's metrics."""
+
+    __slots__ = ("_agent", "_began", "_losses", "_protocol", "_resumed")
+
+    def __init__(self, run: Run, resumed: bool, given: str | None, recording: Recording | None) -> None:
+        super().__init__(given, recording)
+        self._agent, self._protocol, self._resumed = run.agent, run.request.protocol, resumed
+        self._began = run.created_at
+        self._losses: Counter[str] | None = None
+
+    def __enter__(self) -> Self:
+        if not self._resumed:
+            metrics.runs_started.add(1, self._agent, self._protocol)
+        metrics.runs_active.add(1, self._agent, self._protocol)
+        return super().__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        metrics.runs_active.add(-1, self._agent, self._protocol)
+        super().__exit__(kind, error, _)
+
+    def record_interrupt(self, interrupt: Interrupt) -> None:
+        """The agent asks."""
+        metrics.interrupts.add(1, self._agent, interrupt.kind)
+        if self._recording is not None:
+            about = {names.INTERRUPT_ID: interrupt.id, names.INTERRUPT_KIND: interrupt.kind}
+            self._recording.event(names.INTERRUPT_EVENT, about)
+
+    def record_answer(self, interrupt_id: str, outcome: Outcome) -> None:
+        """It was answered, declined or cancelled. The answer itself is never recorded."""
+        if self._recording is not None:
+            about = {names.INTERRUPT_ID: interrupt_id, names.ANSWER_OUTCOME: str(outcome)}
+            self._recording.event(names.ANSWER_EVENT, about)
+
+    def record_loss(self, what: str, count: int = 1) -> None:
+        """Something could not be said. May be called for every token: only the first becomes an event."""
+        metrics.losses.add(count, self._agent, self._protocol, what)
+        if self._recording is not None:
+            if self._losses is None:
+                self._losses = Counter()
+            if what not in self._losses:
+                self._recording.event(names.LOSS_EVENT, {names.LOSS_WHAT: what})
+            self._losses[what] += count
+
+    def finish(
+        self,
+        status: RunStatus,
+        *,
+        usage: UsageReported | None = None,
+        tokens: int = 0,
+        failure: Failure | None = None,
+    ) -> None:
+        """How the run ended: called once, before the span is left. `tokens` is the number of deltas streamed.
+
+        A run that is let go of unfinished (shutdown) leaves its span without.
+        """
+        metrics.runs_ended.add(1, self._agent, self._protocol, str(status))
+        metrics.run_seconds.observe(max(0.0, time.time() - self._began), self._agent, str(status))
+        reported = {
+            names.GEN_AI_INPUT_TOKENS: usage.input_tokens if usage else None,
+            names.GEN_AI_OUTPUT_TOKENS: usage.output_tokens if usage else None,
+        }
+        for direction, count in zip(("input", "output"), reported.values(), strict=True):
+            if count:
+                metrics.tokens.add(count, self._agent, direction)
+        if self._recording is not None:
+            attributes: dict[str, str | int] = {name: count for name, count in reported.items() if count is not None}
+            attributes |= {names.RUN_STATUS: str(status), names.DELTAS: tokens}
+            attributes |= {names.LOSS.format(what=what): count for what, count in (self._losses or {}).items()}
+            self._recording.set(attributes)
+            if failure is not None:
+                self._recording.failed(failure.code)
+
+
+def inbound_span(protocol: str, operation: str, traceparent: str | None = None) -> Span:
+    """A client's request. `operation` is the protocol's own name for it (`POST /runs/wait`, `agents/run`)."""
+    return Span(traceparent, _backend.inbound(protocol, operation, traceparent) if _backend is not None else None)
+
+
+def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
+    """A run that is dispatched now, or (`resumed`) was found again after a restart."""
+    given = run.request.traceparent or _inherited()
+    return RunSpan(run, resumed, given, _backend.run(run, agent, given, resumed) if _backend is not None else None)
+
+
+def call_span(protocol: str, target: TargetOptions | None = None) -> Span:
+    """The call of an agent that speaks `protocol`. Its `traceparent()` is the one to send."""
+    given = _inherited()
+    return Span(given, _backend.call(protocol, getattr(target, "url", None), given) if _backend is not None else None)
+
+
+def traceparent(given: str | None = None) -> str | None:
+    """What a run made now has to remember, where the client's request carried `given`.
+
+    The current request's span if that continues the client's trace (or the client has none). A client that names
+    another trace in its message than in its headers is believed, and the request's span is linked to it.
+    """
+    current = _current.get()
+    if current is None:
+        return given
+    own = current.traceparent()
+    if given is None or own is None or current._recording is None:
+        return given or own
+    if own.split("-")[1:2] == given.split("-")[1:2]:
+        return own
+    current._recording.link(given)
+    return given
+
+
+def _inherited() -> str | None:
+    current = _current.get()
+    return current.traceparent() if current is not None else None

@@ -1,0 +1,139 @@
+"""The bytes of one response, from aiohttp's reader to ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.core.errors import AgentBroken, AgentTimeout, InterlinguaError
+from gateway.transport.http.gunzip import Gunzip
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_COMPRESSED = ("gzip", "x-gzip", "deflate")
+_CLOCK_SLACK = 0.002  # uvloop's clock counts in milliseconds
+
+
+class Body:
+    """An async iterator over the body, made by `HttpClient`, used by one task.
+
+    `translate` turns what aiohttp raises into one of our errors. Raises AgentBroken at once for an
+    encoding that was not asked for, or an announced length over `max_bytes`.
+    """
+
+    __slots__ = (
+        "_content",
+        "_gunzip",
+        "_idle_timeout",
+        "_left",
+        "_loop",
+        "_max_bytes",
+        "_raw",
+        "_timer",
+        "_translate",
+        "_waiting_since",
+    )
+
+    def __init__(
+        self,
+        raw: aiohttp.ClientResponse,
+        translate: Callable[[BaseException], InterlinguaError],
+        *,
+        max_bytes: int,
+        idle_timeout: float | None = None,
+    ) -> None:
+        self._raw = raw
+        self._content = raw.content
+        self._translate = translate
+        self._max_bytes = self._left = max_bytes
+        self._idle_timeout = idle_timeout
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting_since: float | None = None
+        self._gunzip: Gunzip | None = None
+        headers = raw.headers
+        encoding = headers.get("Content-Encoding")
+        if encoding and encoding.lower() != "identity":
+            if encoding.lower() not in _COMPRESSED:
+                raise AgentBroken("the agent's answer is in a content encoding not asked for")
+            self._gunzip = Gunzip()
+        elif raw.method != "HEAD" and int(headers.get("Content-Length", 0)) > max_bytes:
+            raise self._too_large(max_bytes)
+
+    def __aiter__(self) -> Body:
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk = await (self._receive() if self._gunzip is None else self._inflate(self._gunzip))
+        if not chunk:
+            raise StopAsyncIteration
+        self._left -= len(chunk)
+        if self._left < 0:
+            self.close()
+            raise self._too_large(self._max_bytes)
+        return chunk
+
+    async def read(self, max_bytes: int | None = None) -> bytes:
+        """All of the rest."""
+        if max_bytes is not None and max_bytes < self._left:
+            self._left = self._max_bytes = max_bytes
+        parts = [chunk async for chunk in self]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        """Let the connection go: back to the pool if the body has come whole, else closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._raw.close()
+
+    def fail(self, error: InterlinguaError) -> None:
+        """Have whoever reads, now or next, see `error`."""
+        if self._content.exception() is None and not self._content.is_eof():
+            self._content.set_exception(error)
+
+    async def _inflate(self, gunzip: Gunzip) -> bytes:
+        while not (piece := gunzip.take()):
+            chunk = await self._receive()
+            if not chunk:
+                gunzip.finish()
+                return b""
+            gunzip.feed(chunk)
+        return piece
+
+    async def _receive(self) -> bytes:
+        """What has come, at once; else what comes next; b"" at the end."""
+        try:
+            if self._idle_timeout is None:
+                return await self._content.readany()
+            now = self._waiting_since = self._loop.time()
+            if self._timer is None:
+                self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
+            return await self._content.readany()
+        except Exception as exc:
+            # aiohttp's reader raises before it has given out what came before the error.
+            if self._content._buffer:
+                return self._content._read_nowait(-1)
+            error = self._translate(exc)
+            if error is exc:
+                raise
+            raise error from exc
+        finally:
+            self._waiting_since = None
+
+    def _on_idle(self) -> None:
+        """One timer that looks now and then, instead of one set and cancelled for every chunk."""
+        self._timer = None
+        since, idle = self._waiting_since, self._idle_timeout
+        if since is None or idle is None:
+            return
+        due = since + idle
+        if self._loop.time() < due - _CLOCK_SLACK:
+            self._timer = self._loop.call_at(due, self._on_idle)
+        else:
+            self.fail(AgentTimeout(f"the agent sent nothing for {idle:g} s"))
+
+    def _too_large(self, limit: int) -> AgentBroken:
+        return AgentBroken(f"the agent's answer is larger than {limit} bytes")

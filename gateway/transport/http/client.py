@@ -1,0 +1,287 @@
+"""HttpClient: how an outbound adapter calls its agent over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import urlsplit
+
+from gateway.core.errors import AgentGone, AgentTimeout, Invalid, Unavailable
+from gateway.transport.http.body import Body
+from gateway.transport.http.outgoing import BytesBody, FilePart, Form, Outgoing, Params
+from gateway.transport.http.response import Response, StreamResponse
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+
+    from gateway.transport.guard import Guard
+    from gateway.transport.http.session import Session
+
+MAX_BYTES = 32 * 1024 * 1024
+USER_AGENT = "interlingua"
+
+_JSON = "application/json"
+
+Headers: TypeAlias = Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """What an agent wants to see: a bearer token, or a key in a header of its choice, or neither."""
+
+    bearer: str = field(default="", repr=False)
+    api_key: str = field(default="", repr=False)
+    header: str = "x-api-key"
+
+    def headers(self) -> dict[str, str]:
+        """The headers that say it."""
+        found = {"Authorization": f"Bearer {self.bearer}"} if self.bearer else {}
+        return found | ({self.header: self.api_key} if self.api_key else {})
+
+
+class HttpClient:
+    """Calls one target; made once per target, closed with `aclose`.
+
+    `path` arguments are appended to `base_url` ("/runs?x=1"; build them with `segment`), or are
+    absolute URLs, which get neither the client's headers nor its credentials unless their origin is
+    the base's. Without `base_url` only absolute URLs can be called.
+
+    headers, auth: sent with every call. Names of hosts may come out in errors, values never do.
+    timeout: seconds for a whole `request`, or for a `stream` until the head of its answer; None for
+        no limit. Each call's own `timeout` goes before it; there `math.inf` is no limit.
+    connect_timeout: seconds to get a connection, waiting for the pool and DNS included.
+    pool_size: connections at once; a stream holds one while it is open.
+    max_bytes: the largest answer accepted, after decompression.
+    guard: judges every address that is connected to (for callbacks).
+
+    Every call raises, besides what it says itself:
+      Unreachable   no connection could be made, nothing was sent (an AgentGone)
+      AgentGone     the connection was lost; the agent may have seen the request
+      AgentTimeout  the time is over
+      AgentBroken   the agent does not speak HTTP, or its answer is too large
+      Invalid       no request can be made of the arguments; Denied by the guard
+      Unavailable   the client is closed
+    A status is never an error here. Nothing is repeated, but a GET, HEAD, OPTIONS, PUT or DELETE once
+    if a kept connection turns out to have been closed before a byte of the answer. No cookies, no
+    proxies from the environment, no redirects unless a call asks for them.
+    """
+
+    def __init__(
+        self,
+        base_url: str = "",
+        *,
+        headers: Headers = None,
+        auth: Auth | None = None,
+        timeout: float | None = 60.0,
+        connect_timeout: float = 10.0,
+        pool_size: int = 1000,
+        max_bytes: int = MAX_BYTES,
+        guard: Guard | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        if base_url:
+            _check_base(base_url)
+        self.base_url = base_url
+        self._headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"}
+        self._headers |= dict(headers or {}) | (auth.headers() if auth else {})
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self._pool_size = pool_size
+        self._max_bytes = max_bytes
+        self._guard = guard
+        self._ssl_context = ssl_context
+        self._session: Session | None = None
+        self._live: set[Body] = set()
+        self._closed = False
+
+    async def aclose(self) -> None:
+        """Close every connection; calls under way end with AgentGone. May be called twice."""
+        self._closed = True
+        for body in list(self._live):
+            body.fail(AgentGone("the gateway closed the connection"))
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def __aenter__(self) -> HttpClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: bytes | None = None,
+        body: BytesBody | None = None,
+        headers: Headers = None,
+        params: Params | None = None,
+        timeout: float | None = None,
+        max_bytes: int | None = None,
+        redirects: int = 0,
+    ) -> Response:
+        """Call and read the whole answer. `json` is encoded JSON, `body` anything else.
+
+        `redirects` is how many may be followed, for GET and HEAD.
+        """
+        body, kind = (body, None) if json is None else (json, _JSON)
+        out = Outgoing(method, path, headers, params, body, kind, redirects=redirects)
+        return await self._whole(out, timeout, max_bytes)
+
+    async def upload(
+        self,
+        path: str,
+        fields: Mapping[str, str],
+        files: Sequence[FilePart],
+        *,
+        method: str = "POST",
+        headers: Headers = None,
+        params: Params | None = None,
+        timeout: float | None = None,
+        max_bytes: int | None = None,
+    ) -> Response:
+        """Send a multipart form and read the whole answer."""
+        out = Outgoing(method, path, headers, params, Form(fields, tuple(files)))
+        return await self._whole(out, timeout, max_bytes)
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: bytes | None = None,
+        body: BytesBody | None = None,
+        headers: Headers = None,
+        params: Params | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = None,
+        max_bytes: int | None = None,
+        redirects: int = 0,
+    ) -> AsyncIterator[StreamResponse]:
+        """Call and give the answer as soon as its head is there.
+
+        `timeout` ends with the head; `idle_timeout` is the longest silence in the body, None for no
+        limit. `max_bytes` limits the whole body, by default not at all. Leaving the block before the
+        body's end closes the connection, which is how a peer learns that we have gone.
+        """
+        body, kind = (body, None) if json is None else (json, _JSON)
+        out = Outgoing(method, path, headers, params, body, kind, False, redirects)
+        raw, made = await self._begin(out, timeout, max_bytes or (1 << 62), idle_timeout)
+        try:
+            yield StreamResponse(raw.status, raw.headers, made)
+        finally:
+            self._live.discard(made)
+            made.close()
+
+    @asynccontextmanager
+    async def download(
+        self,
+        path: str,
+        *,
+        headers: Headers = None,
+        params: Params | None = None,
+        timeout: float | None = None,
+        idle_timeout: float | None = 60.0,
+        max_bytes: int | None = None,
+        redirects: int = 0,
+    ) -> AsyncIterator[StreamResponse]:
+        """`stream` for a file: a GET whose `chunks` stop with AgentBroken after `max_bytes`
+        (default: the client's) and with AgentTimeout after a silence."""
+        async with self.stream(
+            "GET",
+            path,
+            headers=headers,
+            params=params,
+            timeout=timeout,
+            idle_timeout=idle_timeout,
+            max_bytes=self._max_bytes if max_bytes is None else max_bytes,
+            redirects=redirects,
+        ) as response:
+            yield response
+
+    async def _whole(self, out: Outgoing, timeout: float | None, limit: int | None) -> Response:
+        limit = self._max_bytes if limit is None else limit
+        seconds = self._seconds(timeout)
+        session = self._bound()
+        try:
+            async with asyncio.timeout(seconds):
+                raw, body = await self._open(session, out, limit, None)
+                try:
+                    return Response(raw.status, raw.headers, await body.read())
+                finally:
+                    self._live.discard(body)
+                    body.close()
+        except TimeoutError:
+            raise _late(session.target(out.path), seconds) from None
+
+    async def _begin(
+        self, out: Outgoing, timeout: float | None, limit: int, idle: float | None
+    ) -> tuple[aiohttp.ClientResponse, Body]:
+        seconds = self._seconds(timeout)
+        session = self._bound()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._open(session, out, limit, idle)
+        except TimeoutError:
+            raise _late(session.target(out.path), seconds) from None
+
+    async def _open(
+        self, session: Session, out: Outgoing, limit: int, idle: float | None
+    ) -> tuple[aiohttp.ClientResponse, Body]:
+        raw = await session.open(out)
+        try:
+            failed = partial(session.translate, out.path)
+            body = Body(raw, failed, max_bytes=limit, idle_timeout=idle)
+        except BaseException:
+            raw.close()
+            raise
+        self._live.add(body)
+        return raw, body
+
+    def _bound(self) -> Session:
+        """The session, made at the first call on the loop that runs then."""
+        if self._closed:
+            raise Unavailable("the connection to the agent is closed")
+        if self._session is None:
+            from gateway.transport.http.session import Session
+
+            self._session = Session(
+                self.base_url,
+                self._headers,
+                connect_timeout=self._connect_timeout,
+                pool_size=self._pool_size,
+                guard=self._guard,
+                ssl_context=self._ssl_context,
+            )
+        elif self._session.loop is not asyncio.get_running_loop():
+            raise RuntimeError("an HttpClient belongs to the event loop of its first call")
+        return self._session
+
+    def _seconds(self, timeout: float | None) -> float | None:
+        seconds = self._timeout if timeout is None else timeout
+        return None if seconds == math.inf else seconds
+
+
+def _late(target: str, seconds: float | None) -> AgentTimeout:
+    return AgentTimeout(f"{target} did not answer within {seconds:g} s")
+
+
+def _check_base(base_url: str) -> None:
+    try:
+        parts = urlsplit(base_url)
+        good = parts.scheme in ("http", "https") and parts.hostname and not parts.query
+        good = good and not parts.fragment and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise Invalid("an agent's url must be http(s)://host[:port][/path]")

@@ -1,0 +1,74 @@
+"""What a call gives back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gateway.core.errors import AgentBroken, AgentGone
+
+if TYPE_CHECKING:
+    from gateway.transport.http.body import Body
+
+
+class Unreachable(AgentGone):
+    """No connection could be made, so nothing was sent: the same call may be made again."""
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """The content type in lower case without its parameters, "" if there is none."""
+    return headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A whole answer, whatever its status. `headers` ignores case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def content_type(self) -> str:
+        """The content type in lower case without its parameters, "" if there is none."""
+        return media_type(self.headers)
+
+    def json(self) -> Any:
+        """The body as JSON. Raises AgentBroken if it is none, whatever the content type says."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise AgentBroken("the agent's answer is not JSON", detail=str(exc)) from exc
+
+
+class StreamResponse:
+    """An answer whose body is still coming. Valid inside `async with client.stream(...)`.
+
+    `headers` ignores case; `content_type` is in lower case without its parameters.
+    """
+
+    __slots__ = ("_body", "content_type", "headers", "status")
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: Body) -> None:
+        self.status = status
+        self.headers = headers
+        self.content_type = media_type(headers)
+        self._body = body
+
+    async def read(self, max_bytes: int | None = None) -> bytes:
+        """The rest of the body, e.g. of an error. Raises as `chunks` does.
+
+        AgentBroken if it is larger than `max_bytes` (default: the stream's own limit).
+        """
+        return await self._body.read(max_bytes)
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes: what has arrived is handed over at once, never held back, never b"".
+
+        What came before an error is handed over before it. Raises AgentTimeout if nothing comes for
+        the stream's `idle_timeout` (the time that the caller takes does not count), AgentGone if the
+        agent goes away in the middle, AgentBroken if the body is malformed or over the limit. Leaving
+        the loop early is fine: leaving the `async with` closes the connection.
+        """
+        return self._body

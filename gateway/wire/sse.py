@@ -1,0 +1,257 @@
+"""Server-sent events: bytes to frames and frames to bytes, without IO (WHATWG HTML, section 9.2).
+
+The decoder splits a chunk on the blank line instead of walking it line by line: agents send bursts,
+and most events are one or three short lines. Carriage returns are turned into line feeds first, a
+chunk at a time, so that all that follows knows one line end.
+
+`Frame.data` stays bytes: the next thing that happens to it is a JSON decoder, which wants bytes and
+reports bad UTF-8 itself.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import takewhile
+
+import msgspec
+
+from gateway.core.errors import AgentBroken
+
+KEEPALIVE = b": keep-alive\n\n"
+DEFAULT_LIMIT = 16 * 1024 * 1024
+KEEPALIVE = b": keep-alive\n\n"
+
+_BOM = b"\xef\xbb\xbf"
+_LF = 10
+_COLON = 58
+_MAX_RETRY_DIGITS = 15
+_MAX_NAMES = 64
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One event. `id` and `retry` are what this event itself said, None where it did not.
+
+    `event` is "message" where the sender named none. `data` joins its data lines with LF. `retry` is
+    in milliseconds. The id that outlives an event is `Decoder.last_event_id`.
+    """
+
+    event: str
+    data: bytes
+    id: str | None = None
+    retry: int | None = None
+
+
+class Decoder:
+    """One stream's decoder: `feed` every chunk as it comes, `close` once at its end.
+
+    `limit` is the greatest size in bytes of one line, and of one event's data lines together; what is
+    larger raises AgentBroken. Events that were complete before the oversized one are returned first
+    and the next call raises. After it has raised, the decoder is of no more use.
+
+    `flush_at_end` makes `close` deliver a last event whose blank line is missing. The grammar drops it
+    (a browser would), and only a caller who knows that the body arrived whole should ask for it.
+
+    comments: comment lines so far. It grows while an agent sends only keep-alives, so a caller can
+        tell those from silence.
+    last_event_id: the last id seen ("" before the first), what `Last-Event-ID` has to say.
+    retry: the last reconnection time the stream asked for, in milliseconds, or None.
+    truncated: after `close`, whether the stream ended inside an event.
+    """
+
+    __slots__ = (
+        "_data",
+        "_error",
+        "_event",
+        "_flush_at_end",
+        "_frame_retry",
+        "_head",
+        "_ident",
+        "_limit",
+        "_names",
+        "_size",
+        "_skip_lf",
+        "_tail",
+        "comments",
+        "last_event_id",
+        "retry",
+        "truncated",
+    )
+
+    def __init__(self, limit: int = DEFAULT_LIMIT, *, flush_at_end: bool = False) -> None:
+        self._limit = limit
+        self._flush_at_end = flush_at_end
+        self._head: bytes | None = b""  # None once the place of the byte order mark is behind us
+        self._skip_lf = False  # the last chunk ended in CR: a LF that follows belongs to it
+        self._tail = bytearray()  # an unfinished line
+        self._data: list[bytes] = []  # of the unfinished event, as are the next three
+        self._size = 0  # of its data, once that has a second line
+        self._event = "message"
+        self._ident: str | None = None
+        self._frame_retry: int | None = None
+        self._names: dict[bytes, str] = {}  # "event: x" lines already met; a protocol has few
+        self._error: AgentBroken | None = None
+        self.comments = 0
+        self.last_event_id = ""
+        self.retry: int | None = None
+        self.truncated = False
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """The events that `chunk` completes, in order. Raises AgentBroken over the limit."""
+        if self._error is not None:
+            raise self._error
+        if self._head is not None:
+            head = self._head + chunk
+            if len(head) < len(_BOM) and _BOM.startswith(head):
+                self._head = head
+                return []
+            self._head = None
+            chunk = head.removeprefix(_BOM)
+        if self._skip_lf and chunk:
+            self._skip_lf = False
+            chunk = chunk.removeprefix(b"\n")
+        if b"\r" in chunk:
+            self._skip_lf = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        # Splitting at one byte is a memchr; splitting at the blank line (two bytes) would search
+        # thirty times slower through a large event.
+        lines = chunk.split(b"\n")
+        tail = self._tail
+        if tail:
+            tail += lines[0]
+            lines[0] = bytes(tail) if len(lines) > 1 else b""
+        rest = lines.pop()
+        if lines:
+            tail.clear()
+        tail += rest
+        broken = len(tail) > self._limit
+        if len(chunk) > self._limit or (lines and len(lines[0]) > self._limit):
+            whole = list(takewhile(self._fits, lines))
+            broken = broken or len(whole) < len(lines)
+            lines = whole
+        frames = self._read(lines)
+        if broken:
+            self._error = self._too_large()
+        if self._error is not None and not frames:
+            raise self._error
+        return frames
+
+    def close(self) -> list[Frame]:
+        """The stream ended. What is left is dropped, or delivered with `flush_at_end`."""
+        if self._error is not None:
+            raise self._error
+        self._skip_lf = False
+        frames = self.feed(b"\n\n") if self._flush_at_end else []
+        self.truncated = bool(self._tail or self._data or self._head)
+        return frames
+
+    def _read(self, lines: list[bytes]) -> list[Frame]:
+        """The standard's loop over finished lines, the commonest first."""
+        frames: list[Frame] = []
+        data, event, names = self._data, self._event, self._names
+        for line in lines:
+            if line.startswith(b"data: "):
+                if data and not self._room_for(line):
+                    break
+                data.append(line[6:])
+            elif not line:
+                if data:
+                    whole = data[0] if len(data) == 1 else b"\n".join(data)
+                    frames.append(Frame(event, whole, self._ident, self._frame_retry))
+                    data.clear()
+                event = "message"
+                self._ident = self._frame_retry = None
+            elif line in names:
+                event = names[line]
+            elif line.startswith(b"id: ") and b"\0" not in line:
+                try:
+                    ident = line[4:].decode()
+                except UnicodeDecodeError:  # rare, and naming an error handler costs as much again
+                    ident = line[4:].decode("utf-8", "replace")
+                self._ident = self.last_event_id = ident
+            elif line.startswith(b"event:") or line == b"event":
+                event = self._name(line)
+            elif not self._other(line):
+                break
+        self._event = event
+        return frames
+
+    def _other(self, line: bytes) -> bool:
+        """A line that is none of the common ones. False if it makes the event too large."""
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            if self._data and not self._room_for(line):
+                return False
+            self._data.append(value)
+        elif name == b"id":
+            if b"\0" not in value:
+                self._ident = self.last_event_id = value.decode("utf-8", "replace")
+        elif name == b"retry":
+            if value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
+                self._frame_retry = self.retry = int(value)
+        elif not name and line:
+            self.comments += 1
+        return True
+
+    def _room_for(self, line: bytes) -> bool:
+        """Whether an event of several data lines may have this one more."""
+        if len(self._data) == 1:
+            self._size = len(self._data[0])
+        self._size += len(line)
+        if self._size > self._limit:
+            self._error = self._too_large()
+        return self._error is None
+
+    def _fits(self, line: bytes) -> bool:
+        return len(line) <= self._limit
+
+    def _too_large(self) -> AgentBroken:
+        return AgentBroken(f"the agent sent an event of more than {self._limit} bytes")
+
+    def _name(self, line: bytes) -> str:
+        name = line[6:].removeprefix(b" ").decode("utf-8", "replace") or "message"
+        if len(self._names) < _MAX_NAMES:
+            self._names[line] = name
+        return name
+
+
+def encode(data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
+    """One event, ready to send. `data` with line ends becomes several data lines.
+
+    CR and CRLF inside `data` arrive as LF: the grammar has no way to carry them. Raises ValueError
+    for an `event` or `id` with a line end, or an `id` with NUL, none of which can be said.
+    """
+    if b"\n" in data or b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    head = _event_line(event) if event else b""
+    if id is not None:
+        head = _field("id", id) + head
+    if retry is not None:
+        head = b"retry: %d\n%b" % (retry, head)
+    return b"".join((head, b"data: ", data, b"\n\n"))
+
+
+@lru_cache(maxsize=64)
+def _event_line(event: str) -> bytes:
+    return _field("event", event)
+
+
+def _field(name: str, value: str) -> bytes:
+    if not value.isprintable() and not {"\n", "\r", "\0"}.isdisjoint(value):
+        raise ValueError(f"an SSE {name} cannot hold {value!r}")
+    return f"{name}: {value}\n".encode()
+
+
+def escape_separators(data: bytes) -> bytes:
+    """JSON bytes without raw U+2028, U+2029 and U+0085, which become JSON escapes.
+
+    Clients exist that cut lines with `str.splitlines()`, which cuts there too. `data` must be JSON:
+    these characters can then only stand inside strings.
+    """
+    if data.isascii():
+        return data
+    if b"\xe2\x80" in data:
+        data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    if b"\xc2\x85" in data:
+        data = data.replace(b"\xc2\x85", b"\\u0085")
+    return data

@@ -1,0 +1,492 @@
+"""Steps: what a client of the inbound half sees of runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from adapters.agent_protocol.codec import step_id
+from gateway.core import events as e
+from gateway.core.errors import AgentFailed, AgentGone
+from gateway.core.types import Interrupt, RunQuery, RunStatus, StopReason
+from tests.adapters.agent_protocol.support import AGENT, Client, echo, say, serving
+from tests.support.aio import run
+from tests.support.scripted import until
+
+COLOUR = Interrupt(
+    id="q1",
+    kind="colour",
+    message="Which colour?",
+    payload={"choices": ["red", "blue"]},
+    answer_schema={"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]},
+)
+
+
+async def asker(context: Any) -> None:
+    """Says something, asks for a colour, and says it."""
+    context.emit(*say("Let me ask.", "p1", "m1"))
+    answer = await context.ask(COLOUR)
+    context.emit(*say(f"Painted it {answer.value['colour']}.", "p2", "m2"), e.RunFinished())
+    await context.drain()
+
+
+def test_a_run_that_ends_is_one_last_step() -> None:
+    async def scene() -> None:
+        async with serving(echo) as (client, gateway):
+            task = await client.task("hello")
+            step = await client.step(task)
+            (only,) = await gateway.runs(RunQuery(thread=task))
+            assert step == {
+                "task_id": task,
+                "step_id": step_id(only.id, 0),
+                "name": None,
+                "status": "completed",
+                "input": None,
+                "additional_input": {},
+                "output": "you said: hello",
+                "additional_output": None,
+                "artifacts": [],
+                "is_last": True,
+            }
+            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [step]
+            assert await client.get(f"/tasks/{task}/steps/{step['step_id']}") == step
+
+    run(scene())
+
+
+@pytest.mark.parametrize("body", [b"", b"null", b"{}"], ids=["absent", "null", "empty"])
+def test_a_step_needs_no_body(body: bytes) -> None:
+    async def scene() -> None:
+        async with serving(echo) as (client, _):
+            task = await client.task("hello")
+            headers = {"content-type": "application/json"}
+            response = await client.call("POST", f"/tasks/{task}/steps", content=body, headers=headers)
+            assert response.json()["output"] == "you said: hello"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("task", "step", "told"),
+    [
+        ("write", None, "write"),
+        ("write", "", "write"),
+        (None, "in blue", "in blue"),
+        ("write", "write", "write"),
+        ("write", "in blue", "write\n\nin blue"),
+        (None, None, ""),
+    ],
+)
+def test_the_agent_is_told_what_the_task_and_its_first_step_say(task: str | None, step: str | None, told: str) -> None:
+    async def scene() -> None:
+        async with serving(echo) as (client, _):
+            shown = await client.step(await client.task(task), step)
+            assert shown["output"] == f"you said: {told}"
+            assert shown["input"] == step
+
+    run(scene())
+
+
+def test_a_step_after_the_last_is_a_follow_up() -> None:
+    async def scene() -> None:
+        async with serving(echo) as (client, gateway):
+            task = await client.task("hello")
+            first = await client.step(task)
+            second = await client.step(task, "and now?")
+            assert second["output"] == "you said: and now?"
+            assert second["is_last"]
+            assert first["step_id"] != second["step_id"]
+            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [first, second]
+            page = await client.get(f"/tasks/{task}/steps?current_page=2&page_size=1")
+            assert page["steps"] == [second]
+            assert page["pagination"] == {"total_items": 2, "total_pages": 2, "current_page": 2, "page_size": 1}
+            assert await gateway.count_runs(RunQuery(thread=task)) == 2
+
+    run(scene())
+
+
+@pytest.mark.parametrize("answer", ["blue", '{"colour": "blue"}'], ids=["words", "json"])
+def test_a_question_completes_a_step_and_the_next_steps_input_answers_it(answer: str) -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, _):
+            task = await client.task()
+            asked = await client.step(task)
+            assert asked["status"] == "completed"
+            assert not asked["is_last"]
+            assert asked["output"] == "Let me ask.\n\nWhich colour?"
+            assert asked["additional_output"]["interrupt"] == msgspec.to_builtins(COLOUR)
+            painted = await client.step(task, answer)
+            assert painted["output"] == "Painted it blue."
+            assert painted["is_last"]
+            assert painted["input"] == "blue"
+            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [asked, painted]
+
+    run(scene())
+
+
+def test_an_answer_may_come_as_additional_input() -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            painted = await client.step(task, None, additional_input={"colour": "red"})
+            assert painted["output"] == "Painted it red."
+
+    run(scene())
+
+
+@pytest.mark.parametrize("body", [{"input": "green"}, {"input": "yes"}, {}, {"additional_input": {"colour": 1}}])
+def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(body: dict[str, Any]) -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            refused = await client.call("POST", f"/tasks/{task}/steps", json=body)
+            assert refused.status_code == 422
+            assert refused.json()["message"]
+            assert len((await client.get(f"/tasks/{task}/steps"))["steps"]) == 1
+            assert (await client.step(task, "red"))["output"] == "Painted it red."
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("schema", "words", "value"),
+    [
+        ({"type": "string"}, "5", "5"),
+        ({"type": "number"}, "5", 5),
+        ({"type": "boolean"}, "true", True),
+        ({}, "anything", "anything"),
+        ({"type": "object", "properties": {"message": {"type": "string"}}}, "hi", {"message": "hi"}),
+        ({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}, "false", {"ok": False}),
+        ({"type": "array"}, "[1, 2]", [1, 2]),
+    ],
+)
+def test_words_become_what_the_question_wants(schema: dict[str, Any], words: str, value: Any) -> None:
+    got: list[Any] = []
+
+    async def script(context: Any) -> None:
+        got.append((await context.ask(Interrupt(id="q", kind="input", answer_schema=schema))).value)
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            assert (await client.step(task, words))["is_last"]
+            assert got == [value]
+
+    run(scene())
+
+
+def test_several_open_questions_are_answered_oldest_first() -> None:
+    async def script(context: Any) -> None:
+        one = asyncio.ensure_future(context.ask(Interrupt(id="a", kind="input", message="one?")))
+        two = asyncio.ensure_future(context.ask(Interrupt(id="b", kind="input", message="two?")))
+        answers = [(await one).value, (await two).value]
+        context.emit(*say(" ".join(answers)), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, gateway):
+            task = await client.task()
+            first = await client.step(task)
+            assert first["output"] == "one?"
+            (only,) = await gateway.runs(RunQuery(thread=task))
+            await until(lambda: len(gateway.live[only.id].run.interrupts) == 2)
+            second = await client.step(task, "1")
+            assert (second["output"], second["is_last"], second["input"]) == ("two?", False, "1")
+            third = await client.step(task, "2")
+            assert (third["output"], third["is_last"], third["input"]) == ("1 2", True, "2")
+            assert [s["status"] for s in (await client.get(f"/tasks/{task}/steps"))["steps"]] == ["completed"] * 3
+
+    run(scene())
+
+
+def test_a_second_step_while_one_runs_is_a_conflict() -> None:
+    async def scene() -> None:
+        going = asyncio.Event()
+
+        async def script(context: Any) -> None:
+            context.emit(*say("half"))
+            await context.drain()
+            await going.wait()
+            context.emit(e.RunFinished())
+            await context.drain()
+
+        async with serving(script) as (client, gateway):
+            task = await client.task()
+            first = asyncio.ensure_future(client.step(task))
+            await until(lambda: bool(gateway.live))
+            await gateway.store.flush()
+            second = await client.call("POST", f"/tasks/{task}/steps", json={})
+            assert second.status_code == 409
+            assert "being executed" in second.json()["message"]
+            going.set()
+            assert (await first)["output"] == "half"
+
+    run(scene())
+
+
+def test_a_step_under_way_is_listed_as_running() -> None:
+    async def scene() -> None:
+        going = asyncio.Event()
+
+        async def script(context: Any) -> None:
+            context.emit(*say("half"))
+            await context.drain()
+            await going.wait()
+            context.emit(e.RunFinished())
+            await context.drain()
+
+        async with serving(script) as (client, _):
+            task = await client.task()
+            executing = asyncio.ensure_future(client.step(task))
+            async with asyncio.timeout(5):
+                while True:
+                    steps = (await client.get(f"/tasks/{task}/steps"))["steps"]
+                    if steps and steps[0]["output"]:
+                        break
+            assert [(s["status"], s["output"], s["is_last"]) for s in steps] == [("running", "half", False)]
+            going.set()
+            assert (await executing)["step_id"] == steps[0]["step_id"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(AgentFailed("out of paint"), "agent_failed"), (AgentGone("no agent there"), "agent_gone")]
+)
+def test_a_run_that_fails_is_a_last_step_with_the_error(error: Exception, code: str) -> None:
+    async def script(context: Any) -> None:
+        context.emit(e.PartDelta(part="p", delta="I began"))
+        raise error
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            step = await client.step(await client.task())
+            assert (step["status"], step["is_last"], step["output"]) == ("completed", True, "I began")
+            assert step["additional_output"]["error"]["code"] == code
+            assert step["additional_output"]["error"]["message"] == str(error)
+
+    run(scene())
+
+
+def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_starts_anew() -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, gateway):
+            task = await client.task()
+            asked = await client.step(task)
+            (only,) = await gateway.runs(RunQuery(thread=task))
+            await gateway.cancel(only.id, reason="enough", wait=True)
+            (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
+            assert step["step_id"] == asked["step_id"]
+            assert step["is_last"]
+            assert step["additional_output"]["error"] == {"code": "cancelled", "message": "enough", "retryable": False}
+            again = await client.step(task)
+            assert again["output"] == "Let me ask.\n\nWhich colour?"
+
+    run(scene())
+
+
+def test_what_text_cannot_say_is_additional_output() -> None:
+    async def script(context: Any) -> None:
+        context.emit(
+            e.MessageStarted(message="m"),
+            e.PartStarted(part="t", message="m", kind="thought"),
+            e.PartDelta(part="t", delta="Hmm."),
+            e.PartStarted(part="f", message="m", kind="file", value={"url": "http://x/a.png"}),
+            e.ToolCallStarted(call="c1", name="search", title="Searching", input={"q": "x"}),
+            e.ToolCallEnded(call="c1", output={"hits": 2}),
+            e.PlanUpdated(entries=(e.PlanEntry(content="look", status="completed"),)),
+            e.Custom(name="agent.mood", data={"mood": "fine"}),
+            e.UsageReported(input_tokens=3, output_tokens=4),
+            e.PartDelta(part="p", delta="Done."),
+        )
+        context.lost("something")
+        context.emit(e.RunFinished(stop_reason=StopReason.MAX_TOKENS))
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            step = await client.step(await client.task())
+            assert step["output"] == "Done."
+            more = step["additional_output"]
+            assert more["thoughts"] == ["Hmm."]
+            assert more["files"] == [{"url": "http://x/a.png"}]
+            call = {"call": "c1", "name": "search", "title": "Searching", "kind": "other", "input": {"q": "x"}}
+            assert more["tool_calls"] == [call | {"status": "completed", "output": {"hits": 2}}]
+            assert more["plan"] == [{"content": "look", "status": "completed"}]
+            assert more["custom"] == [{"name": "agent.mood", "data": {"mood": "fine"}}]
+            assert more["usage"] == {"input_tokens": 3, "output_tokens": 4}
+            assert more["stop_reason"] == "max_tokens"
+            assert more["losses"] == {"something": 1}
+
+    run(scene())
+
+
+def test_a_document_that_is_more_than_its_text_is_given_whole() -> None:
+    agent = msgspec.structs.replace(AGENT, output_schema={"type": "object"}, text_output="/answer")
+
+    async def script(context: Any) -> None:
+        context.emit(
+            e.MessageStarted(message="m"),
+            e.PartStarted(part="d", message="m", kind="data", value={"answer": "42", "score": 1}),
+            e.RunFinished(),
+        )
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script, agent=agent) as (client, _):
+            step = await client.step(await client.task())
+            assert step["output"] == "42"
+            assert step["additional_output"] == {"output": {"answer": "42", "score": 1}}
+
+    run(scene())
+
+
+def test_a_document_without_text_is_shown_as_json() -> None:
+    agent = msgspec.structs.replace(AGENT, output_schema={"type": "object"}, text_output=None)
+
+    async def script(context: Any) -> None:
+        context.emit(e.RunFinished(output=msgspec.Raw(b'{"a":1,"b":[true]}')))
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script, agent=agent) as (client, _):
+            step = await client.step(await client.task())
+            assert json.loads(step["output"]) == {"a": 1, "b": [True]}
+            assert step["additional_output"] == {"output": {"a": 1, "b": [True]}}
+
+    run(scene())
+
+
+def test_the_agents_final_result_wins_over_what_was_streamed() -> None:
+    async def script(context: Any) -> None:
+        context.emit(*say("drift"), e.RunFinished(output=msgspec.Raw(b'{"message":"draft"}')))
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            assert (await client.step(await client.task()))["output"] == "draft"
+
+    run(scene())
+
+
+def test_additional_input_goes_where_the_agent_knows_it() -> None:
+    agent = msgspec.structs.replace(
+        AGENT,
+        input_schema={"type": "object", "properties": {"message": {"type": "string"}, "style": {"type": "string"}}},
+        config_schema={"type": "object", "properties": {"depth": {"type": "integer"}}},
+    )
+    seen: list[Any] = []
+
+    async def script(context: Any) -> None:
+        seen.append(context.run.request)
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script, agent=agent) as (client, _):
+            more = {"style": "haiku", "depth": 3, "team": "mail", "metadata": {"a": 1}}
+            task = await client.task("write", additional_input=more)
+            step = await client.step(task, None, additional_input={"style": "ode"})
+            assert step["additional_input"] == {"style": "ode"}
+            assert seen[0].input == {"message": "write", "style": "ode"}
+            assert seen[0].config == {"depth": 3}
+            assert seen[0].metadata == {"team": "mail", "a": 1}
+
+    run(scene())
+
+
+def test_an_agent_that_takes_no_text_is_given_json() -> None:
+    agent = msgspec.structs.replace(
+        AGENT,
+        input_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+        text_input=None,
+    )
+    seen: list[Any] = []
+
+    async def script(context: Any) -> None:
+        seen.append(context.run.request.input)
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script, agent=agent) as (client, _):
+            await client.step(await client.task('{"n": 1}'))
+            await client.step(await client.task(None, additional_input={"n": 2}))
+            refused = await client.call("POST", f"/tasks/{await client.task('one')}/steps")
+            wrong = await client.call("POST", f"/tasks/{await client.task('{"n": "x"}')}/steps")
+            assert seen == [{"n": 1}, {"n": 2}]
+            assert refused.status_code == wrong.status_code == 422
+            assert "takes no text" in refused.json()["message"]
+            assert wrong.json()["detail"][0]["loc"] == ["input", "n"]
+
+    run(scene())
+
+
+async def _post_and_hang_up(client: Client, task: str, hang_up: asyncio.Event) -> list[dict[str, Any]]:
+    """POST steps as a server sees it, by a client that hangs up when told."""
+    sent: list[dict[str, Any]] = []
+    body = iter([{"type": "http.request", "body": b"{}", "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        for message in body:
+            return message
+        await hang_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    path = f"/agent-protocol/ap/v1/agent/tasks/{task}/steps"
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
+    scope |= {"headers": [], "http_version": "1.1", "scheme": "http", "root_path": "", "server": ("gateway", 80)}
+    await client.app(scope, receive, send)
+    return sent
+
+
+@pytest.mark.parametrize(("policy", "ends"), [("continue", RunStatus.SUCCESS), ("cancel", RunStatus.CANCELLED)])
+def test_a_client_that_hangs_up_leaves_or_cancels_its_run(policy: str, ends: RunStatus) -> None:
+    async def scene() -> None:
+        going, gone = asyncio.Event(), asyncio.Event()
+
+        async def script(context: Any) -> None:
+            while not going.is_set() and not context.cancelled:
+                await asyncio.sleep(0.001)
+            context.emit(e.RunFinished())
+            await context.drain()
+
+        async with serving(script, on_disconnect=policy) as (client, gateway):
+            task = await client.task()
+            posting = asyncio.ensure_future(_post_and_hang_up(client, task, gone))
+            await until(lambda: bool(gateway.live))
+            (only,) = gateway.live
+            gone.set()
+            await posting
+            going.set()
+            ended = await gateway.wait(only, 5)
+            assert ended is not None
+            assert ended.status is ends
+            (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
+            assert step["is_last"]
+
+    run(scene())
+
+
+def test_an_unknown_step_is_404() -> None:
+    async def scene() -> None:
+        async with serving(echo) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            response = await client.call("GET", f"/tasks/{task}/steps/nope")
+            assert response.status_code == 404
+            assert response.json() == {"message": "Step with nope not found."}
+
+    run(scene())

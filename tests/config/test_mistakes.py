@@ -1,0 +1,161 @@
+"""What a wrong routes.yaml is told: every mistake, each in one line with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Mistakes = Callable[..., list[str]]
+
+ALL_AT_ONCE = """\
+inbound:
+  door: {path: metrics, keepalive: 1}
+  phone: {}
+  dor: {}
+route: []
+public_url: nowhere
+routes:
+  - name: a b
+    timeuot: 3
+    target: {protocol: phne}
+  - nam: b
+    target:
+      protocol: both
+      url: x
+      steps: 0
+      foo: 1
+      auth: {bearer: 17, apikey: 3}
+    text: {input: foo, outptu: 3}
+    version: 1.0
+    labels: [1]
+  - name: c
+    target: {protocol: both}
+  - name: c
+    timeout: 5y
+    match: {protocol: [both, dor], metdata: 1}
+    lossy: sometimes
+    target: 3
+  - 4
+  - name: d
+    target: {protocol: door}
+  - name: e
+    match: door
+    target: {url: "http://x"}
+  - name: 7
+  - name: f
+    target: {protocol: ${UNSET}}
+    description: ${ALSO_UNSET}
+store: {retention: {age: 0, size: 3XB}}
+webhooks: {allow: [10.0.0.0/8, foo]}
+telemetry: 4
+"""
+
+TOLD = """\
+routes.yaml:2 inbound.door.keepalive: unknown key; did you mean 'keep_alive'?
+routes.yaml:3 inbound.phone: 'phone' calls agents but serves no clients; have both, door
+routes.yaml:4 inbound.dor: no adapter 'dor'; have both, door; did you mean 'door'?
+routes.yaml:5 route: unknown key; did you mean 'routes'?
+routes.yaml:6 public_url: should be a valid URL, relative URL without a base
+routes.yaml:8 routes[0].name: 'a b' is not a name: letters, digits, '_' and '-' only
+routes.yaml:9 routes[0].timeuot: unknown key; did you mean 'timeout'?
+routes.yaml:10 routes[0].target.protocol: no adapter 'phne'; have both, phone; did you mean 'phone'?
+routes.yaml:11 routes[1].name: required
+routes.yaml:11 routes[1].nam: unknown key; did you mean 'name'?
+routes.yaml:14 routes[1].target.url: should be a valid URL, relative URL without a base
+routes.yaml:15 routes[1].target.steps: should be greater than or equal to 1
+routes.yaml:16 routes[1].target.foo: unknown key; have protocol, agent, auth, url, steps, command
+routes.yaml:17 routes[1].target.auth.apikey: unknown key; did you mean 'api_key'?
+routes.yaml:17 routes[1].target.auth.bearer: should be text, not a number: put it in quotes
+routes.yaml:18 routes[1].text.input: 'foo' is not a JSON pointer: '' or '/key/key'
+routes.yaml:18 routes[1].text.outptu: unknown key; did you mean 'output'?
+routes.yaml:19 routes[1].version: should be text, not a number: put it in quotes
+routes.yaml:20 routes[1].labels: should be a mapping, not a list
+routes.yaml:22 routes[2].target.url: required
+routes.yaml:23 routes[3].name: never reached: routes[2] (line 21) takes every request for it
+routes.yaml:24 routes[3].timeout: should be a duration such as 60s, 5m, 1h30m, 500ms, or a number of seconds
+routes.yaml:25 routes[3].match.metdata: unknown key; did you mean 'metadata'?
+routes.yaml:25 routes[3].match.protocol[1]: no adapter 'dor'; have both, door; did you mean 'door'?
+routes.yaml:26 routes[3].lossy: should be 'refuse' or 'allow'
+routes.yaml:27 routes[3].target: should be a mapping with keys such as 'protocol', not a number
+routes.yaml:28 routes[4]: should be a mapping, not a number
+routes.yaml:30 routes[5].target.protocol: 'door' serves clients but calls no agents; have both, phone
+routes.yaml:32 routes[6].match: should be a mapping, not text
+routes.yaml:33 routes[6].target.protocol: required; have both, phone
+routes.yaml:34 routes[7].name: should be text, not a number: put it in quotes
+routes.yaml:34 routes[7].target: required
+routes.yaml:36 routes[8].target.protocol: environment variable UNSET is not set; ${UNSET:-...} gives a default
+routes.yaml:37 routes[8].description: environment variable ALSO_UNSET is not set; ${ALSO_UNSET:-...} gives a default
+routes.yaml:38 store.retention.age: should be longer than nothing, and end
+routes.yaml:38 store.retention.size: should be a size such as 64MB, 1.5GiB, or a number of bytes
+routes.yaml:39 webhooks.allow[1]: value is not a valid IPv4 or IPv6 network
+routes.yaml:40 telemetry: should be a mapping, not a number
+"""
+
+
+def test_every_mistake_is_told_at_once_with_its_line_and_key(mistakes: Mistakes) -> None:
+    assert sorted(mistakes(ALL_AT_ONCE)) == sorted(TOLD.splitlines())
+
+
+def test_mistakes_come_in_the_order_of_the_file(mistakes: Mistakes) -> None:
+    lines = [int(line.split(":")[1].split()[0]) for line in mistakes(ALL_AT_ONCE)]
+    assert lines == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("routes: [1,\n", "routes.yaml:2:1: not YAML: expected the node content, but found '<stream end>'"),
+        ("a: b: c", "routes.yaml:1:5: not YAML: mapping values are not allowed here"),
+        ("a: 1\n\tb: 2", "routes.yaml:2:1: not YAML: found character '\\t' that cannot start any token"),
+        ("a: 1\nb: \x01", "routes.yaml:2:4: not YAML: character U+0001 is not allowed"),
+        ("--- {}\n--- {}", "routes.yaml:2:1: not YAML: but found another document"),
+        ("a: *x", "routes.yaml:1:4: not YAML: found undefined alias 'x'"),
+        ("a: {b: ${X}", "routes.yaml:1:12: not YAML: expected ',' or '}', but got '<stream end>'"),
+        ("a: !!python/object:os.system x", "routes.yaml:1 a: not YAML: could not determine a constructor"),
+        ("routes: !!int x", "routes.yaml:1 routes: not YAML: invalid literal"),
+        ("- a", "routes.yaml:1: should be a mapping with keys such as 'routes', not a list"),
+        ("nothing", "routes.yaml:1: should be a mapping with keys such as 'routes', not text"),
+        ("routes: {}", "routes.yaml:1 routes: should be a list, not a mapping"),
+        ("inbound: []", "routes.yaml:1 inbound: should be a mapping of protocols, not a list"),
+        ("inbound: {door: 3}", "routes.yaml:1 inbound.door: should be a mapping"),
+        ("inbound: {door: {path: x}}", "routes.yaml:1 inbound.door.path: should begin with '/'"),
+        ("inbound: {door: {path: /metrics}}", "routes.yaml:1 inbound.door.path: '/metrics' is the gateway's own"),
+        ("inbound: {door: {path: '/{x}'}}", "routes.yaml:1 inbound.door.path: should be a plain path"),
+        ("inbound: {both: , door: {path: /both-ways}}", "routes.yaml:1 inbound.door.path: '/both-ways' is both's path"),
+        ("inbound: {on: {}}", "routes.yaml:1 inbound.on: a key is text: put it in quotes, 'on'"),
+        ("? [a]\n: 1", "routes.yaml:1: a key is text, not a list or a mapping"),
+        ("routes: &a [*a]", "routes.yaml:1 routes[0]: an alias to something that contains it"),
+        ("<<: 3", "routes.yaml:1: '<<' takes a mapping"),
+        ("limits: {body: x}", "routes.yaml:1 limits.body: should be a size"),
+    ],
+)
+def test_a_mistake_names_its_place(mistakes: Mistakes, text: str, told: str) -> None:
+    assert [line[: len(told)] for line in mistakes(text)][:1] == [told]
+
+
+def test_a_key_given_twice_is_refused(mistakes: Mistakes) -> None:
+    assert mistakes("store: {url: a,\n  url: b}\nstore: {}") == [
+        "routes.yaml:2 store.url: given twice, first on line 1",
+        "routes.yaml:3 store: given twice, first on line 1",
+    ]
+
+
+@pytest.mark.parametrize("match", ["", "match: {protocol: door}", "match: {metadata: {team: x}}"])
+def test_a_name_given_twice_with_the_same_match_is_refused(mistakes: Mistakes, match: str) -> None:
+    route = f"  - name: a\n    {match}\n    target: {{protocol: phone}}\n"
+    assert mistakes(f"routes:\n{route}{route}") == [
+        "routes.yaml:5 routes[1].name: 'a' is routes[0] (line 2) already, with the same match"
+    ]
+
+
+def test_a_secret_of_the_wrong_kind_is_not_repeated(mistakes: Mistakes) -> None:
+    text = "routes: [{name: a, target: {protocol: phone, auth: {bearer: 918273, api_key: [hush]}}}]"
+    assert not [line for line in mistakes(text) if "918273" in line or "hush" in line]
+
+
+def test_both_kinds_of_a_choice_are_named_in_one_line(mistakes: Mistakes) -> None:
+    text = "routes: [{name: a, target: {protocol: both, url: 'http://x', command: 4}}]"
+    assert mistakes(text) == [
+        "routes.yaml:1 routes[0].target.command: should be a list, not a number or text, not a number: put it in quotes"
+    ]

@@ -1,0 +1,134 @@
+"""The one output document of a run, from its events."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from gateway.core import events as e
+from gateway.core import projection
+from gateway.core.output import Output
+from gateway.core.stream import Opener
+from gateway.core.types import Agent, Artifact, Json, Role
+
+MESSAGE = Agent(
+    name="a",
+    input_schema=projection.MESSAGE_SCHEMA,
+    output_schema=projection.MESSAGE_OUTPUT_SCHEMA,
+    text_output="/message",
+)
+
+
+def _folded(*events: e.Event, agent: Agent = MESSAGE) -> Output:
+    output = Output(agent)
+    for event in Opener().feed(events):
+        output.apply(event)
+    return output
+
+
+def _document(*events: e.Event, agent: Agent = MESSAGE) -> Json:
+    output = _folded(*events, agent=agent)
+    assert json.loads(output.encoded) == output.document
+    return output.document
+
+
+def test_text_is_put_where_the_schema_wants_it() -> None:
+    assert _document(e.PartDelta(part="t", delta="Hel"), e.PartDelta(part="t", delta="lo")) == {"message": "Hello"}
+
+
+def test_messages_are_a_blank_line_apart_and_only_the_assistants_count() -> None:
+    assert _document(
+        e.MessageStarted(message="u", role=Role.USER),
+        e.PartStarted(part="asked", message="u"),
+        e.PartDelta(part="asked", delta="ignored"),
+        e.PartStarted(part="p1", message="m1"),
+        e.PartDelta(part="p1", delta="one"),
+        e.MessageEnded(message="m1"),
+        e.PartStarted(part="p2", message="m2"),
+        e.PartDelta(part="p2", delta="two"),
+    ) == {"message": "one\n\ntwo"}
+
+
+def test_thoughts_are_not_part_of_the_document() -> None:
+    assert _document(
+        e.PartStarted(part="th", message="m", kind="thought"),
+        e.PartDelta(part="th", delta="hm"),
+        e.PartDelta(part="t", delta="Hi"),
+    ) == {"message": "Hi"}
+
+
+def test_a_data_part_is_the_document_as_it_is() -> None:
+    assert _document(
+        e.PartDelta(part="d", delta={"n": 1, "s": "a"}), e.PartDelta(part="d", delta={"n": 2, "s": "b"})
+    ) == {"n": 3, "s": "ab"}
+
+
+def test_a_replaced_flag_replaces_one_field() -> None:
+    assert _document(
+        e.PartDelta(part="d", delta={"done": False, "s": "a"}), e.PartReplaced(part="d", pointer="/done", value=True)
+    ) == {"done": True, "s": "a"}
+
+
+@pytest.mark.parametrize(("part", "expected"), [("p1", "ONE+\n\ntwo"), ("p2", "one\n\nONE+")], ids=["first", "last"])
+def test_replaced_and_late_text_of_any_message_finds_its_place(part: str, expected: str) -> None:
+    start = [
+        e.PartStarted(part="p1", message="m1"),
+        e.PartDelta(part="p1", delta="one"),
+        e.PartStarted(part="p2", message="m2"),
+        e.PartDelta(part="p2", delta="two"),
+    ]
+    assert _document(*start, e.PartReplaced(part=part, value="ONE"), e.PartDelta(part=part, delta="+")) == {
+        "message": expected
+    }
+
+
+def test_files_are_listed_beside_the_text() -> None:
+    file = Artifact(id="1", name="out.txt", url="/artifacts/r/1")
+    assert _document(e.PartDelta(part="t", delta="Hi"), e.ArtifactAdded(artifact=file)) == {
+        "message": "Hi",
+        "artifacts": [{"name": "out.txt", "url": "/artifacts/r/1"}],
+    }
+
+
+def test_the_final_result_wins_over_what_was_streamed() -> None:
+    output = _folded(e.PartDelta(part="d", delta={"s": "draft"}))
+    final = e.RunFinished(output=msgspec.Raw(b'{"s": "final"}'))
+    assert output.correction(final) == e.PartReplaced(part="d", value={"s": "final"})
+    assert output.finish(final) == b'{"s": "final"}'
+    assert output.document == {"s": "final"}
+
+
+def test_a_final_result_that_says_the_same_in_other_bytes_is_no_correction() -> None:
+    output = _folded(e.PartDelta(part="d", delta={"s": "x"}))
+    assert output.correction(e.RunFinished(output=msgspec.Raw(b'{ "s" : "x" }'))) is None
+
+
+def test_a_run_that_said_nothing_has_an_empty_text() -> None:
+    output = _folded()
+    assert output.empty
+    assert json.loads(output.finish(e.RunFinished())) == {"message": ""}
+
+
+def test_a_conversation_as_output_gets_one_message_that_grows() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "messages": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"role": {"type": "string"}, "content": {"type": "string"}},
+                },
+            }
+        },
+    }
+    agent = Agent(name="a", input_schema={}, output_schema=schema, text_output=projection.text_pointer(schema))
+    document = _document(e.PartDelta(part="t", delta="Hel"), e.PartDelta(part="t", delta="lo"), agent=agent)
+    assert document == {"messages": [{"role": "assistant", "content": "Hello"}]}
+
+
+def test_a_bare_string_as_output_is_the_text() -> None:
+    agent = Agent(name="a", input_schema={}, output_schema={"type": "string"}, text_output="")
+    assert _document(e.PartDelta(part="t", delta="a"), e.PartDelta(part="t", delta="b"), agent=agent) == "ab"

@@ -1,0 +1,170 @@
+"""The real Agent Connect client against the plain server: known good before a gateway stands between them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support import peers
+from tests.support.peers import agent_connect_client, agent_connect_conversations
+from tests.support.processes import Process
+
+Line = dict[str, Any]
+KEY = "test-key"
+
+
+def results(lines: list[Line], op: str) -> list[Any]:
+    return [line["result"] for line in lines if line["op"] == op and "result" in line]
+
+
+def result(lines: list[Line], op: str) -> Any:
+    (only,) = results(lines, op)
+    return only
+
+
+def events(lines: list[Line]) -> list[Any]:
+    return [line["event"]["data"] for line in lines if "event" in line]
+
+
+def statuses(lines: list[Line], op: str) -> list[int]:
+    return [line["error"]["status"] for line in lines if line["op"] == op and "error" in line]
+
+
+ANSWER = '{"approved": false, "reason": "no"}'
+CONVERSATIONS = {
+    "search": ["search"],
+    "descriptor": ["descriptor", "--name", "asker"],
+    "background": ["background", "--name", "echo", "--metadata", '{"k": "v"}'],
+    "stream": ["stream", "--name", "echo"],
+    "stream-async": ["stream-async", "--name", "failer"],
+    "wait-async": ["wait-async", "--name", "failer"],
+    "both modes": ["stream", "--name", "writer", "--stream-mode", "values", "--stream-mode", "custom"],
+    "join": ["join", "--name", "slow", "--message", "0.3 seconds"],
+    "thread": ["thread", "--name", "echo", "--second", "again"],
+    "resume": ["resume", "--name", "asker", "--message", "ask twice", "--answer", ANSWER],
+    "cancel": ["cancel", "--name", "slow", "--message", "60 seconds"],
+    "delete": ["delete", "--name", "echo"],
+    "errors": ["errors", "--name", "echo"],
+}
+Said = dict[str, list[Line]]
+
+
+@pytest.fixture(scope="module")
+def said(agent_connect_agent: Process) -> Said:
+    """What the real client printed in each of the conversations."""
+    lines = agent_connect_conversations(agent_connect_agent.url, *CONVERSATIONS.values())
+    return dict(zip(CONVERSATIONS, lines, strict=True))
+
+
+def test_a_search_without_a_name_finds_every_agent(said: Said) -> None:
+    lines = said["search"]
+    names = [agent["metadata"]["ref"]["name"] for agent in result(lines, "search_agents")]
+    assert names == ["echo", "slow", "asker", "failer", "writer"]
+    assert result(lines, "get_agent_by_id")["metadata"]["ref"]["name"] == "echo"
+
+
+def test_the_descriptor_of_an_agent_that_asks_tells_its_interrupt(said: Said) -> None:
+    specs = result(said["descriptor"], "get_acp_descriptor_by_id")["specs"]
+    assert specs["capabilities"]["interrupts"] is True
+    assert [one["interrupt_type"] for one in specs["interrupts"]] == ["approval"]
+
+
+def test_a_background_run_is_polled_to_its_end_and_found_again(said: Said) -> None:
+    lines = said["background"]
+    created = result(lines, "create_stateless_run")
+    assert created["status"] == "pending" and created["creation"]["metadata"] == {"k": "v"}
+    waited = result(lines, "wait_for_stateless_run_output")
+    assert waited["run"]["status"] == "success"
+    assert waited["output"] == {"type": "result", "values": {"message": "one two three"}}
+    assert created["run_id"] in [run["run_id"] for run in result(lines, "search_stateless_runs")]
+
+
+def test_a_stream_grows_word_by_word_and_ends_with_success(said: Said) -> None:
+    seen = events(said["stream"])
+    assert [one["values"]["message"] for one in seen] == ["one", "one two", "one two three"]
+    assert [one["status"] for one in seen] == ["pending", "pending", "success"]
+
+
+def test_the_async_client_sees_a_failure_after_what_came_before_it(said: Said) -> None:
+    before, failed = events(said["stream-async"])
+    assert before["values"] == {"message": "so far"}
+    assert (failed["type"], failed["errcode"], failed["description"]) == ("error", 7, "it failed on purpose")
+
+
+def test_the_async_client_waits_for_a_failed_run(said: Said) -> None:
+    lines = said["wait-async"]
+    waited = result(lines, "create_and_wait_for_stateless_run_output [async]")
+    assert waited["run"]["status"] == "error" and waited["output"]["errcode"] == 7
+
+
+def test_values_and_custom_updates_come_to_who_asks_for_both(said: Said) -> None:
+    seen = events(said["both modes"])
+    assert {one["type"] for one in seen} == {"values", "custom"}
+    assert [one["update"]["words"] for one in seen if one["type"] == "custom"] == list(range(1, 16))
+    assert [part["heading"] for part in seen[-1]["values"]["sections"]] == ["Beginning", "Middle", "End"]
+
+
+def test_a_stream_that_is_joined_late_begins_with_the_latest_snapshot(said: Said) -> None:
+    lines = said["join"]
+    shown = [one["values"]["message"] for one in events(lines)]
+    assert shown[-1] == "tick 1 tick 2 tick 3 done"
+    assert shown == sorted(shown, key=len)
+    assert result(lines, "wait_for_stateless_run_output")["output"]["values"]["message"] == shown[-1]
+
+
+def test_a_thread_remembers_its_runs_and_can_be_copied_changed_and_deleted(said: Said) -> None:
+    lines = said["thread"]
+    assert events(lines)[2]["values"] == {"message": "one two three"}
+    thread, copy = results(lines, "get_thread")
+    assert thread["values"] == {"turns": 3, "last": "one two three"} == copy["values"]
+    assert [state["values"]["turns"] for state in result(lines, "get_thread_history")] == [3, 2, 1]
+    assert len(result(lines, "list_thread_runs")) == 3
+    assert result(lines, "patch_thread")["metadata"] == {"team": "red", "colour": "blue"}
+    assert [one["thread_id"] for one in result(lines, "search_threads")] == [thread["thread_id"]]
+    assert result(lines, "copy_thread")["thread_id"] == copy["thread_id"] != thread["thread_id"]
+    assert statuses(lines, "get_thread") == [404]
+
+
+def test_a_run_that_asks_twice_is_resumed_twice(said: Said) -> None:
+    lines = said["resume"]
+    first = result(lines, "create_and_wait_for_stateless_run_output")
+    assert first["run"]["status"] == "interrupted"
+    question = {"interrupt_type": "approval", "question": "Is it right?", "text": "ask twice"}
+    assert first["output"] == {"type": "interrupt", "interrupt": question}
+    second, last = results(lines, "wait_for_stateless_run_output")
+    assert second["output"]["interrupt"]["question"] == "Really?"
+    assert last["output"]["values"]["message"] == "declined (no) and declined (no): ask twice"
+
+
+def test_a_cancelled_run_ends_and_a_deleted_one_is_gone(said: Said) -> None:
+    lines = said["cancel"]
+    assert results(lines, "cancel_stateless_run") == [None]
+    assert result(lines, "wait_for_stateless_run_output")["output"]["description"] == "cancelled"
+    lines = said["delete"]
+    assert results(lines, "delete_stateless_run") == [None]
+    assert statuses(lines, "get_stateless_run") == [404]
+
+
+def test_unknown_ids_and_bad_input_are_refused_with_a_sentence(said: Said) -> None:
+    lines = said["errors"]
+    refused = [line["error"] for line in lines if "error" in line]
+    assert [one["status"] for one in refused] == [404, 404, 404, 422, 422, 422, *[404] * 8]
+    assert all(isinstance(json.loads(one["body"]), str) for one in refused)
+    assert json.loads(refused[3]["body"]) == "input/message: 5 is not of type 'string'"
+
+
+def test_the_key_is_asked_for_and_what_was_sent_can_be_seen() -> None:
+    import httpx2
+
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with peers.agent_connect_agent("--api-key", KEY) as server:
+        (refused,) = agent_connect_client("search", server.url)
+        assert refused["error"]["status"] == 401
+        lines = agent_connect_client("wait", server.url, "--traceparent", trace, api_key=KEY)
+        assert result(lines, "create_and_wait_for_stateless_run_output")["run"]["status"] == "success"
+        seen = httpx2.get(f"{server.url}/_seen").json()
+    assert [one["path"] for one in seen] == ["/agents/search", "/agents/search", "/runs/wait"]
+    assert seen[2]["headers"]["x-api-key"] == KEY and seen[2]["headers"]["traceparent"] == trace
+    sent = json.loads(seen[2]["body"])
+    always = {"on_disconnect": "cancel", "multitask_strategy": "reject", "on_completion": "delete"}
+    assert always.items() <= sent.items()

@@ -1,0 +1,90 @@
+"""The pins install what they say, and peers' environments are made once, whole, or not at all."""
+
+import re
+import threading
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support import peers
+from tests.support.processes import ROOT
+
+PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+( *; .+)?")
+
+
+def pins(file: Path) -> list[str]:
+    lines = [line.strip() for line in file.read_text().splitlines()]
+    return [line for line in lines if line and not line.startswith(("#", "-r "))]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [ROOT / "requirements.txt", ROOT / "requirements-dev.txt", *sorted(peers.PEERS.glob("*.txt"))],
+    ids=lambda file: file.name,
+)
+def test_every_requirement_is_an_exact_version_and_nothing_else(file: Path) -> None:
+    assert [line for line in pins(file) if not PIN.fullmatch(line)] == []
+
+
+def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    pinned = {canonicalize_name(r.name): r.specifier for r in map(Requirement, pins(ROOT / "requirements.txt"))}
+    for requirement in map(Requirement, wanted):
+        (exact,) = pinned[canonicalize_name(requirement.name)]
+        assert exact.version in requirement.specifier, requirement
+
+
+def test_no_package_is_pinned_twice() -> None:
+    both = [*pins(ROOT / "requirements.txt"), *pins(ROOT / "requirements-dev.txt")]
+    names = [canonicalize_name(Requirement(line).name) for line in both]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folders of their own for locks and environments."""
+    monkeypatch.setattr(peers, "PEERS", tmp_path)
+    monkeypatch.setattr(peers, "BUILT", tmp_path / "built")
+    return tmp_path
+
+
+def test_workers_that_ask_at_once_share_one_build(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workshop / "thing.txt").write_text("# nothing to install\n")
+    built: list[Path] = []
+    build = peers._build
+    monkeypatch.setattr(peers, "_build", lambda lock, home: (built.append(home), build(lock, home)))
+    given: list[Path] = []
+    workers = [threading.Thread(target=lambda: given.append(peers.peer_python("thing"))) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert len(given) == 3 and set(given) == {built[0] / "bin" / "python"}
+    assert len(built) == 1 and given[0].exists()
+
+
+def test_a_changed_lock_gets_an_environment_of_its_own(workshop: Path) -> None:
+    lock = workshop / "thing.txt"
+    lock.write_text("# one\n")
+    first = peers.peer_python("thing")
+    lock.write_text("# two\n")
+    assert peers.peer_python("thing") != first
+    assert first.exists()
+
+
+def test_a_build_that_fails_says_why_and_leaves_no_environment(workshop: Path) -> None:
+    (workshop / "thing.txt").write_text("thing @ file:///nowhere/thing-1-py3-none-any.whl\n")
+    with pytest.raises(peers.PeerUnavailable, match="nowhere"):
+        peers.peer_python("thing")
+    assert not list((workshop / "built").glob("thing-*"))
+
+
+def test_an_environment_whose_interpreter_is_gone_is_made_again(workshop: Path) -> None:
+    (workshop / "thing.txt").write_text("# nothing to install\n")
+    python = peers.peer_python("thing")
+    python.unlink()
+    python.symlink_to("/nowhere/python")
+    assert peers.peer_python("thing").exists()

@@ -1,0 +1,112 @@
+"""The other process of a store's contract tests: opens the store at the place, does one thing, says what came of it.
+
+    python -m tests.store.child '{"maker": ..., "url": ..., "command": ..., "arguments": {...}}'
+
+It speaks in lines of JSON and waits for a line where the test must come first. What opens a run here is left open: the
+test kills this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+from gateway.core.errors import InterlinguaError
+from gateway.core.types import IfBusy, RunStatus
+from gateway.store import Change, Delivery, Registration, Store
+from tests.store import place
+
+RESERVED = 1_000_000
+
+
+def say(what: Any) -> None:
+    print(json.dumps(what), flush=True)
+
+
+async def told() -> None:
+    await asyncio.to_thread(sys.stdin.readline)
+
+
+async def stream(store: Store, *, run: str) -> None:
+    """Tokens without end; a commit now and then, told once it has returned with the highest number it covers."""
+    await store.create_run(place.make_run(run), [place.entry(1)], reserved=RESERVED)
+    number = 2
+    while True:
+        store.append(run, place.tokens(number, 20))
+        number += 20
+        if number % 200 == 2:
+            await store.commit(run, Change(events=(place.entry(number),)))
+            say(number)
+            number += 1
+        await asyncio.sleep(0)
+
+
+async def hold(
+    store: Store, *, run: str, thread: str, queued: str, ended: str, other: str, delivery: str, name: str
+) -> None:
+    """One of everything that a dead process may leave behind, then nothing."""
+    await store.create_thread(place.make_thread(thread))
+    await store.create_run(place.make_run(run, thread=thread), [place.entry(1)], reserved=50)
+    await store.create_run(place.make_run(queued, thread=thread), [], reserved=10)
+    running = place.make_run(run, thread=thread, status=RunStatus.RUNNING)
+    owed = Delivery(id=delivery, run=running, due_at=place.NOW)
+    await store.commit(run, Change(run=running, events=(place.entry(2),), delivery=owed))
+    await store.create_thread(place.make_thread(other))
+    await store.create_run(place.make_run(ended, thread=other), [], reserved=10)
+    await store.commit(ended, Change(run=place.make_run(ended, thread=other, status=RunStatus.SUCCESS)))
+    await store.put_registration(
+        Registration(name=name, protocol="plain", owner=store.owner, data={}, created_at=place.NOW)
+    )
+    say(store.owner)
+    await told()
+
+
+async def upload(store: Store, *, artifact: str) -> None:
+    """Half a file, then nothing."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"x" * (1 << 20)
+        await store.flush()
+        say("half")
+        await told()
+        yield b"the rest"
+
+    await store.put_artifact(place.make_artifact(artifact), pieces(), max_bytes=1 << 24)
+
+
+async def create(store: Store, *, thread: str, run: str, if_busy: str) -> None:
+    """Ask for the thread when told to, and say what came of it."""
+    say("ready")
+    await told()
+    try:
+        say(await store.create_run(place.make_run(run, thread=thread, if_busy=IfBusy(if_busy)), [], reserved=10))
+    except InterlinguaError as error:
+        say(error.code)
+    await told()
+
+
+async def claim(store: Store) -> None:
+    """Claim when told to, and say which runs came."""
+    say("ready")
+    await told()
+    say([recovered.run.id for recovered in await store.claim()])
+    await told()
+
+
+COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, claim)}
+
+
+async def main(call: dict[str, Any]) -> None:
+    arguments = call["arguments"]
+    options = arguments.pop("options", {})
+    store = place.Place(call["maker"], call["url"]).store(**options)
+    await store.open()
+    await COMMANDS[call["command"]](store, **arguments)
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1])))

@@ -1,0 +1,101 @@
+"""Owed webhook calls and registrations."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from gateway.core.errors import Conflict, NotFound
+from gateway.core.types import RunStatus
+from gateway.store import Change, Delivery, Registration
+from tests.store.place import NOW, Place, make_run
+from tests.support.aio import run
+
+
+def registered(name: str, owner: str, **fields: object) -> Registration:
+    return Registration(**{"name": name, "protocol": "plain", "owner": owner, "data": {}, "created_at": NOW, **fields})  # type: ignore[arg-type]
+
+
+class DutiesContract:
+    def test_owed_calls_come_when_they_are_due_oldest_first(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                one = make_run()
+                await store.create_run(one, [], reserved=1)
+                for name, due in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
+                    await store.commit(one.id, Change(delivery=Delivery(id=name, run=one, due_at=NOW + due)))
+                assert await store.deliveries(NOW) == []
+                assert [d.id for d in await store.deliveries(NOW + 2)] == ["a", "b"]
+                assert [d.id for d in await store.deliveries(NOW + 9)] == ["a", "b", "c"]
+                assert [d.id for d in await store.deliveries(NOW + 9, limit=1)] == ["a"]
+
+        run(main())
+
+    def test_an_owed_call_carries_the_run_as_it_was_then(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                one = make_run()
+                await store.create_run(one, [], reserved=1)
+                then = make_run(one.id, status=RunStatus.INTERRUPTED)
+                owed = Delivery(id="d", run=then, due_at=NOW)
+                await store.commit(one.id, Change(run=then, delivery=owed))
+                await store.commit(one.id, Change(run=make_run(one.id, status=RunStatus.SUCCESS), release=True))
+                assert await store.deliveries(NOW) == [owed]
+
+        run(main())
+
+    def test_a_postponed_call_comes_later_with_one_more_attempt_and_a_delivered_one_never(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                one = make_run()
+                await store.create_run(one, [], reserved=1)
+                await store.commit(one.id, Change(delivery=Delivery(id="d", run=one, due_at=NOW)))
+                await store.postpone("d", NOW + 10)
+                assert await store.deliveries(NOW + 9) == []
+                await store.postpone("d", NOW + 20)
+                (owed,) = await store.deliveries(NOW + 20)
+                assert (owed.attempts, owed.due_at) == (2, NOW + 20)
+                await store.delivered("d")
+                assert await store.deliveries(NOW + 99) == []
+                for call in (store.delivered("d"), store.postpone("d", NOW)):
+                    with pytest.raises(NotFound):
+                        await call
+
+        run(main())
+
+    def test_registrations_are_listed_until_they_expire_or_are_removed(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                lasting = registered("b", store.owner, data={"url": "http://x", "deep": [None]})
+                short = registered("a", store.owner, expires_at=NOW + 10)
+                await store.put_registration(lasting)
+                await store.put_registration(short)
+                assert await store.registrations(NOW) == [short, lasting]
+                assert await store.registrations(NOW + 10) == [lasting]
+                await store.delete_registration("b")
+                assert await store.registrations(NOW) == [short]
+                with pytest.raises(NotFound):
+                    await store.delete_registration("b")
+
+        run(main())
+
+    def test_a_name_belongs_to_its_owner_while_the_registration_lives(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                first = registered("a", "someone", expires_at=time.time() + 1000)
+                await store.put_registration(first)
+                with pytest.raises(Conflict):
+                    await store.put_registration(registered("a", "another"))
+                assert await store.registrations(NOW - 1e9) == [first]
+                renewed = registered("a", "someone", data={"v": 2})
+                await store.put_registration(renewed)
+                assert await store.registrations(NOW) == [renewed]
+                with pytest.raises(Conflict):
+                    await store.put_registration(registered("a", "another"))
+                await store.put_registration(registered("a", "someone", expires_at=time.time() - 1))
+                taken = registered("a", "another")
+                await store.put_registration(taken)
+                assert await store.registrations(NOW) == [taken]
+
+        run(main())

@@ -1,0 +1,197 @@
+"""Threads, their history, and their end."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.errors import Conflict, NotFound
+from gateway.core.types import ChatMessage, Role, RunQuery, RunStatus, ThreadQuery, ThreadStatus
+from gateway.store import Change
+from tests.store.place import NOW, Place, content, make_artifact, make_checkpoint, make_run, make_thread
+from tests.support.aio import run
+
+
+class ThreadsContract:
+    def test_a_thread_comes_back_as_it_was_put(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                thread = make_thread(
+                    "t",
+                    protocol="plain",
+                    agent="mail",
+                    metadata={"k": [1, None]},
+                    attributes={"mark": True},
+                    values={"messages": []},
+                    status=ThreadStatus.BUSY,
+                    upstream={"mail": {"id": "x"}},
+                )
+                await store.create_thread(thread)
+                assert await store.thread("t") == thread
+                assert await store.history("t") == []
+
+        run(main())
+
+    def test_a_thread_id_is_given_once(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                thread = make_thread("t", metadata={"first": True})
+                await store.create_thread(thread)
+                with pytest.raises(Conflict):
+                    await store.create_thread(make_thread("t"), [make_checkpoint("t")])
+                assert await store.thread("t") == thread
+                assert await store.history("t") == []
+
+        run(main())
+
+    def test_unknown_threads_are_not_found(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t"))
+                for call in (
+                    store.thread("x"),
+                    store.update_thread(make_thread("x")),
+                    store.update_thread(make_thread("x"), make_checkpoint("x")),
+                    store.delete_thread("x"),
+                    store.history("x"),
+                    store.history("t", before="nothing"),
+                    store.artifacts(thread="x"),
+                ):
+                    with pytest.raises(NotFound):
+                        await call
+
+        run(main())
+
+    def test_an_update_replaces_the_record_and_adds_a_checkpoint(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t", metadata={"a": 1}), [make_checkpoint("t", "c0", at=NOW)])
+                after = make_thread("t", metadata={"b": 2}, status=ThreadStatus.ERROR)
+                await store.update_thread(after)
+                assert await store.thread("t") == after
+                message = ChatMessage(role=Role.USER, content="hi", metadata={"k": 1})
+                newest = make_checkpoint("t", "c1", at=NOW + 1, values=[1], messages=(message,))
+                await store.update_thread(after, newest)
+                assert [one.id for one in await store.history("t")] == ["c1", "c0"]
+                assert (await store.history("t"))[0] == newest
+
+        run(main())
+
+    def test_history_is_newest_first_limited_and_goes_on_before_a_checkpoint(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                first = [make_checkpoint("t", f"c{n}", at=NOW + n) for n in range(5)]
+                await store.create_thread(make_thread("t"), first)
+                await store.create_thread(make_thread("u"), [make_checkpoint("u", "c9", at=NOW + 9)])
+                for n in range(5, 15):
+                    await store.update_thread(make_thread("t"), make_checkpoint("t", f"c{n}", at=NOW + n))
+                newest = [f"c{n}" for n in range(14, -1, -1)]
+                assert [one.id for one in await store.history("t")] == newest[:10]
+                assert [one.id for one in await store.history("t", limit=3)] == newest[:3]
+                assert [one.id for one in await store.history("t", limit=3, before="c12")] == ["c11", "c10", "c9"]
+                assert [one.id for one in await store.history("t", limit=50, before="c2")] == ["c1", "c0"]
+                assert await store.history("t", before="c0") == []
+
+        run(main())
+
+    def test_checkpoints_of_one_instant_keep_their_order(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t"), [make_checkpoint("t", name) for name in "bca"])
+                assert [one.id for one in await store.history("t")] == ["a", "c", "b"]
+                assert [one.id for one in await store.history("t", before="a")] == ["c", "b"]
+
+        run(main())
+
+    def test_two_threads_may_have_checkpoints_of_the_same_id(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                for thread in ("t", "u"):
+                    await store.create_thread(make_thread(thread), [make_checkpoint(thread, "c", values=thread)])
+                assert [one.values for one in await store.history("u")] == ["u"]
+
+        run(main())
+
+    @pytest.mark.parametrize(
+        ("query", "expected"),
+        [
+            (ThreadQuery(), ["d", "c", "b", "a"]),
+            (ThreadQuery(oldest_first=True, limit=2, offset=1), ["b", "c"]),
+            (ThreadQuery(agent="mail"), ["b"]),
+            (ThreadQuery(protocol="other"), ["c", "b"]),
+            (ThreadQuery(status=ThreadStatus.BUSY), ["c"]),
+            (ThreadQuery(status=ThreadStatus.IDLE), ["d", "b", "a"]),
+            (ThreadQuery(metadata={"k": 1}), ["b", "a"]),
+            (ThreadQuery(metadata={"k": True}), []),
+            (ThreadQuery(values={"v": [1]}), ["d", "a"]),
+            (ThreadQuery(values={"v": [1]}, metadata={"k": 1}), ["a"]),
+            (ThreadQuery(values={"v": [1]}, limit=1), ["d"]),
+        ],
+    )
+    def test_threads_are_found_by_every_given_field(
+        self, place: Place, query: ThreadQuery, expected: list[str]
+    ) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                for thread in (
+                    make_thread("a", at=NOW, metadata={"k": 1}, values={"v": [1], "w": 2}),
+                    make_thread("b", at=NOW + 1, agent="mail", protocol="other", metadata={"k": 1}, values="text"),
+                    make_thread("c", at=NOW + 2, protocol="other", metadata={"k": 2}),
+                    make_thread("d", at=NOW + 3, values={"v": [1]}),
+                ):
+                    await store.create_thread(thread)
+                await store.update_thread(
+                    make_thread("c", at=NOW + 2, protocol="other", metadata={"k": 2}, status=ThreadStatus.BUSY)
+                )
+                assert [one.id for one in await store.threads(query)] == expected
+                unpaged = ThreadQuery(
+                    agent=query.agent,
+                    protocol=query.protocol,
+                    status=query.status,
+                    metadata=query.metadata,
+                    values=query.values,
+                )
+                assert await store.count_threads(query) == len(await store.threads(unpaged))
+
+        run(main())
+
+    @pytest.mark.parametrize("queued", [False, True])
+    def test_a_thread_with_an_active_run_is_not_deleted(self, place: Place, queued: bool) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t"))
+                first, second = make_run(thread="t"), make_run(thread="t")
+                await store.create_run(first, [], reserved=1)
+                if queued:
+                    await store.create_run(second, [], reserved=1)
+                    ended = make_run(first.id, thread="t", status=RunStatus.SUCCESS)
+                    await store.commit(first.id, Change(run=ended, release=True))
+                with pytest.raises(Conflict):
+                    await store.delete_thread("t")
+                assert (await store.thread("t")).id == "t"
+
+        run(main())
+
+    def test_a_deleted_thread_takes_checkpoints_and_uploads_and_leaves_its_runs_without_it(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t"), [make_checkpoint("t")])
+                one = make_run(thread="t", metadata={"k": 1})
+                await store.create_run(one, [], reserved=1)
+                await store.put_artifact(make_artifact("upload", thread="t"), content(b"x"), max_bytes=9)
+                await store.put_artifact(make_artifact("made", run=one.id, thread="t"), content(b"y"), max_bytes=9)
+                ended = make_run(one.id, thread="t", status=RunStatus.SUCCESS, metadata={"k": 1})
+                await store.commit(one.id, Change(run=ended, release=True))
+                await store.delete_thread("t")
+                for call in (store.thread("t"), store.history("t"), store.artifact("upload"), store.delete_thread("t")):
+                    with pytest.raises(NotFound):
+                        await call
+                assert await store.run(one.id) == make_run(one.id, status=RunStatus.SUCCESS, metadata={"k": 1})
+                assert [r.id for r in await store.runs(RunQuery(threaded=False))] == [one.id]
+                assert (await store.artifact("made")).thread is None
+                with pytest.raises(NotFound):
+                    await store.create_run(make_run(thread="t"), [], reserved=1)
+                await store.create_thread(make_thread("t"))
+                assert await store.history("t") == []
+                assert await store.artifacts(thread="t") == []
+
+        run(main())

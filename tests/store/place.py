@@ -1,0 +1,170 @@
+"""What a store's contract tests stand on: a place that several stores share, records to put there, and other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, RunRequest, RunStatus, Thread
+from gateway.store import Entry, Store
+
+ROOT = Path(__file__).resolve().parents[2]
+NOW = 1_800_000_000.0
+"""A clock for records; leases have their own."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one test's stores live, empty at first. `maker` (module:function) makes a store of `url` and options.
+
+    Options, which every engine must take: `host`, a name to take the lease under; `lease_seconds`.
+    """
+
+    maker: str
+    url: str
+
+    def store(self, **options: Any) -> Store:
+        """Another store, not open yet."""
+        module, _, name = self.maker.partition(":")
+        store: Store = getattr(importlib.import_module(module), name)(self.url, **options)
+        return store
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[Store]:
+        store = self.store(**options)
+        await store.open()
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    @contextlib.asynccontextmanager
+    async def process(self, command: str, **arguments: Any) -> AsyncIterator[Child]:
+        """A process that has the store open and does `command` (child.py); killed at the end."""
+        call = json.dumps({"maker": self.maker, "url": self.url, "command": command, "arguments": arguments})
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.store.child",
+            call,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        child = Child(process)
+        try:
+            yield child
+        finally:
+            await child.kill()
+
+
+class Child:
+    """The other process, seen from here. It speaks in lines of JSON."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def said(self) -> Any:
+        """The next thing it says. AssertionError if it ends instead."""
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        assert line, "the other process ended"
+        return json.loads(line)
+
+    async def go(self) -> None:
+        """Let it go on where it waits."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        await self._process.stdin.drain()
+
+    async def kill(self) -> None:
+        """`kill -9`, and wait until it is gone."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.communicate()
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+def make_run(
+    run_id: str | None = None,
+    *,
+    thread: str | None = None,
+    if_busy: IfBusy = IfBusy.ENQUEUE,
+    at: float = NOW,
+    status: RunStatus = RunStatus.PENDING,
+    **request: Any,
+) -> Run:
+    """A run as the engine makes it; `request` are fields of its RunRequest."""
+    fields = {"agent": "mail", "input": {"message": "hi"}, "protocol": "plain", **request}
+    return Run(
+        id=run_id or new_id(),
+        request=RunRequest(thread=thread, if_busy=if_busy, **fields),
+        status=status,
+        created_at=at,
+        updated_at=at,
+    )
+
+
+def make_thread(thread_id: str | None = None, *, at: float = NOW, **fields: Any) -> Thread:
+    return Thread(id=thread_id or new_id(), created_at=at, updated_at=at, **fields)
+
+
+def make_checkpoint(thread: str, checkpoint_id: str | None = None, *, at: float = NOW, **fields: Any) -> Checkpoint:
+    return Checkpoint(id=checkpoint_id or new_id(), thread=thread, created_at=at, **fields)
+
+
+def make_artifact(artifact_id: str | None = None, *, at: float = NOW, **fields: Any) -> Artifact:
+    return Artifact(id=artifact_id or new_id(), name="report.txt", created_at=at, **fields)
+
+
+def entry(number: int, data: str | None = None, *, delta: bool = False) -> Entry:
+    return Entry(number, (data or json.dumps({"event": "custom", "name": f"n{number}"})).encode(), delta)
+
+
+def tokens(first: int, count: int) -> list[Entry]:
+    """Deltas, each with its number in it."""
+    return [
+        entry(n, json.dumps({"event": "part_delta", "delta": f"t{n}"}), delta=True) for n in range(first, first + count)
+    ]
+
+
+async def content(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def whole(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
+
+
+async def eventually(found: Any, within: float = 8.0) -> Any:
+    """What the coroutine function `found` returns as soon as that is true; AssertionError after `within` seconds."""
+    deadline = time.monotonic() + within
+    while True:
+        if result := await found():
+            return result
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.01)
+
+
+def numbers(entries: Iterable[Entry]) -> list[int]:
+    return [one.number for one in entries]

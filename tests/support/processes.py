@@ -1,0 +1,267 @@
+"""Real processes on 127.0.0.1 for tests: started, awaited, shown when they fail, and always ended.
+
+`start` is the one door: a context manager that gives a `Process` once it is ready and ends the process's whole
+group when the block is left, whatever happened in it. Nothing here sleeps blindly: every wait is for something
+and has a deadline, and a process that dies while it is waited for is reported at once with what it had printed.
+"""
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_WITHIN = 30.0
+"""Seconds a process gets to become ready; generous, since test machines have few cores and many workers."""
+
+
+class ProcessFailed(AssertionError):
+    """A process died early, was not ready in time, or would not end; the message carries its output."""
+
+
+def free_port() -> int:
+    """A port on 127.0.0.1 that was free a moment ago. Another process may take it first; that is rare."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def port_answers(port: int) -> Callable[[], bool]:
+    """Readiness: somebody accepts connections on the port."""
+
+    def ready() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return True
+        return False
+
+    return ready
+
+
+def url_answers(url: str) -> Callable[[], bool]:
+    """Readiness: GET of the URL gives a 2xx."""
+
+    def ready() -> bool:
+        with (
+            contextlib.suppress(OSError, urllib.error.URLError),
+            urllib.request.urlopen(url, timeout=2) as response,
+        ):
+            return 200 <= response.status < 300
+        return False
+
+    return ready
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment for a child: proxies out, the repository importable, output not held back."""
+    env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    env["PYTHONUNBUFFERED"] = "1"
+    env.update(extra or {})
+    return env
+
+
+class Process:
+    """A running child in a process group of its own, its output in temporary files. Made by `start`."""
+
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, port: int | None
+    ) -> None:
+        self.argv = list(argv)
+        self.port = port
+        self._out = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._err = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
+        self._popen = subprocess.Popen(
+            self.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=self._err,
+            env=environment(env),
+            cwd=cwd or ROOT,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def url(self) -> str:
+        """`http://127.0.0.1:PORT`, for a process that was given a port."""
+        assert self.port is not None, "this process has no port"
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        return self._popen.poll() is None
+
+    def stdout(self) -> str:
+        """All it has printed so far."""
+        return self._read(self._out)
+
+    def stderr(self) -> str:
+        """All it has complained of so far."""
+        return self._read(self._err)
+
+    @staticmethod
+    def _read(file: object) -> str:
+        # pread, since the child shares the file's position with us and writes at it
+        number = file.fileno()  # type: ignore[attr-defined]
+        return os.pread(number, os.fstat(number).st_size, 0).decode(errors="replace")
+
+    def describe(self) -> str:
+        """What to show a person when something about this process went wrong."""
+        state = "running" if self.alive else f"exit code {self._popen.returncode}"
+        shown = [f"$ {shlex.join(self.argv)}   [pid {self.pid}, {state}]"]
+        for name, text in (("stdout", self.stdout()), ("stderr", self.stderr())):
+            if text.strip():
+                shown.append(f"--- {name}\n{text[-6000:].rstrip()}")
+        return "\n".join(shown)
+
+    def wait_until(self, ready: Callable[[], bool], what: str = "ready", within: float = READY_WITHIN) -> None:
+        """Returns when `ready()` is true; ProcessFailed if the process ends first or time runs out."""
+        deadline = time.monotonic() + within
+        while not ready():
+            if not self.alive:
+                raise ProcessFailed(f"ended before it was {what}\n{self.describe()}")
+            if time.monotonic() > deadline:
+                raise ProcessFailed(f"not {what} within {within:g} s\n{self.describe()}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(timeout=0.02)
+
+    def wait(self, within: float) -> int:
+        """Its exit code; ProcessFailed if it has not ended in time."""
+        try:
+            return self._popen.wait(timeout=within)
+        except subprocess.TimeoutExpired:
+            raise ProcessFailed(f"did not end within {within:g} s\n{self.describe()}") from None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to the process alone; nothing if it is gone."""
+        if self.alive:
+            self._popen.send_signal(number)
+
+    def kill9(self) -> None:
+        """SIGKILL to the process itself, as a crash would end it: no shutdown, children left to notice."""
+        self.signal(signal.SIGKILL)
+        self._popen.wait(timeout=10)
+
+    def terminate(self, grace: float = 5.0) -> int:
+        """SIGTERM to the process, then SIGKILL to what is left of its group after `grace` seconds."""
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(timeout=grace)
+        # The group's id stays reserved while any member lives, so this can hit nobody else's process. A member that
+        # was killed is gone a moment later; one that nobody reaps stays listed, so the wait for it is short.
+        deadline = time.monotonic() + 1
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < deadline:
+                os.killpg(self.pid, signal.SIGKILL)
+                time.sleep(0.005)
+                self._popen.poll()
+        return self._popen.wait(timeout=10)
+
+    def close(self, grace: float = 5.0) -> None:
+        """Ends it and gives back its files; what it printed can't be read any more."""
+        self.terminate(grace)
+        self._out.close()
+        self._err.close()
+
+
+@contextlib.contextmanager
+def start(
+    argv: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    *,
+    cwd: Path | None = None,
+    port: int | None = None,
+    ready: Callable[[], bool] | None = None,
+    within: float = READY_WITHIN,
+    grace: float = 5.0,
+) -> Iterator[Process]:
+    """Runs `argv` for the length of the block.
+
+    `port` is only remembered (for `.url`) and, unless `ready` says otherwise, awaited. With neither, the process
+    is given at once. Where the block fails, the process's output goes to stderr, which pytest then shows.
+    """
+    process = Process(argv, env=env, cwd=cwd, port=port)
+    try:
+        awaited = ready or (port_answers(port) if port is not None else None)
+        if awaited:
+            process.wait_until(awaited, within=within)
+        yield process
+    except ProcessFailed:
+        raise
+    except BaseException:
+        print(process.describe(), file=sys.stderr)
+        raise
+    finally:
+        process.close(grace)
+
+
+class Gateway:
+    """The gateway as its users run it: `python -m gateway serve routes.yaml --port N` in a process of its own.
+
+    `routes` is the text of routes.yaml; it is written to `directory`, where the default store (named relative to
+    that file) then lies too, so that `restart` finds what the first process left. Use as a context manager.
+    """
+
+    def __init__(
+        self,
+        routes: str,
+        directory: Path,
+        *,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.file = directory / "routes.yaml"
+        self.file.write_text(routes, encoding="utf-8")
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._args = list(args)
+        self._env = dict(env or {})
+        self._stack = contextlib.ExitStack()
+        self.process: Process = None  # type: ignore[assignment] - set by __enter__, and by every restart
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def _start(self) -> None:
+        argv = [sys.executable, "-m", "gateway", "serve", str(self.file), "--host", "127.0.0.1"]
+        argv += ["--port", str(self.port), *self._args]
+        ready = url_answers(f"{self.url}/readyz")
+        self.process = self._stack.enter_context(start(argv, self._env, port=self.port, ready=ready))
+
+    def rewrite(self, routes: str) -> None:
+        """Puts new text into routes.yaml in one step, as an editor would; the process is not told."""
+        scratch = self.file.with_suffix(".new")
+        scratch.write_text(routes, encoding="utf-8")
+        scratch.replace(self.file)
+
+    def kill9(self) -> None:
+        """Ends the gateway as a crash would; the store stays as it was at that moment."""
+        self.process.kill9()
+
+    def restart(self) -> None:
+        """A new process on the same port, file and store; ends the old one first if it still runs."""
+        self._stack.close()
+        self._start()

@@ -1,0 +1,108 @@
+"""An engine in the test's own process, with agents that are functions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gateway.adapter import RunContext, TargetOptions
+from gateway.config import Route
+from gateway.core import events as e
+from gateway.core import projection
+from gateway.core.errors import Unsupported
+from gateway.core.types import Agent, AgentCapabilities, Json, RunRequest
+from gateway.engine import Engine
+from gateway.engine.directory import Entry
+from gateway.engine.rules import Rules
+from gateway.router import Router
+from gateway.store import open_store
+
+Script = Callable[[RunContext], Awaitable[None]]
+
+AGENT = Agent(
+    name="scripted",
+    input_schema=projection.MESSAGE_SCHEMA,
+    output_schema=projection.MESSAGE_OUTPUT_SCHEMA,
+    capabilities=AgentCapabilities(threads=True, interrupts=True, streaming=True, cancel=True, files=True),
+)
+
+
+class Scripted:
+    """An outbound adapter whose agent is a function of the run's context."""
+
+    def __init__(self, script: Script, *, agent: Agent = AGENT, attach: Script | None = None) -> None:
+        self.script = script
+        self.agent = agent
+        self.attached = attach
+        self.contexts: list[RunContext] = []
+        self.cancels = 0
+        self.closed = False
+        self.on_cancel: Callable[[], None] = lambda: None
+
+    async def describe(self) -> Agent:
+        return self.agent
+
+    async def run(self, context: RunContext) -> None:
+        self.contexts.append(context)
+        await self.script(context)
+
+    async def attach(self, context: RunContext) -> None:
+        if self.attached is None:
+            raise Unsupported("this agent cannot be found again")
+        self.contexts.append(context)
+        await self.attached(context)
+
+    async def cancel(self, context: RunContext) -> None:
+        self.cancels += 1
+        self.on_cancel()
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def echo(context: RunContext) -> None:
+    """Says the input again, word by word."""
+    for word in context.run.request.input["message"].split():
+        context.emit(e.PartDelta(part="text", delta=word + " "))
+        await context.drain()
+    context.emit(e.RunFinished())
+
+
+def route(name: str = "scripted", **options: Json) -> Route:
+    """A route that the tests' entries are made for."""
+    return Route(name=name, target=TargetOptions(protocol="scripted"), **options)
+
+
+def use(engine: Engine, *agents: tuple[Route, Scripted]) -> None:
+    """Give an engine its agents."""
+    router = Router([route for route, _ in agents])
+    engine.use(router, {id(route): Entry(route, outbound) for route, outbound in agents})
+
+
+@asynccontextmanager
+async def engine(
+    *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None
+) -> AsyncIterator[Engine]:
+    """An open engine; its store is in memory or in `file`."""
+    made = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=rules)
+    use(made, *agents)
+    await made.open()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def request(message: Json = "hello there", **fields: Json) -> RunRequest:
+    """What a client would ask of the agent `scripted`."""
+    fields = {"agent": "scripted", "protocol": "test", "input": {"message": message}, **fields}
+    return RunRequest(**fields)
+
+
+async def until(condition: Callable[[], bool], timeout: float = 5.0) -> None:
+    """Yield to the loop until something has become true; TimeoutError if it does not."""
+    async with asyncio.timeout(timeout):
+        while not condition():  # noqa: ASYNC110 - the condition is in no one's hands
+            await asyncio.sleep(0.001)

@@ -1,0 +1,86 @@
+"""A real OTLP/HTTP receiver."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from gateway import tracing
+from gateway.tracing import metrics
+
+
+@dataclass
+class Received:
+    """What arrived, decoded."""
+
+    url: str = ""
+    paths: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    resource: dict[str, str] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+
+    def span(self, prefix: str) -> Span:
+        """The only span whose name begins so."""
+        (found,) = [span for span in self.spans if span.name.startswith(prefix)]
+        return found
+
+
+def attributes(owner: Span | Span.Event) -> dict[str, object]:
+    """A span's or an event's attributes as plain values."""
+    return {item.key: getattr(item.value, str(item.value.WhichOneof("value"))) for item in owner.attributes}
+
+
+@pytest.fixture
+def receiver() -> Iterator[Received]:
+    received = Received()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            request = ExportTraceServiceRequest.FromString(body)
+            received.paths.append(self.path)
+            received.headers.append({name.lower(): value for name, value in self.headers.items()})
+            for resource in request.resource_spans:
+                received.resource |= {item.key: item.value.string_value for item in resource.resource.attributes}
+                for scope in resource.scope_spans:
+                    received.spans.extend(scope.spans)
+            answer = ExportTraceServiceResponse().SerializeToString()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    received.url = f"http://127.0.0.1:{server.server_port}"
+    yield received
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing of the environment's, nothing of the last test's."""
+    for variable in ("ENDPOINT", "TRACES_ENDPOINT", "PROTOCOL", "TRACES_PROTOCOL", "HEADERS"):
+        monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{variable}", raising=False)
+    for variable in ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(variable, raising=False)
+    metrics.clear()
+    yield
+    tracing.shutdown()
+    metrics.clear()

@@ -1,0 +1,960 @@
+"""`gateway.transport.http` against real sockets that answer well, badly, slowly and not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import math
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import uvloop
+
+from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid, Unavailable
+from gateway.transport.guard import Guard
+from gateway.transport.http import Auth, FilePart, HttpClient, StreamResponse, Unreachable, segment
+from tests.support import aio
+from tests.support.raw_http import Exchange, serving
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: Text/Event-Stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return lambda coro: aio.run(coro, loop_factory=request.param)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def turns() -> None:
+    """Let everything that has already happened on the sockets be noticed."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def hello(exchange: Exchange) -> None:
+    await exchange.answer(b"hello", Content_Type="text/plain")
+
+
+def says(*pieces: bytes, reset: bool = False) -> Callable[[Exchange], Coroutine[Any, Any, None]]:
+    """A server that says this and closes."""
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(*pieces)
+        exchange.reset() if reset else exchange.writer.close()
+
+    return handler
+
+
+async def collect(response: StreamResponse) -> tuple[bytes, Exception | None]:
+    got = b""
+    try:
+        async for piece in response.chunks():
+            got += piece
+    except Exception as exc:
+        return got, exc
+    return got, None
+
+
+# -- request ---------------------------------------------------------------------------------------
+
+
+def test_a_request_arrives_as_it_was_asked_for(run: Run) -> None:
+    async def test() -> None:
+        async with (
+            serving(hello) as server,
+            HttpClient(f"{server.url}/base/", headers={"X-A": "1"}, auth=Auth(bearer="tok")) as client,
+        ):
+            answer = await client.request(
+                "POST",
+                "/runs/" + segment("a/b c"),
+                json=b'{"x":1}',
+                params={"n": 2},
+                headers={"traceparent": "00-1", "x-a": "2"},
+            )
+            assert (answer.status, answer.body, answer.content_type) == (200, b"hello", "text/plain")
+            assert answer.headers["CONTENT-LENGTH"] == "5"
+            (seen,) = server.seen
+            assert (seen.method, seen.target, seen.body) == ("POST", "/base/runs/a%2Fb%20c?n=2", b'{"x":1}')
+            expected = {
+                "content-type": "application/json",
+                "authorization": "Bearer tok",
+                "x-a": "2",
+                "traceparent": "00-1",
+                "accept-encoding": "gzip",
+                "user-agent": "interlingua",
+            }
+            assert expected.items() <= seen.headers.items()
+
+    run(test())
+
+
+def test_an_api_key_goes_in_the_header_that_the_agent_wants(run: Run) -> None:
+    async def test() -> None:
+        async with serving(hello) as server, HttpClient(server.url, auth=Auth(api_key="k")) as client:
+            await client.request("GET", "")
+            assert server.seen[0].headers["x-api-key"] == "k"
+            assert "authorization" not in server.seen[0].headers
+
+    run(test())
+    assert "secret" not in repr(Auth(bearer="secret", api_key="secret"))
+
+
+def test_a_status_is_an_answer_and_not_an_error(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(b"[1,", status="503 No")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            answer = await client.request("GET", "/")
+            assert (answer.status, answer.body) == (503, b"[1,")
+            with pytest.raises(AgentBroken, match="not JSON"):
+                answer.json()
+
+    run(test())
+
+
+@pytest.mark.parametrize("body", ["bytes", "iterable", "large"])
+def test_a_body_may_be_bytes_or_come_in_pieces(run: Run, body: str) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one"
+        yield b"two"
+
+    large = b"x" * (3 << 20)
+    sent: Any = {"bytes": b"onetwo", "iterable": pieces(), "large": large}[body]
+
+    async def test() -> None:
+        async with serving(hello) as server, HttpClient(server.url) as client:
+            await client.request("PUT", "/", body=sent)
+            assert server.seen[0].body == (large if body == "large" else b"onetwo")
+
+    run(test())
+
+
+def test_requests_share_connections(run: Run) -> None:
+    async def test() -> None:
+        async with serving(hello) as server, HttpClient(server.url) as client:
+            for _ in range(5):
+                await client.request("GET", "/")
+            assert (server.connections, len(server.seen)) == (1, 5)
+
+    run(test())
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_answers_without_a_body_are_empty(run: Run, method: str) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.method == "HEAD":
+            await exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\nContent-Encoding: gzip\r\n\r\n")
+        else:
+            await exchange.say(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            for _ in range(2):
+                assert (await client.request(method, "/", max_bytes=10)).body == b""
+            assert server.connections == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("path", ["/../admin", "/x/../../admin", "/%2e%2e/admin", "admin", "/x/%2E%2e/.%2e/admin"])
+def test_a_path_cannot_leave_the_base(path: str) -> None:
+    async def test() -> None:
+        async with HttpClient("http://127.0.0.1:9/base") as client:
+            with pytest.raises(Invalid):
+                await client.request("GET", path)
+
+    aio.run(test())
+
+
+@pytest.mark.parametrize("value", ["", ".", ".."])
+def test_a_segment_that_would_not_stay_one_is_refused(value: str) -> None:
+    with pytest.raises(Invalid):
+        segment(value)
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "x", "http://x:99999", "http://h/?q=1", "http://h/#f"])
+def test_a_base_that_is_no_base_is_refused_when_the_client_is_made(url: str) -> None:
+    with pytest.raises(Invalid):
+        HttpClient(url)
+
+
+def test_values_that_no_request_can_carry_are_the_callers_fault(run: Run) -> None:
+    async def test() -> None:
+        async with serving(hello) as server, HttpClient(server.url) as client:
+            with pytest.raises(Invalid):
+                await client.request("GET", "/", headers={"traceparent": "a\r\nX-Evil: 1"})
+            with pytest.raises(Invalid):
+                await client.upload("/", {}, [FilePart("file", "a\r\nX: y", b"x")])
+            assert server.seen == []
+
+    run(test())
+
+
+# -- agents that are not there ---------------------------------------------------------------------
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_a_refused_connection_is_unreachable_and_named_without_secrets(run: Run) -> None:
+    port = closed_port()
+
+    async def test() -> None:
+        async with HttpClient(f"http://user:secret@127.0.0.1:{port}/x?") as client:
+            with pytest.raises(Unreachable) as caught:
+                await client.request("GET", "/y?key=secret", headers={"X": "secret"})
+            assert f"127.0.0.1:{port}" in str(caught.value)
+            assert "secret" not in str(caught.value)
+            assert caught.value.retryable
+
+    run(test())
+
+
+def test_an_unknown_name_is_unreachable(run: Run) -> None:
+    async def nowhere(host: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    async def test() -> None:
+        async with HttpClient("http://agent.test:81", guard=Guard(resolve=nowhere)) as client:
+            with pytest.raises(Unreachable, match=r"agent\.test:81 does not resolve"):
+                await client.request("POST", "/")
+
+    run(test())
+
+
+def test_tls_to_an_agent_that_has_none_is_unreachable(run: Run) -> None:
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def test() -> None:
+        async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with HttpClient(f"https://127.0.0.1:{port}") as client:
+                with pytest.raises(Unreachable, match="no TLS connection"):
+                    await client.request("GET", "/")
+
+    run(test())
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_new_connection_closed_without_an_answer_is_gone_and_not_tried_again(
+    run: Run, reset: bool, method: str
+) -> None:
+    async def test() -> None:
+        async with serving(says(reset=reset)) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentGone) as caught:
+                await client.request(method, "/")
+            assert not isinstance(caught.value, Unreachable)
+            assert len(server.seen) == 1
+
+    run(test())
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize(
+    ("method", "said", "tries"),
+    [("GET", b"", 2), ("DELETE", b"", 2), ("POST", b"", 1), ("PATCH", b"", 1), ("GET", b"HTTP/1.1 20", 1)],
+)
+def test_only_an_idempotent_request_on_a_kept_connection_is_repeated_and_only_before_any_byte(
+    run: Run, reset: bool, method: str, said: bytes, tries: int
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.target == "/first":
+            await exchange.answer(b"1")
+        elif exchange.connection == 1:
+            await exchange.say(said)
+            if said:
+                await turns()  # a reset overtakes what was said before it unless that has been read
+            exchange.reset() if reset else exchange.writer.close()
+        else:
+            await exchange.answer(b"2")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            await client.request("GET", "/first")
+            if tries == 2:
+                assert (await client.request(method, "/second", json=b"{}")).body == b"2"
+            else:
+                with pytest.raises(AgentGone):
+                    await client.request(method, "/second", json=b"{}")
+            assert [seen.target for seen in server.seen].count("/second") == tries
+
+    run(test())
+
+
+def test_a_repeat_that_fails_too_is_not_repeated_again(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.target == "/first":
+            await exchange.answer()
+        else:
+            exchange.writer.close()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            await client.request("GET", "/first")
+            with pytest.raises(AgentGone):
+                await client.request("GET", "/second")
+            assert len(server.seen) == 3
+
+    run(test())
+
+
+def test_an_agent_that_never_answers_times_out(run: Run) -> None:
+    async def test() -> None:
+        async with serving(Exchange.gone) as server, HttpClient(server.url, timeout=0.1) as client:
+            with pytest.raises(AgentTimeout, match=rf"127\.0\.0\.1:{server.port} did not answer within 0\.1 s"):
+                await client.request("POST", "/")
+            with pytest.raises(AgentTimeout):
+                async with client.stream("GET", "/", timeout=0.1):
+                    raise AssertionError("no head ever came")
+
+    run(test())
+
+
+def test_the_timeout_of_a_request_covers_the_body(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhell")
+        await exchange.gone()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentTimeout):
+                await client.request("GET", "/", timeout=0.1)
+
+    run(test())
+
+
+def test_waiting_for_the_pool_is_limited_by_the_connect_timeout(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED)
+        await exchange.gone()
+
+    async def test() -> None:
+        async with (
+            serving(handler) as server,
+            HttpClient(server.url, pool_size=1, connect_timeout=0.1) as client,
+            client.stream("GET", "/"),
+        ):
+            with pytest.raises(AgentTimeout, match="did not accept a connection"):
+                await client.request("GET", "/", timeout=math.inf)
+
+    run(test())
+
+
+# -- agents that lie -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"hello there\r\n\r\n",
+        b"\x15\x03\x01\x00\x02\x02\x46",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\nx",
+    ],
+)
+def test_what_is_not_http_is_broken(run: Run, said: bytes) -> None:
+    async def test() -> None:
+        async with serving(says(said)) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentBroken):
+                await client.request("GET", "/")
+
+    run(test())
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_less_than_the_announced_length_is_gone(run: Run, reset: bool) -> None:
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"
+
+    async def test() -> None:
+        async with serving(says(said, reset=reset)) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentGone):
+                await client.request("GET", "/")
+
+    run(test())
+
+
+def test_more_than_the_announced_length_is_no_second_answer(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"
+        )
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            for _ in range(2):
+                with suppress(AgentBroken):  # aiohttp may find it while it reads the first
+                    assert (await client.request("POST", "/")).body == b"hello"
+            assert server.connections == 2
+
+    run(test())
+
+
+def test_a_malformed_chunk_breaks_at_once_after_what_came_before_it(run: Run) -> None:
+    """Left to itself, aiohttp's reader waits for ever here."""
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED, chunk(b"hello"))
+        await read.wait()
+        await exchange.say(b"zz\r\nhello\r\n")
+        await exchange.gone()
+
+    read = asyncio.Event()
+
+    async def test() -> None:
+        async with (
+            serving(handler) as server,
+            HttpClient(server.url) as client,
+            client.stream("GET", "/") as response,
+        ):
+            chunks = response.chunks()
+            assert await anext(chunks) == b"hello"
+            read.set()
+            with pytest.raises(AgentBroken, match="malformed"):
+                await anext(chunks)
+
+    run(test())
+
+
+def test_a_malformed_chunk_that_comes_with_the_head_is_broken(run: Run) -> None:
+    async def test() -> None:
+        async with serving(says(CHUNKED + chunk(b"hello") + b"zz\r\n")) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentBroken):
+                await client.request("GET", "/")
+
+    run(test())
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def test_every_chunk_is_handed_over_before_the_next_is_sent(run: Run) -> None:
+    got: asyncio.Event
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED)
+        for number in range(50):
+            got.clear()
+            await exchange.say(chunk(b"%d" % number))
+            await got.wait()
+        await exchange.say(b"0\r\n\r\n")
+
+    async def test() -> None:
+        nonlocal got
+        got = asyncio.Event()
+        async with (
+            serving(handler) as server,
+            HttpClient(server.url) as client,
+            client.stream("GET", "/", idle_timeout=5) as response,
+        ):
+            assert (response.status, response.content_type) == (200, "text/event-stream")
+            assert server.seen[0].headers["accept-encoding"] == "identity"
+            pieces = []
+            async for piece in response.chunks():
+                pieces.append(piece)
+                got.set()
+            assert pieces == [b"%d" % number for number in range(50)]
+
+    run(test())
+
+
+def test_a_stream_that_comes_byte_by_byte_is_whole(run: Run) -> None:
+    wire = CHUNKED + chunk(b"hello") + chunk(b"world") + b"0\r\n\r\n"
+
+    async def handler(exchange: Exchange) -> None:
+        sock = exchange.writer.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for place in range(len(wire)):
+            await exchange.say(wire[place : place + 1])
+            await asyncio.sleep(0)
+
+    async def test() -> None:
+        async with (
+            serving(handler) as server,
+            HttpClient(server.url) as client,
+            client.stream("GET", "/") as response,
+        ):
+            assert await collect(response) == (b"helloworld", None)
+
+    run(test())
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize(
+    "head",
+    [CHUNKED, b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
+    ids=["chunked", "length", "until the end"],
+)
+def test_an_agent_that_dies_in_mid_stream_is_gone_after_what_it_said(run: Run, head: bytes, reset: bool) -> None:
+    """Also when the reader was slow, and death came before it looked."""
+    body = chunk(b"hello") if head == CHUNKED else b"hello"
+    died: asyncio.Event
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(head, body)
+        await told.wait()
+        exchange.reset() if reset else exchange.writer.close()
+        died.set()
+
+    async def test() -> None:
+        nonlocal died
+        died = asyncio.Event()
+        async with (
+            serving(handler) as server,
+            HttpClient(server.url) as client,
+            client.stream("GET", "/", idle_timeout=5) as response,
+        ):
+            told.set()
+            await died.wait()
+            await turns()
+            got, error = await collect(response)
+            assert got == b"hello"
+            if head.endswith(b"OK\r\n\r\n") and not reset:
+                assert error is None  # a body without length ends where the connection does
+            else:
+                assert isinstance(error, AgentGone)
+
+    told = asyncio.Event()
+    run(test())
+
+
+def test_silence_in_a_stream_times_out_after_what_was_said(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED, chunk(b"hello"))
+        await exchange.gone()
+        closed.set()
+
+    closed = asyncio.Event()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            async with client.stream("GET", "/", idle_timeout=0.1) as response:
+                got, error = await collect(response)
+                assert got == b"hello"
+                assert isinstance(error, AgentTimeout)
+            await closed.wait()
+
+    run(test())
+
+
+def test_the_time_that_the_reader_takes_is_not_the_agents_silence(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED, chunk(b"a"))
+        await awake.wait()
+        await exchange.say(chunk(b"b"), b"0\r\n\r\n")
+
+    awake = asyncio.Event()
+
+    async def test() -> None:
+        async with (
+            serving(handler) as server,
+            HttpClient(server.url) as client,
+            client.stream("GET", "/", idle_timeout=0.15) as response,
+        ):
+            chunks = response.chunks()
+            assert await anext(chunks) == b"a"
+            with pytest.raises(TimeoutError):  # three times the limit goes by while nobody reads
+                await asyncio.wait_for(asyncio.Event().wait(), 0.45)
+            awake.set()
+            assert [piece async for piece in chunks] == [b"b"]
+
+    run(test())
+
+
+def test_leaving_a_stream_early_closes_the_connection(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED, chunk(b"hello"))
+        await exchange.gone()
+        closed.set()
+
+    closed = asyncio.Event()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            async with client.stream("GET", "/") as response:
+                async for _ in response.chunks():
+                    break
+            await closed.wait()
+            with pytest.raises(AgentGone):
+                await response.read()
+
+    run(test())
+
+
+def test_cancelling_the_reader_closes_the_connection(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED, chunk(b"hello"))
+        await exchange.gone()
+        closed.set()
+
+    closed, reading = asyncio.Event(), asyncio.Event()
+
+    async def test() -> None:
+        async def read(client: HttpClient) -> None:
+            async with client.stream("GET", "/") as response:
+                async for _ in response.chunks():
+                    reading.set()
+
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            task = asyncio.ensure_future(read(client))
+            await reading.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await closed.wait()
+
+    run(test())
+
+
+def test_cancelling_a_request_closes_the_connection(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        asked.set()
+        await exchange.gone()
+        closed.set()
+
+    closed, asked = asyncio.Event(), asyncio.Event()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            task = asyncio.ensure_future(client.request("GET", "/"))
+            await asked.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await closed.wait()
+
+    run(test())
+
+
+def test_the_error_body_of_a_stream_can_be_read_with_a_limit(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(b"x" * 100, status="404 Not Found")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            async with client.stream("GET", "/") as response:
+                assert (response.status, await response.read()) == (404, b"x" * 100)
+            async with client.stream("GET", "/") as response:
+                with pytest.raises(AgentBroken, match="larger than 99 bytes"):
+                    await response.read(99)
+
+    run(test())
+
+
+# -- size ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "head", [CHUNKED, b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n"]
+)
+def test_an_answer_over_the_limit_is_broken_before_it_is_collected(run: Run, head: bytes) -> None:
+    async def handler(exchange: Exchange) -> None:
+        piece = b"x" * 65536
+        await exchange.say(head)
+        while not exchange.writer.is_closing():
+            await exchange.say(chunk(piece) if head == CHUNKED else piece)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url, max_bytes=1_000_000) as client:
+            with pytest.raises(AgentBroken, match="larger than 1000000 bytes"):
+                await client.request("GET", "/")
+            with pytest.raises(AgentBroken, match="larger than 5 bytes"):
+                await client.request("GET", "/", max_bytes=5)
+
+    run(test())
+
+
+def zipped(*members: bytes, keep: int | None = None) -> Callable[[Exchange], Coroutine[Any, Any, None]]:
+    body = b"".join(members)[:keep]
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(body, Content_Encoding="gzip")
+
+    return handler
+
+
+def test_gzip_is_undone(run: Run) -> None:
+    text = b"hello " * 100_000
+
+    async def test() -> None:
+        two = zipped(gzip.compress(text), gzip.compress(b"!"))
+        async with serving(two) as server, HttpClient(server.url) as client:
+            assert (await client.request("GET", "/")).body == text + b"!"
+            async with client.stream("GET", "/") as response:
+                assert await collect(response) == (text + b"!", None)
+
+    run(test())
+
+
+def test_a_gzip_bomb_is_stopped_at_the_limit(run: Run) -> None:
+    bomb = gzip.compress(b"\0" * (1 << 26))
+
+    async def test() -> None:
+        async with serving(zipped(bomb)) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentBroken, match="larger than 1000000 bytes"):
+                await client.request("GET", "/", max_bytes=1_000_000)
+            pieces = []
+            async with client.download("/", max_bytes=1_000_000) as response:
+                with pytest.raises(AgentBroken):
+                    async for piece in response.chunks():
+                        pieces.append(len(piece))
+            assert sum(pieces) <= 1_000_000
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("handler", "message"),
+    [
+        (zipped(gzip.compress(b"hello" * 99), keep=-4), "too early"),
+        (zipped(gzip.compress(b"hello"), b"garbage"), "cannot be decompressed"),
+        (zipped(b"plain text"), "cannot be decompressed"),
+        (zipped(*[gzip.compress(b"")] * 1000), "too many pieces"),
+    ],
+)
+def test_broken_gzip_is_broken(run: Run, handler: Any, message: str) -> None:
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentBroken, match=message):
+                await client.request("GET", "/")
+
+    run(test())
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_an_upload_is_a_form_as_browsers_send_it(run: Run) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"later "
+        yield b"pieces"
+
+    async def test() -> None:
+        async with serving(hello) as server, HttpClient(server.url) as client:
+            files = [
+                FilePart("file", 'größe "1".txt', b"content", "text/plain"),
+                FilePart("more", "b.bin", pieces()),
+                FilePart("large", "c.bin", b"y" * (2 << 20)),
+            ]
+            answer = await client.upload("/artifacts", {"relative_path": "a/b"}, files)
+            assert answer.body == b"hello"
+            (seen,) = server.seen
+            kind, _, boundary = seen.headers["content-type"].partition("; boundary=")
+            assert kind == "multipart/form-data"
+            parts = seen.body.split(b"--" + boundary.encode())[1:-1]
+            assert b'name="relative_path"' in parts[0]
+            assert parts[0].endswith(b"\r\n\r\na/b\r\n")
+            assert 'name="file"; filename="größe \\"1\\".txt"'.encode() in parts[1]
+            assert b"Content-Type: text/plain" in parts[1]
+            assert parts[1].endswith(b"\r\n\r\ncontent\r\n")
+            assert parts[2].endswith(b"\r\n\r\nlater pieces\r\n")
+            assert len(parts[3]) > 2 << 20
+
+    run(test())
+
+
+def test_an_agent_that_refuses_an_upload_before_reading_it_is_heard(run: Run) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 65536
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+        await writer.drain()
+        await over.wait()
+        writer.close()
+
+    over = asyncio.Event()
+
+    async def test() -> None:
+        async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with HttpClient(f"http://127.0.0.1:{port}") as client:
+                answer = await client.request("POST", "/", body=endless())
+                assert (answer.status, answer.body) == (413, b"no")
+            over.set()
+
+    run(test())
+
+
+def test_a_download_comes_in_pieces_and_stops_at_the_limit(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(CHUNKED, *[chunk(b"x" * 1000)] * 10, b"0\r\n\r\n")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            async with client.download("/file", max_bytes=10_000) as response:
+                assert await collect(response) == (b"x" * 10_000, None)
+            async with client.download("/file", max_bytes=9_999) as response:
+                got, error = await collect(response)
+                assert isinstance(error, AgentBroken)
+                assert len(got) <= 9_999
+
+    run(test())
+
+
+# -- what it does not do ---------------------------------------------------------------------------
+
+
+def test_cookies_are_not_kept_and_proxies_of_the_environment_are_not_used(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(Set_Cookie="a=b; Path=/")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            await client.request("GET", "/")
+            await client.request("GET", "/")
+            assert "cookie" not in server.seen[1].headers
+
+    run(test())
+
+
+def test_redirects_are_answers_unless_asked_for(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.target == "/here":
+            await exchange.answer(b"found")
+        else:
+            await exchange.answer(b"", status="302 Found", Location="/here")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url, auth=Auth(bearer="t")) as client:
+            assert (await client.request("GET", "/")).status == 302
+            assert (await client.request("POST", "/", redirects=5)).status == 302
+            assert (await client.request("GET", "/?x=1", redirects=1)).body == b"found"
+            assert server.seen[-1].headers["authorization"] == "Bearer t"
+
+    run(test())
+
+
+def test_redirects_end(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(b"", status="307 Again", Location="/")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            assert (await client.request("GET", "/", redirects=3)).status == 307
+            assert len(server.seen) == 4
+
+    run(test())
+
+
+@pytest.mark.parametrize("location", ["ftp://127.0.0.1/x", "file:///etc/passwd", "http://[::"])
+def test_a_redirect_to_nowhere_is_broken(run: Run, location: str) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(b"", status="302 Found", Location=location)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            with pytest.raises(AgentBroken):
+                await client.request("GET", "/", redirects=1)
+
+    run(test())
+
+
+def test_secrets_do_not_go_to_another_origin(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(b"", status="302 Found", Location=f"{other_url}/there")
+
+    other_url = ""
+
+    async def test() -> None:
+        nonlocal other_url
+        async with serving(hello) as other, serving(handler) as server:
+            other_url = other.url
+            secrets = {"x-one": "secret"}
+            async with HttpClient(server.url, headers=secrets, auth=Auth(api_key="secret")) as client:
+                mine = {"x-two": "secret", "traceparent": "00-1"}
+                await client.request("GET", "/", redirects=1, headers=mine)
+                await client.request("GET", f"{other.url}/absolute")
+                redirected, absolute = other.seen
+                assert redirected.headers["traceparent"] == "00-1"
+                assert "secret" not in str([redirected.headers, absolute.headers])
+                assert server.seen[0].headers["x-one"] == "secret"
+
+    run(test())
+
+
+# -- its life --------------------------------------------------------------------------------------
+
+
+def test_closing_the_client_ends_what_is_under_way(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(
+            CHUNKED if exchange.target != "/head" else b"", *[chunk(b"a")] * (exchange.target == "/stream")
+        )
+        asked.release()
+        await exchange.gone()
+
+    asked = asyncio.Semaphore(0)
+
+    async def test() -> None:
+        async with serving(handler) as server:
+            client = HttpClient(server.url)
+            head = asyncio.ensure_future(client.request("GET", "/head"))
+            body = asyncio.ensure_future(client.request("GET", "/body"))
+            async with client.stream("GET", "/stream") as response:
+                chunks = response.chunks()
+                assert await anext(chunks) == b"a"
+                rest = asyncio.ensure_future(anext(chunks))
+                for _ in range(3):
+                    await asked.acquire()
+                await turns()
+                await client.aclose()
+                for task in (head, body, rest):
+                    with pytest.raises(AgentGone):
+                        await task
+            await client.aclose()
+            with pytest.raises(Unavailable):
+                await client.request("GET", "/")
+
+    run(test())
+
+
+def test_a_client_belongs_to_the_loop_of_its_first_call() -> None:
+    client = HttpClient("http://127.0.0.1:9")
+
+    async def first() -> None:
+        with pytest.raises(Unreachable):
+            await client.request("GET", "/")
+
+    async def second() -> None:
+        with pytest.raises(RuntimeError, match="event loop"):
+            await client.request("GET", "/")
+
+    with asyncio.Runner() as one:
+        one.run(first())
+        aio.run(second())
+        one.run(client.aclose())
+
+
+def test_aiohttp_is_not_imported_before_the_first_call() -> None:
+    code = (
+        "import sys; from gateway.transport.http import HttpClient; from gateway.transport.guard import Guard;"
+        "HttpClient('http://a', guard=Guard()); assert not {'aiohttp', 'yarl'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
