@@ -26,7 +26,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 serve: install
-	@exec $(BIN)/interlingua serve $(ROUTES) $(SERVE_ARGS)
+	@exec $(BIN)/python examples/serve.py $(ROUTES) $(SERVE_ARGS)
 
 test: install-dev peers
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

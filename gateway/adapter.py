@@ -347,6 +347,7 @@ class Adapter:
     `serve(options, gateway)` makes the inbound half, `call(target)` the outbound half; None where a half does not
     exist. `path` is the default mount point. `losses` names what this
     protocol cannot say, with the reason (docs are made from it). Making the value imports nothing heavy.
+    `example` is a shell line to try, shown by `serve`: `{url}` is the mount's address, `{agent}` an agent's name.
     """
 
     name: str
@@ -357,3 +358,4 @@ class Adapter:
     call: Callable[[Any], Outbound] | None = None
     target_options: type[TargetOptions] = TargetOptions
     losses: Mapping[str, str] = field(default_factory=dict)
+    example: str = ""

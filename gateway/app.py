@@ -12,8 +12,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway import tracing
 from gateway.adapter import Inbound, Outbound
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
@@ -36,11 +37,12 @@ PRUNE_SECONDS = 300.0
 class App:
     """One gateway. `start` before the first request, `stop` at the end; `reload` takes a new route table."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, address: str = "") -> None:
+        """`address` is where the gateway listens, for links to files where `public_url` is left out."""
         self.config = config
         self.gateway = Engine(
             open_store(config.store.url, str(config.base)),
-            public_url=str(config.public_url or ""),
+            public_url=str(config.public_url or address),
             rules=Rules(artifact_limit=config.store.artifact_limit),
         )
         self._inbound: dict[str, Inbound] = {}
@@ -56,6 +58,7 @@ class App:
             routes=[
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
+                Route("/metrics", self._metrics),
                 Route("/artifacts/{owner}/{artifact}", self._artifact),
                 *mounts,
             ]
@@ -114,7 +117,8 @@ class App:
             if adapter.serve is None or options is None:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
-            mounts.append(Mount(options.path or adapter.path, routes=list(inbound.routes())))
+            routes = [_traced(route, name) for route in inbound.routes()]
+            mounts.append(Mount(options.path or adapter.path, routes=routes))
         return mounts
 
     async def _prune(self) -> None:
@@ -137,6 +141,9 @@ class App:
         body = {"ready": self.ready, "agents": agents}
         return JSONResponse(body, status_code=200 if self.ready else 503)
 
+    async def _metrics(self, request: Request) -> Response:
+        return Response(tracing.metrics.render(), media_type=tracing.metrics.CONTENT_TYPE)
+
     async def _artifact(self, request: Request) -> Response:
         owner, artifact_id = request.path_params["owner"], request.path_params["artifact"]
         try:
@@ -146,6 +153,27 @@ class App:
         if artifact is None or owner not in (artifact.run, artifact.thread):
             return PlainTextResponse("no such artifact\n", status_code=404)
         return StreamingResponse(self.gateway.open_artifact(artifact_id), headers=download_headers(artifact))
+
+
+def _traced(route: BaseRoute, protocol: str) -> BaseRoute:
+    """Wrap a route's application in the request's span; its answers are counted."""
+    if isinstance(route, Route):
+        inner, path = route.app, route.path
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            given = next((value.decode("latin-1") for key, value in scope["headers"] if key == b"traceparent"), None)
+
+            async def counted(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    span.answered(message["status"])
+                    tracing.metrics.requests.add(1, protocol, str(message["status"]))
+                await send(message)
+
+            with tracing.inbound_span(protocol, f"{scope['method']} {path}", given) as span:
+                await inner(scope, receive, counted)
+
+        route.app = app
+    return route
 
 
 def download_headers(artifact: Artifact) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ import httpx2
 from gateway.core.errors import AgentFailed, AgentGone, InterlinguaError, Invalid, NotFound
 from gateway.core.projection import text_pointer
 from gateway.core.types import JsonObject, RunStatus
-from gateway.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text
+from gateway.talk import End, Item, Known, Question, Text, as_input, as_question, as_text, note
 from gateway.wire import sse
 
 DOOR = "/agent-connect"
@@ -156,27 +156,6 @@ def _item(told: JsonObject, text: str, schemas: JsonObject) -> Item | None:
             status = told.get("status")
             stopped = RunStatus.TIMEOUT if status == RunStatus.TIMEOUT else RunStatus.ERROR
             return End(stopped, str(told.get("description", "")))
-    return None
-
-
-def note(update: Any) -> Note | None:
-    """A line for an event that is no part of the answer; None for those that a person does not need."""
-    if not isinstance(update, dict):
-        return None
-    match update.get("type"):
-        case "tool_call_started":
-            return Note(f"tool: {update.get('title') or update.get('name')}")
-        case "tool_call_ended" if update.get("failed"):
-            return Note(f"tool failed: {update.get('call')}")
-        case "artifact_added":
-            artifact = update.get("artifact", {})
-            return Note(
-                f"file: {artifact.get('name')} ({artifact.get('size', 0)} bytes) {artifact.get('url', '')}".rstrip()
-            )
-        case "plan_updated":
-            marks = {"completed": "x", "in_progress": ">"}
-            entries = update.get("entries", [])
-            return Note("plan: " + " ".join(f"[{marks.get(e.get('status'), ' ')}] {e.get('content')}" for e in entries))
     return None
 
 

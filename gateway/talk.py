@@ -138,3 +138,24 @@ def as_question(payload: Any, message: str = "") -> str:
         return "The agent waits for an answer."
     text = text_of(payload)
     return text if text is not None else json.dumps(payload, ensure_ascii=False)
+
+
+def note(update: Any) -> Note | None:
+    """A line for an event that is no part of the answer; None for those that a person does not need."""
+    if not isinstance(update, dict):
+        return None
+    match update.get("type"):
+        case "tool_call_started":
+            return Note(f"tool: {update.get('title') or update.get('name')}")
+        case "tool_call_ended" if update.get("failed"):
+            return Note(f"tool failed: {update.get('call')}")
+        case "artifact_added":
+            artifact = update.get("artifact", {})
+            return Note(
+                f"file: {artifact.get('name')} ({artifact.get('size', 0)} bytes) {artifact.get('url', '')}".rstrip()
+            )
+        case "plan_updated":
+            marks = {"completed": "x", "in_progress": ">"}
+            entries = update.get("entries", [])
+            return Note("plan: " + " ".join(f"[{marks.get(e.get('status'), ' ')}] {e.get('content')}" for e in entries))
+    return None

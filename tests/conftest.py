@@ -31,3 +31,10 @@ def agent_connect_replay() -> Iterator[Process]:
     """The Agent Connect server that answers as the recorded one did."""
     with peers.agent_connect_replay() as process:
         yield process
+
+
+@pytest.fixture(scope="session")
+def plain_agent() -> Iterator[Process]:
+    """Agents of the toy protocol: `/echo`, `/fail`, `/ask`, `/slow`, `/big`."""
+    with peers.plain_agent() as process:
+        yield process

@@ -34,5 +34,10 @@ ADAPTER = Adapter(
         "status": "Of seven statuses the protocol has five: running is `pending`, cancelled is `error`.",
         "interrupts": "Of several open interrupts a client sees the oldest.",
         "streams": "A snapshot says nothing of how it came about: thoughts, tool calls and plans are `custom` updates.",
+        "cancel_unsupported": "The agent's server cannot cancel: the run ends here and may go on there.",
+        "threads_unsupported": "The agent has no threads: it does not remember the session's earlier runs.",
+        "thread_recreated": "The agent's server has lost the thread: the session goes on with an empty one.",
     },
+    example="curl -s {url}/runs/wait -H 'content-type: application/json' "
+    '-d \'{"agent_id": "{agent}", "input": {"message": "Hello"}}\'',
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -90,7 +91,16 @@ STATUSES: Mapping[str, tuple[RunStatus, ...]] = {
 
 def timestamp(seconds: float) -> str:
     """ISO 8601 with zone, microseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+    whole, micros = divmod(round(seconds * 1e6), 1_000_000)
+    return f"{_second(whole)}.{micros:06d}+00:00"
+
+
+@lru_cache(maxsize=64)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+_agent_id = lru_cache(maxsize=1024)(agent_id)
 
 
 def run_record(run: Run) -> wire.Run:
@@ -98,7 +108,7 @@ def run_record(run: Run) -> wire.Run:
     request = run.request
     return wire.Run(
         run_id=run.id,
-        agent_id=agent_id(request.agent),
+        agent_id=_agent_id(request.agent),
         created_at=timestamp(run.created_at),
         updated_at=timestamp(run.updated_at),
         status=STATUS[run.status],
@@ -112,7 +122,7 @@ def creation(run: Run) -> JsonObject:
     request = run.request
     if request.protocol == wire.PROTOCOL:
         return request.creation
-    told: JsonObject = {"agent_id": agent_id(request.agent), "metadata": request.metadata}
+    told: JsonObject = {"agent_id": _agent_id(request.agent), "metadata": request.metadata}
     if request.input is not None:
         told["input"] = request.input
     if request.config:
@@ -136,11 +146,10 @@ def encode_wait(run: Run, messages: Sequence[wire.Message] = (), *, bare: bool =
     With `bare`, the members of the `RunOutput` stand at the top too, named as in the prose documentation
     (`result`, `interrupt_type`, `interrupt_payload`).
     """
-    output = _dump(run_output(run, messages))
+    output = run_output(run, messages)
     extra = _upstream_output(run)
-    if extra:
-        output = _lay_over(output, extra)
-    whole = b'{"run":%b,"output":%b}' % (_dump(run_record(run)), output)
+    told = {"run": run_record(run), "output": msgspec.Raw(_lay_over(_dump(output), extra)) if extra else output}
+    whole = _dump(told)
     return whole[:-1] + _bare(run) + b"}" if bare else whole
 
 
@@ -162,7 +171,7 @@ def why(run: Run) -> str:
 
 def cancelled(reason: str) -> str:
     """The same for one that was cancelled."""
-    return f"cancelled: {reason}" if reason else "cancelled"
+    return reason if reason.startswith("cancelled") else f"cancelled: {reason}" if reason else "cancelled"
 
 
 def errcode(failure: Failure | None) -> int:
@@ -337,22 +346,24 @@ def values_update(run_id: str, status: str, document: bytes, origin: JsonObject 
     """`ValueRunResultUpdate`, one line. A document that is null is `{}`: the member is required."""
     if b"\n" in document or b"\r" in document:  # outside strings, where JSON has them raw
         document = document.replace(b"\r", b" ").replace(b"\n", b" ")
+    shown = b"{}" if document == b"null" else escape_separators(document)
     extra = beyond(origin)
-    return b'{"type":"values","run_id":"%b","status":"%b","values":%b%b}' % (
-        run_id.encode(),
-        status.encode(),
-        b"{}" if document == b"null" else escape_separators(document),
-        b"," + escape_separators(_dump(extra))[1:-1] if extra else b"",
-    )
+    if not extra:
+        return b"%b%b}" % (_values_head(run_id, status), shown)
+    return b"%b%b,%b" % (_values_head(run_id, status), shown, escape_separators(_dump(extra))[1:])
 
 
-def custom_update(run_id: str, event: e.Event) -> bytes:
+@lru_cache(maxsize=1024)
+def _values_head(run_id: str, status: str) -> bytes:
+    return b'{"type":"values","run_id":"%b","status":"%b","values":' % (run_id.encode(), status.encode())
+
+
+def custom_update(run_id: str, event: e.Event, origin: JsonObject | None = None) -> bytes:
     """`CustomRunResultUpdate`, one line: an agent's own update as it came, any other event by its name as `type`."""
-    origin: JsonObject = {}
     update: Any
     if isinstance(event, e.Custom):
         if event.name == wire.PROTOCOL and isinstance(event.data, dict):
-            update, origin = event.data, beyond(event.origin)
+            update = event.data
         else:
             update = {"type": "custom", "name": event.name, "data": event.data}
     elif isinstance(event, e.ArtifactAdded):
@@ -360,8 +371,8 @@ def custom_update(run_id: str, event: e.Event) -> bytes:
     else:
         told = msgspec.structs.replace(event, origin=None) if event.origin else event
         update = msgspec.Raw(b'{"type":' + e.encode(told).removeprefix(b'{"event":'))
-    line = {"type": "custom", "run_id": run_id, "status": "pending", "update": update, **origin}
-    return escape_separators(_dump(line))
+    line = {"type": "custom", "run_id": run_id, "status": "pending", "update": update}
+    return escape_separators(_dump({**beyond(origin), **line}))
 
 
 def interrupt_update(run_id: str, interrupt: Interrupt, origin: JsonObject | None = None) -> bytes:
@@ -370,11 +381,11 @@ def interrupt_update(run_id: str, interrupt: Interrupt, origin: JsonObject | Non
     return escape_separators(_dump({**beyond(origin), **line}))
 
 
-def error_update(run_id: str, end: e.RunFailed | e.RunCancelled) -> bytes:
+def error_update(run_id: str, end: e.RunFailed | e.RunCancelled, origin: JsonObject | None = None) -> bytes:
     """`ValueRunErrorUpdate`, one line, for a run that ended without success."""
     if isinstance(end, e.RunCancelled):
         code, text, status = CANCELLED, cancelled(end.reason), "error"
     else:
         code, text, status = errcode(end.failure), end.failure.message, "timeout" if end.timeout else "error"
     line = {"type": "error", "run_id": run_id, "errcode": code, "description": text, "status": status}
-    return escape_separators(_dump({**line, **beyond(end.origin)}))
+    return escape_separators(_dump({**line, **beyond(origin)}))

@@ -69,6 +69,7 @@ class StreamEncoder:
         self._run_id = run_id
         self._values = "values" in modes
         self._custom = "custom" in modes
+        self._same = agent is not None and wire.PROTOCOL in agent.extra
         self._pointer = agent.text_output if agent is not None else None
         self._own = Output(agent) if agent is not None and folding else None
         self._after, self._partial = after
@@ -85,6 +86,16 @@ class StreamEncoder:
 
     # --- what the sender calls -----------------------------------------------------------------------------------
 
+    @property
+    def custom(self) -> bool:
+        """Whether updates are sent, which needs every event."""
+        return self._custom
+
+    @property
+    def exact(self) -> bool:
+        """Whether every delta is still worth a snapshot."""
+        return self._values and self._own is not None
+
     def feed(self, batch: Batch, run: Run, now: float) -> bytes:
         """The frames that a batch makes, ready to send; may be empty. `now` is in seconds, from any clock."""
         if batch.skipped:
@@ -96,6 +107,8 @@ class StreamEncoder:
         if joined:
             self._dirty = True
         for at, (number, event) in enumerate(batch.events):
+            if type(event) is e.PartDelta and self._said(number, event):
+                continue
             self._event(number, event, batch, at, run)
             if self.done:
                 break
@@ -122,9 +135,22 @@ class StreamEncoder:
 
     # --- events --------------------------------------------------------------------------------------------------
 
+    def _said(self, number: int, event: e.PartDelta) -> bool:
+        """The short way of nearly all events: a piece of the output. False if it is not that simple."""
+        own = self._own
+        if own is None or number <= self._after or self._joining or event.origin or event.part in self._kinds:
+            return False
+        if own.apply(event):
+            self._dirty = True
+            if own.size > SMALL:
+                self._own = None
+            elif self._values and self._batch_bytes < BURST:
+                self._snapshot(number, own.encoded)
+        return True
+
     def _event(self, number: int, event: e.Event, batch: Batch, at: int, run: Run) -> None:
         self._fold(event)
-        seen = number < self._after or (number == self._after and not self._partial)
+        seen = not self._is_new(number)
         if isinstance(event, e.TERMINAL):
             if not seen:
                 self._end(number, event, batch, run)
@@ -133,15 +159,18 @@ class StreamEncoder:
         if isinstance(event, e.Interrupted):
             if not seen and _is_open(event, batch, at, run):
                 self._flush_before(number, batch)
-                self._out.append((number, codec.interrupt_update(self._run_id, event.interrupt, event.origin)))
+                origin = self._beyond(event)
+                self._out.append((number, codec.interrupt_update(self._run_id, event.interrupt, origin)))
                 self.done = True
             return
         if seen:
             self._dirty = False
+        elif number == self._after:
+            self._dirty = True  # `n.1`: the values of n are what is missing
         if seen or self._joining:
             return
         if self._custom and number > self._after and self._is_update(event):
-            self._out.append((number, codec.custom_update(self._run_id, event)))
+            self._out.append((number, codec.custom_update(self._run_id, event, self._beyond(event))))
         if self._values and self._dirty and self._own is not None:
             if self._batch_bytes < BURST:
                 self._snapshot(number, self._own.encoded)
@@ -158,10 +187,17 @@ class StreamEncoder:
                 self._dirty = True
         elif self._own.apply(event):
             self._dirty = True
-            if event.origin:
-                self._origin = event.origin
+            self._origin = self._beyond(event) or self._origin
             if self._own.size > SMALL:
                 self._own = None
+
+    def _beyond(self, event: e.Event) -> JsonObject | None:
+        """What an agent of this protocol said beyond the core; another protocol's extras are not ours to read."""
+        return event.origin if self._same else None
+
+    def _is_new(self, number: int) -> bool:
+        """Whether not all of that event has been delivered."""
+        return number > self._after or (number == self._after and self._partial)
 
     def _is_update(self, event: e.Event) -> bool:
         return isinstance(event, _ALWAYS) or (isinstance(event, _OF_PARTS) and event.part in self._kinds)
@@ -171,11 +207,11 @@ class StreamEncoder:
     def _newest(self, batch: Batch, now: float, *, at_once: bool) -> None:
         """After a batch: the document as it is now, if it is time."""
         if self._own is not None:
-            if batch.last > self._after and not self._own.empty:
+            if self._is_new(batch.last) and not self._own.empty:
                 self._snapshot(batch.last, self._own.encoded, now)
             return
         snapshot: Snapshot | None = batch.snapshot
-        if snapshot is None or snapshot.empty or batch.last <= self._after:
+        if snapshot is None or snapshot.empty or not self._is_new(batch.last):
             return
         grown = abs(snapshot.size - self._sent_size)
         if at_once or grown >= GROWTH * self._sent_size or now - self._sent_at >= INTERVAL:
@@ -205,11 +241,11 @@ class StreamEncoder:
     def _end(self, number: int, event: e.Event, batch: Batch, run: Run) -> None:
         if isinstance(event, e.RunFailed | e.RunCancelled):
             self._flush_before(number, batch)
-            self._out.append((number, codec.error_update(self._run_id, event)))
+            self._out.append((number, codec.error_update(self._run_id, event, self._beyond(event))))
             return
         assert isinstance(event, e.RunFinished)
         document = self._final(event, batch, run)
-        origin = dict(event.origin or {})
+        origin = dict(self._beyond(event) or {})
         if self._files and "messages" not in origin:
             origin["messages"] = msgspec.to_builtins(codec.file_messages(self._files, document, self._pointer))
         self._out.append((number, codec.values_update(self._run_id, "success", document, origin)))

@@ -23,6 +23,7 @@ from adapters.agent_connect.wire_stream import (
     RunRecord,
     decode_fields,
     decode_record,
+    decode_records,
     decode_update,
 )
 from gateway.core import delta as deltas
@@ -205,6 +206,14 @@ def run_record(body: bytes, where: str) -> RunRecord:
         raise AgentBroken(f"{where} did not answer with a run: {error}", detail=repr(body[:200])) from None
 
 
+def run_records(body: bytes, where: str) -> list[RunRecord]:
+    """A list of `Run`s. Raises AgentBroken."""
+    try:
+        return decode_records(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise AgentBroken(f"{where} did not answer with runs: {error}", detail=repr(body[:200])) from None
+
+
 def waited(body: bytes, where: str) -> tuple[RunRecord | None, Verdict | None]:
     """What `.../wait` answered: the run if it is there, and its verdict if it has one.
 
@@ -344,9 +353,16 @@ def _value(raw: msgspec.Raw | None) -> Json:
 
 
 def _document(raw: msgspec.Raw) -> msgspec.Raw:
-    """A document as it came; half a surrogate pair at the end of a text will not be completed any more."""
+    """A whole document as it came, known to be one. Raises AgentBroken if it is none.
+
+    Half a surrogate pair is mended here: its other half will not come any more.
+    """
     data = bytes(raw)
-    return msgspec.Raw(deltas.encode(_value(raw)) if _SURROGATE.search(data) else data)
+    try:
+        msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return msgspec.Raw(deltas.encode(_value(raw)))
+    return msgspec.Raw(data)
 
 
 def _text(raw: msgspec.Raw | None) -> str | None:

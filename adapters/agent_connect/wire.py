@@ -3,14 +3,15 @@
 Requests that clients send us are `TypedDict`s, read by pydantic (`TypeAdapter`): what comes out is a plain dict with
 exactly the keys that were sent, unknown ones too, so that it is at once validated and the verbatim `creation`.
 
-Everything a server says is a msgspec struct, for writing (inbound) and reading (outbound). Documents that pass through
-stay encoded (`msgspec.Raw`). Fields that servers in use leave out have defaults; unknown ones are skipped.
+What we say to clients are msgspec structs; documents that pass through stay encoded (`msgspec.Raw`). What agents say to
+us is read with more patience, by the structs of `wire_stream.py`. Stream updates are put together from bytes in
+`codec.py`: they are the protocol's hot path.
 
-Two conventions join the halves, so that Agent Connect to Agent Connect loses nothing:
+Three conventions join the halves, so that Agent Connect to Agent Connect loses nothing:
 
 - `Agent.extra["agent_connect"]` is the agent's descriptor as it came, `{"metadata": ..., "specs": ...}`.
 - What an upstream run output says beyond the core (`messages`, `errcode`, unknown members) is kept verbatim in
-  `Run.upstream["output"]` (`UPSTREAM_OUTPUT`), and what a stream update says beyond it in the event's `origin`. The
+  `Run.upstream[UPSTREAM_OUTPUT]`, and what a stream update says beyond it in the event's `origin`. The
   inbound half lays both over what it writes, except the members that the gateway itself decides (`GATEWAY_MEMBERS`).
 - A `custom` update of an agent is the event `Custom(name="agent_connect", data=update)`.
 """
@@ -29,7 +30,7 @@ from gateway.core.types import JsonObject
 PROTOCOL = "agent_connect"
 EVENT = "agent_event"
 """The one value of `event:` in its streams; the kind is `type` inside the data."""
-UPSTREAM_OUTPUT = "output"
+UPSTREAM_OUTPUT = "agent_connect.output"
 ROLLBACK = "rollback"
 """`Run.cancel_reason` of a cancel with `action=rollback`, which an agent of this protocol is asked for too."""
 GATEWAY_MEMBERS = frozenset({"type", "run_id", "status", "values", "interrupt", "update", "description"})
@@ -178,7 +179,7 @@ thread_search: TypeAdapter[ThreadSearchRequest] = TypeAdapter(ThreadSearchReques
 thread_patch: TypeAdapter[ThreadPatch] = TypeAdapter(ThreadPatch)
 resume: TypeAdapter[Any] = TypeAdapter(Any)
 
-# --- what servers say ----------------------------------------------------------------------------------------------
+# --- what we say ----------------------------------------------------------------------------------------------
 
 
 class _Said(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -277,13 +278,6 @@ class RunError(_Said, kw_only=True, tag_field="type", tag="error"):
 RunOutput = RunResult | RunInterrupt | RunError
 
 
-class RunWaitResponse(_Said, kw_only=True):
-    """`RunWaitResponseStateless` and `...Stateful`."""
-
-    run: Run
-    output: RunOutput
-
-
 class ThreadCheckpoint(_Said, kw_only=True):
     checkpoint_id: str
 
@@ -303,37 +297,3 @@ class ThreadState(_Said, kw_only=True):
     values: Any
     messages: list[Message] | None = None
     metadata: JsonObject | None = None
-
-
-# --- stream updates: the `data` of an `agent_event` ----------------------------------------------------------------
-
-
-class ValueRunResultUpdate(_Said, kw_only=True, tag_field="type", tag="values"):
-    """The whole output so far. `status` of servers in use is `pending` to the end."""
-
-    run_id: str
-    status: str
-    values: msgspec.Raw
-    messages: list[Message] | None = None
-
-
-class CustomRunResultUpdate(_Said, kw_only=True, tag_field="type", tag="custom"):
-    status: str
-    update: Any
-    run_id: str | None = None
-
-
-class ValueRunInterruptUpdate(_Said, kw_only=True, tag_field="type", tag="interrupt"):
-    run_id: str
-    status: str
-    interrupt: Any
-
-
-class ValueRunErrorUpdate(_Said, kw_only=True, tag_field="type", tag="error"):
-    run_id: str
-    errcode: int
-    description: str
-    status: str
-
-
-Update = ValueRunResultUpdate | CustomRunResultUpdate | ValueRunInterruptUpdate | ValueRunErrorUpdate

@@ -46,3 +46,4 @@ Fields = dict[str, msgspec.Raw]
 decode_update = msgspec.json.Decoder(Update).decode
 decode_fields = msgspec.json.Decoder(Fields).decode
 decode_record = msgspec.json.Decoder(RunRecord).decode
+decode_records = msgspec.json.Decoder(list[RunRecord]).decode

@@ -15,4 +15,5 @@ ADAPTER = Adapter(
     call=AgentProtocolOutbound,
     target_options=AgentProtocolTarget,
     losses=LOSSES,
+    example="curl -s {url}/{agent}/ap/v1/agent/tasks -H 'content-type: application/json' -d '{\"input\": \"Hello\"}'",
 )

@@ -1,15 +1,14 @@
 """Agent Protocol to core and back: what both halves share. Pure.
 
 Named here: the errors' codes, the losses, the form of `origin`, and what a file or a plan entry is on the wire. How a
-run's log becomes steps is in steps.py, how a request becomes a run in requests.py, how an agent's step becomes events
-in upstream.py.
+run's log becomes steps is in legs.py and steps.py, how a request becomes a run in requests.py, how an agent's step
+becomes events in upstream.py.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
@@ -49,7 +48,6 @@ LOSSES: Final[dict[str, str]] = {
     "artifact_unavailable": "The agent listed an artifact and did not deliver it.",
     "artifact_too_large": "An artifact was larger than the route's `max_artifact`.",
     "relative_path_unsafe": "An artifact's `relative_path` led out of its folder and was dropped.",
-    "upload_refused": "The agent did not take a file that the client had uploaded.",
     "is_last_missing": "The agent never said `is_last`; its last planned step was taken for it.",
     "plan_unavailable": "The agent did not answer with its list of steps.",
 }
@@ -78,19 +76,6 @@ def said(event: e.Event) -> JsonObject | None:
     """What `origin` of this codec's form an event carries."""
     found = (event.origin or {}).get(PROTOCOL)
     return found if isinstance(found, dict) else None
-
-
-def step_id(run: str, leg: int) -> str:
-    """The id of a run's `leg`-th step (from 0): the same however often it is asked for."""
-    return str(uuid.uuid5(uuid.UUID(run) if _is_uuid(run) else uuid.uuid5(uuid.NAMESPACE_OID, run), str(leg)))
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def task_body(thread: Thread) -> JsonObject:

@@ -30,6 +30,8 @@ class Drive:
         self._api = api
         self._context = context
         self._trace = context.traceparent
+        native = context.run.request.protocol == codec.PROTOCOL
+        self._asks = target.drive == "one" or (target.drive == "auto" and native)
         self._record = Record("")
         self._plan: list[wire.Step] = []
         self._told: e.PlanUpdated | None = None
@@ -130,7 +132,7 @@ class Drive:
             if step.is_last:
                 await self._finish()
                 return
-            if self._target.drive == "all":
+            if not self._asks:
                 body = {}
                 continue
             await self._fetch_all()

@@ -193,7 +193,6 @@ class Cutter:
     def _resume(self, leg: Leg, event: e.Resumed) -> None:
         asked = next((i for i in self._open if i.id == event.interrupt), None)
         if asked is not None:
-            leg.question = self._open[0]
             self._open.remove(asked)
         if event.answer.outcome is Outcome.CANCELLED:
             leg.question = self._open[0] if self._open else None

@@ -28,8 +28,10 @@ class AgentProtocolTarget(TargetOptions):
     base_path: Literal["auto", "ap_v1", "legacy"] = Field(
         "auto", description="`ap_v1`: paths begin `/ap/v1/agent`; `legacy`: the RFC's `/agent`; `auto`: ask the agent."
     )
-    drive: Literal["all", "one"] = Field(
-        "all", description="`all`: execute steps to the last; `one`: after each step ask the client how to go on."
+    drive: Literal["auto", "all", "one"] = Field(
+        "auto",
+        description="`all`: execute steps to the last; `one`: after each step ask the client how to go on; "
+        "`auto`: `one` for clients of this protocol, who expect it, and `all` for every other.",
     )
     max_steps: int = Field(100, ge=1, description="Steps in one run; a task that wants more fails.")
     step_timeout: float = Field(600.0, gt=0, description="Seconds that one step may take.")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 import msgspec
 
 from adapters.agent_protocol import codec
-from adapters.agent_protocol.legs import SEPARATOR, Leg, Said, cut
+from adapters.agent_protocol.legs import SEPARATOR, Leg, Said
 from adapters.agent_protocol.requests import answer_fields
 from gateway.core import events as e
 from gateway.core.projection import ASSISTANT, text_of, wrap
@@ -16,33 +17,38 @@ from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run, StopRea
 _LISTED = ("thoughts", "tool_calls", "files", "data", "custom")
 
 
-def run_steps(task: str, run: Run, events: Sequence[e.Event], agent: Agent) -> list[JsonObject]:
-    """`Step` of every leg of one run, in order. `run` is to be read after `events`, or its output may be missing."""
-    legs = cut(events)
+def run_steps(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> list[JsonObject]:
+    """`Step` of every leg of one run, in order. `run` is to be read after its log, or its output may be missing."""
     return [step_json(task, run, legs[: index + 1], agent) for index in range(len(legs))]
+
+
+def step_id(run: str, leg: int) -> str:
+    """The id of a run's `leg`-th step (from 0): the same however often it is asked for."""
+    return str(uuid.uuid5(_namespace(run), str(leg)))
+
+
+def _namespace(run: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(run)
+    except ValueError:
+        return uuid.uuid5(uuid.NAMESPACE_OID, run)
 
 
 def announced(task: str, run: Run, legs: Sequence[Leg]) -> list[JsonObject]:
     """`Step` (created) of what an Agent Protocol agent still plans to do in this run; none once it has ended.
 
-    The ids are those of the legs to come: where the agent is driven one step at a time, a step keeps its id.
+    The ids are those of the legs to come: where the agent is driven one step at a time, a step keeps its id. While a
+    leg is running, the first step that the agent has not done is the one it is doing.
     """
     plans = [leg.plan for leg in legs if leg.plan is not None]
-    if legs[-1].end is not None or not plans or codec.said(plans[-1]) is None:
+    theirs = codec.said(plans[-1]) if plans else None
+    if legs[-1].end is not None or theirs is None:
         return []
-    names = (codec.said(plans[-1]) or {}).get("names") or []
-    waiting = [
-        (entry, names[index] if index < len(names) else entry.content)
-        for index, entry in enumerate(plans[-1].entries)
-        if entry.status == "pending"
-    ]
-    return [
-        {
-            **_empty(task, codec.step_id(run.id, len(legs) + ahead)),
-            "name": name,
-        }
-        for ahead, (_, name) in enumerate(waiting)
-    ]
+    named = zip(plans[-1].entries, theirs.get("names") or [], strict=False)
+    waiting = [name for entry, name in named if entry.status == "pending"]
+    if legs[-1].status != "completed":
+        waiting = waiting[1:]
+    return [{**_empty(task, step_id(run.id, len(legs) + ahead)), "name": name} for ahead, name in enumerate(waiting)]
 
 
 def step_json(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> JsonObject:
@@ -51,7 +57,7 @@ def step_json(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> JsonObj
     text, more = _input(run, leg, agent)
     spoken = [m for m in leg.messages.values() if m.step is not None]
     step = {
-        **_empty(task, codec.step_id(run.id, leg.index)),
+        **_empty(task, step_id(run.id, leg.index)),
         "status": leg.status,
         "input": text,
         "additional_input": more,
@@ -117,12 +123,9 @@ def _final_text(document: Json, before: Sequence[str], text: str, agent: Agent) 
     if final is None:
         return text or codec.as_text(document) or ""
     earlier = SEPARATOR.join(filter(None, before))
-    folded = SEPARATOR.join(filter(None, (earlier, text)))
-    if final == folded:
+    if final in (earlier + text, earlier + SEPARATOR + text):
         return text
-    if earlier and final.startswith(earlier):
-        return final[len(earlier) :].removeprefix(SEPARATOR)
-    return final
+    return final.removeprefix(earlier + SEPARATOR) if earlier else final
 
 
 def _is_step_of(leg: Leg) -> bool:

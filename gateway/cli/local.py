@@ -19,8 +19,7 @@ from gateway.core.errors import Invalid
 from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Run, RunRequest
 from gateway.registry import OPERATOR
-from gateway.remote import note
-from gateway.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text
+from gateway.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text, note
 
 
 class Local:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
+from gateway import tracing
 from gateway.adapter import Watch
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, Conflict, NotFound, Unavailable, Unsupported
@@ -109,7 +110,7 @@ class Engine(Records):
             raise Unavailable("the gateway is shutting down")
         entry = self.entry(request.agent, request.protocol, request.metadata)
         agent = await entry.need()
-        request = replace(request, agent=agent.name)
+        request = replace(request, agent=agent.name, traceparent=tracing.traceparent(request.traceparent))
         entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
@@ -144,7 +145,7 @@ class Engine(Records):
             store=self.store,
             threads=self.conversations,
             log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
-            hooks=Hooks(ended=lambda live: self._ended(live, entry), owed=self._owe, lost=self._lost),
+            hooks=Hooks(ended=lambda live: self._ended(live, entry), owed=self._owe),
             settings=Settings(
                 timeout=entry.route.timeout,
                 cancel_grace=self._rules.cancel_grace,
@@ -153,7 +154,7 @@ class Engine(Records):
                 backpressure=entry.route.backpressure,
             ),
             thread=thread,
-            traceparent=run.request.traceparent,
+            target=entry.route.target,
         )
 
     async def _thread_for(self, request: RunRequest, agent: Agent, entry: Entry) -> Thread | None:
@@ -164,8 +165,8 @@ class Engine(Records):
             return None
         thread = await self.store.thread(request.thread)
         lossy = entry.route.lossy == "allow"
-        if not agent.capabilities.threads and not lossy:
-            raise Unsupported(f"agent {agent.name} keeps no threads")
+        if not agent.capabilities.threads and not lossy and thread.values is not None:
+            raise Unsupported(f"agent {agent.name} keeps no threads: it would not know what was said before")
         if not agent.capabilities.files and not lossy and thread.attributes.get("uploads"):
             raise Unsupported(f"agent {agent.name} takes no files")
         return thread
@@ -212,6 +213,7 @@ class Engine(Records):
 
     def _ended(self, live: LiveRun, entry: Entry) -> None:
         self.live.pop(live.run.id, None)
+        tracing.metrics.events.add(live.log.last, live.run.agent)
         entry.users -= 1
         if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
             entry.doubt()
@@ -223,9 +225,6 @@ class Engine(Records):
 
     def _owe(self, delivery: Delivery) -> None:
         self.on_owed(delivery)
-
-    def _lost(self, run: Run, what: str, count: int) -> None:
-        log.info("run %s: lost %s (%d)", run.id, what, count)
 
     async def run(self, run_id: str) -> Run:
         """See `Gateway.run`."""
@@ -251,13 +250,18 @@ class Engine(Records):
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
         """See `Gateway.watch`."""
         live = self.live.get(run_id)
-        if live is not None:
-            watch = LogWatch(live.log, self.store, live, after, deltas=deltas)
+        if live is None:
+            run = await self.store.run(run_id)
+            yield StoredWatch(self.store, run, await self._final(run), after, deltas=deltas)
+            return
+        watch = LogWatch(live.log, self.store, live, after, deltas=deltas)
+        protocol = live.run.request.protocol
+        tracing.metrics.watchers.add(1, protocol)
+        try:
             with watch.reading():
                 yield watch
-            return
-        run = await self.store.run(run_id)
-        yield StoredWatch(self.store, run, await self._final(run), after, deltas=deltas)
+        finally:
+            tracing.metrics.watchers.add(-1, protocol)
 
     async def _final(self, run: Run) -> Output:
         """The document of a run that is not in memory: its last, whatever became of it."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gateway.adapter import Outbound
+from gateway import tracing
+from gateway.adapter import Outbound, TargetOptions
 from gateway.core import events as e
 from gateway.core.errors import (
     Conflict,
@@ -24,7 +25,6 @@ from gateway.core.types import (
     Agent,
     Answer,
     Artifact,
-    Checkpoint,
     Interrupt,
     JsonObject,
     Outcome,
@@ -35,6 +35,7 @@ from gateway.core.types import (
 from gateway.engine import ending
 from gateway.engine.clock import Clock
 from gateway.engine.log import RunLog
+from gateway.engine.records import in_chunks
 from gateway.engine.rules import Hooks, Settings
 from gateway.engine.threads import Threads, new_id
 from gateway.store import Change, Delivery, Store
@@ -58,6 +59,7 @@ class LiveRun:
     hooks: Hooks
     settings: Settings = field(default_factory=Settings)
     thread: Thread | None = None
+    target: TargetOptions | None = None
     traceparent: str | None = None
     opener: Opener = field(default_factory=Opener)
     answered: dict[str, Answer] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class LiveRun:
     def __post_init__(self) -> None:
         self.ended = False
         self.task: asyncio.Task[None] | None = None
+        self.span: tracing.RunSpan | None = None
         self.artifacts: list[Artifact] = []
         self.usage: e.UsageReported | None = None
         self._terminal: e.Event | None = None
@@ -140,6 +143,8 @@ class LiveRun:
             future = self._asks[interrupt.id] = asyncio.get_running_loop().create_future()
         try:
             if self.opener.state.item("interrupt", interrupt.id) is Item.ABSENT:
+                if self.span is not None:
+                    self.span.record_interrupt(interrupt)
                 await self._transition(
                     e.Interrupted(interrupt=interrupt),
                     lambda run: replace(run, status=RunStatus.INTERRUPTED, interrupts=(*run.interrupts, interrupt)),
@@ -171,9 +176,8 @@ class LiveRun:
             url=f"{self.settings.public_url}/artifacts/{self.run.id}/{artifact_id}",
             metadata=metadata or {},
         )
-        chunks = _once(content) if isinstance(content, bytes) else content
         limit = self.settings.artifact_limit
-        artifact = await self.store.put_artifact(artifact, chunks, max_bytes=limit)
+        artifact = await self.store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
         self.artifacts.append(artifact)
         self.emit(e.ArtifactAdded(artifact=artifact))
         return artifact
@@ -191,28 +195,35 @@ class LiveRun:
     def lost(self, what: str, count: int = 1) -> None:
         """See `RunContext.lost`."""
         self._losses[what] += count
-        self.hooks.lost(self.run, what, count)
+        if self.span is not None:
+            self.span.record_loss(what, count)
 
     # --- what the engine calls ---------------------------------------------------------------------------------
 
     async def drive(self, *, attach: bool = False) -> None:
         """Let the outbound adapter run, and commit the end whatever happens."""
-        end: e.Event
+        with tracing.run_span(self.run, self.agent, resumed=attach) as self.span:
+            with tracing.call_span(self.target.protocol if self.target else "", self.target) as call:
+                self.traceparent = call.traceparent()
+                end = await self._call(attach)
+            await self.finish(end)
+
+    async def _call(self, attach: bool) -> e.Event:
+        """The outbound adapter's whole work; returns how the run ends. Raises only when the run is let go of."""
         try:
             async with self._clock:
                 await (self.outbound.attach(self) if attach else self.outbound.run(self))
-            end = self._terminal or ending.without_result()
+            return self._terminal or ending.without_result()
         except asyncio.CancelledError:
             if self.detached:
                 raise
-            end = e.RunCancelled(reason=self.run.cancel_reason or "cancelled")
+            return e.RunCancelled(reason=self.run.cancel_reason or "cancelled")
         except TimeoutError:
-            end = ending.timed_out(self.settings.timeout if self._clock.expired else None)
             if self._clock.expired:
                 self._tell_agent()
+            return ending.timed_out(self.settings.timeout if self._clock.expired else None)
         except Exception as error:
-            end = ending.of_error(error, f"run {self.run.id} of {self.agent.name}")
-        await self.finish(end)
+            return ending.of_error(error, f"run {self.run.id} of {self.agent.name}")
 
     async def start(self) -> None:
         """Commit the dispatch mark of a run that was created earlier (queued or scheduled)."""
@@ -235,6 +246,8 @@ class LiveRun:
         for future in self._asks.values():
             if not future.done():
                 future.set_result(Answer(outcome=Outcome.CANCELLED))
+        if self.span is not None:
+            self.span.finish(self.run.status, usage=self.usage, tokens=self.log.last, failure=self.run.failure)
         self.log.close()
         self._stopped()
         self.hooks.ended(self)
@@ -251,6 +264,8 @@ class LiveRun:
             status = RunStatus.INTERRUPTED if left else RunStatus.RUNNING
             run = replace(self.run, status=status, interrupts=left, updated_at=time.time())
             await self._write((e.Resumed(interrupt=chosen.id, answer=answer),), run)
+        if self.span is not None:
+            self.span.record_answer(chosen.id, answer.outcome)
         future = self._asks.get(chosen.id)
         if future is None:  # a re-attached adapter has not asked again yet
             self.answered[chosen.id] = answer
@@ -331,16 +346,13 @@ class LiveRun:
             run = replace(self.run, updated_at=time.time(), losses=dict(self._losses))
             run, last = ending.concluded(run, end, self.log.output)
             delivery = self._delivery(run)
-            thread, checkpoint = await self._record_thread(run)
+            thread, checkpoint = None, None
+            if run.thread is not None:
+                thread, checkpoint = await self.threads.after_run(run, self.agent, self.artifacts)
             change = Change(run=run, thread=thread, checkpoint=checkpoint, delivery=delivery, release=True)
             await self.log.commit(self.opener.feed(last), change)
             self.run, self.thread = run, thread
         self._told(delivery)
-
-    async def _record_thread(self, run: Run) -> tuple[Thread | None, Checkpoint | None]:
-        if run.thread is None:
-            return None, None
-        return await self.threads.after_run(run, self.agent, self.artifacts)
 
     def _delivery(self, run: Run) -> Delivery | None:
         if run.request.webhook is None or not run.status.stopped or run.status is self.run.status:
@@ -384,7 +396,3 @@ class LiveRun:
             return
         self.lost("upstream_may_still_run")
         self.task.cancel()
-
-
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content

@@ -100,3 +100,12 @@ class Records:
     def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
         """See `Gateway.open_artifact`."""
         return self.store.open_artifact(artifact_id)
+
+
+async def in_chunks(content: AsyncIterator[bytes] | bytes) -> AsyncIterator[bytes]:
+    """A file's content as the store takes it."""
+    if isinstance(content, bytes):
+        yield content
+        return
+    async for chunk in content:
+        yield chunk

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.core.types import Run
 from gateway.store import Delivery
 
 if TYPE_CHECKING:
@@ -38,4 +37,3 @@ class Hooks:
 
     ended: Callable[[LiveRun], None]
     owed: Callable[[Delivery], None]
-    lost: Callable[[Run, str, int], None]

@@ -165,6 +165,7 @@ def test_every_value_has_a_delta_from_nothing_and_null_to_itself(value: Any) -> 
         (0.1, 1e-320),
         (1e308, -1e308),
         (10**400, 0.5),
+        ("\ud83d", "\ud83d\ude00"),  # never one character, as no decoder makes it
         (1, ABSENT),
     ],
 )
@@ -235,6 +236,8 @@ def test_composing_keeps_leading_nulls() -> None:
     assert compose([None], [None, "x"]) == [None, "x"]
     assert compose([None, "a"], [None, "b"]) == [None, "a", "b"]
     assert compose(None, [None, 1]) == [None, 1]
+    assert compose([1], [2, [None, None, 1]]) == [3, [None, None, 1]]
+    assert compose([1, [None, [None]]], [None, [None]]) == [1, [None, [None]], [None]]
 
 
 def test_combining_is_not_associative_but_composing_stands_for_it() -> None:

@@ -284,6 +284,7 @@ def test_bytes_changed_anywhere_are_read_as_a_parser_reads_them(
         b"",
         b"NaN",
         b'["\\ud83d", NaN]',
+        b'["\\ud83d", "\xed\xa0\xbd"]',
         b'["\\ud83d", 1e999]',
         b"1e999",
         b"[" * 100_000,

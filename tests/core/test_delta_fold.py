@@ -217,6 +217,18 @@ def test_any_number_of_strings_may_grow_by_turns(leaves: int) -> None:
     expected = {"list": ["x"] * (leaves - 1) + ["x" + "y" * leaves * 3], "map": {}}
     expected["map"] = {str(i): "0é1é2é3é" for i in range(leaves)}  # type: ignore[assignment]
     assert read(fold) == expected
+    assert len(fold.encoded_parts()) <= 2 * 64 + 1  # as many are kept apart, and no more
+
+
+@pytest.mark.parametrize("shape", [lambda t: t, lambda t: {"a": [t]}, lambda t: [{"t": t}]])
+def test_the_document_is_up_to_date_after_every_chunk(shape: Any) -> None:
+    fold, text = Fold(), ""
+    for i in range(600):
+        chunk = "xé😀"[i % 3]
+        text += chunk
+        fold.apply(shape(chunk))
+        assert fold.document() == shape(text)
+        assert fold.document() is fold.document()
 
 
 def test_the_size_is_about_right_between_encodings() -> None:
@@ -264,13 +276,15 @@ def test_a_document_grown_in_small_chunks_and_read_after_each_growth_encodes_eac
 def test_reading_the_parts_after_every_chunk_copies_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     copies = Copies(monkeypatch)
     fold = Fold({"t": ""})
-    buffers = set()
+    buffer, buffers = None, 0
     for _ in range(MEGABYTE // 20):
         fold.apply({"t": "x" * 20})
         parts = fold.encoded_parts()
-        assert len(parts) <= 3
-        buffers.add(id(parts[1].obj) if isinstance(parts[1], memoryview) else 0)
-    assert len(buffers) < 40  # a new one for each half more
+        assert len(parts) == 3
+        assert isinstance(parts[1], memoryview)
+        if parts[1].obj is not buffer:
+            buffer, buffers = parts[1].obj, buffers + 1
+    assert buffers < 40  # a new one for each half more
     assert copies.encoded <= MEGABYTE
 
 

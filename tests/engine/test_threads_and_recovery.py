@@ -113,12 +113,13 @@ def test_a_copy_has_the_same_history_and_its_own_life() -> None:
     run(scene())
 
 
-def test_an_agent_without_threads_is_refused_one_unless_the_route_allows_the_loss() -> None:
+def test_an_agent_without_threads_is_refused_a_second_turn_unless_the_route_allows_the_loss() -> None:
     plain = Agent(name="x", input_schema={}, output_schema={}, capabilities=AgentCapabilities())
 
     async def scene() -> None:
         async with engine((route(), Scripted(echo, agent=plain)), (route("lossy", lossy="allow"), Scripted(echo))) as g:
             await g.create_thread(thread())
+            await g.wait((await g.start(request(thread="t"))).id, timeout=5)
             with pytest.raises(Unsupported, match="keeps no threads"):
                 await g.start(request(thread="t"))
             assert await g.wait((await g.start(request(agent="lossy", thread="t"))).id, timeout=5)

@@ -2,7 +2,7 @@
 
 `python -P agent_connect_client.py COMMAND --url BASE [--api-key KEY] ... [+ COMMAND ...]`; several conversations, each
 with options of its own, may be had one after the other, since importing the SDK takes seconds. Each line printed is one
-JSON object: `{"command": COMMAND}` where a conversation begins;
+JSON object: where there are several, `{"op": "converse", "command": COMMAND}` as each begins;
 `{"op": METHOD, "result": ...}`, where the result is what the SDK parsed, dumped by alias in JSON mode;
 `{"op": METHOD, "error": {"type", "status", "body"}}` for what it raised; and for streams
 `{"op": METHOD, "event": {"id", "event", "data"}}` for each distinct event, then
@@ -302,8 +302,8 @@ def main() -> None:
     parser.add_argument("--api-key")
     parser.add_argument("--name", help="of the agent to search for")
     parser.add_argument("--agent-id", help="of the agent, so that none is searched for")
-    parser.add_argument("--message", default="one two three", help="the run's input is {message: this}")
-    parser.add_argument("--second", default="four five", help="the message of a thread's second run")
+    parser.add_argument("--message", default="red green blue", help="the run's input is {message: this}")
+    parser.add_argument("--second", default="pink grey", help="the message of a thread's second run")
     parser.add_argument("--input", help="the run's input as JSON, for another shape")
     parser.add_argument("--metadata", help="of the run, as JSON")
     parser.add_argument("--configurable", help="of the run's config, as JSON")
@@ -314,9 +314,11 @@ def main() -> None:
     parser.add_argument("--traceparent", help="header of every request of the sync client")
     parser.add_argument("--poll", type=float, default=0.05, help="seconds between two polls")
     parser.add_argument("--within", type=float, default=20.0, help="seconds to poll or wait at most")
-    for given in split(sys.argv[1:]):
+    conversations = split(sys.argv[1:])
+    for given in conversations:
         args = parser.parse_args(given)
-        print(json.dumps({"command": args.command}), flush=True)
+        if len(conversations) > 1:
+            tell("converse", command=args.command)
         conversation = Conversation(args)
         if args.command in commands:
             commands[args.command](conversation)

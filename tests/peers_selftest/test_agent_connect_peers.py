@@ -75,13 +75,13 @@ def test_a_background_run_is_polled_to_its_end_and_found_again(said: Said) -> No
     assert created["status"] == "pending" and created["creation"]["metadata"] == {"k": "v"}
     waited = result(lines, "wait_for_stateless_run_output")
     assert waited["run"]["status"] == "success"
-    assert waited["output"] == {"type": "result", "values": {"message": "one two three"}}
+    assert waited["output"] == {"type": "result", "values": {"message": "red green blue"}}
     assert created["run_id"] in [run["run_id"] for run in result(lines, "search_stateless_runs")]
 
 
 def test_a_stream_grows_word_by_word_and_ends_with_success(said: Said) -> None:
     seen = events(said["stream"])
-    assert [one["values"]["message"] for one in seen] == ["one", "one two", "one two three"]
+    assert [one["values"]["message"] for one in seen] == ["red", "red green", "red green blue"]
     assert [one["status"] for one in seen] == ["pending", "pending", "success"]
 
 
@@ -114,9 +114,9 @@ def test_a_stream_that_is_joined_late_begins_with_the_latest_snapshot(said: Said
 
 def test_a_thread_remembers_its_runs_and_can_be_copied_changed_and_deleted(said: Said) -> None:
     lines = said["thread"]
-    assert events(lines)[2]["values"] == {"message": "one two three"}
+    assert events(lines)[2]["values"] == {"message": "red green blue"}
     thread, copy = results(lines, "get_thread")
-    assert thread["values"] == {"turns": 3, "last": "one two three"} == copy["values"]
+    assert thread["values"] == {"turns": 3, "last": "red green blue"} == copy["values"]
     assert [state["values"]["turns"] for state in result(lines, "get_thread_history")] == [3, 2, 1]
     assert len(result(lines, "list_thread_runs")) == 3
     assert result(lines, "patch_thread")["metadata"] == {"team": "red", "colour": "blue"}

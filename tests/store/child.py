@@ -35,13 +35,13 @@ async def stream(store: Store, *, run: str) -> None:
     await store.create_run(place.make_run(run), [place.entry(1)], reserved=RESERVED)
     number = 2
     while True:
-        store.append(run, place.tokens(number, 20))
-        number += 20
-        if number % 200 == 2:
-            await store.commit(run, Change(events=(place.entry(number),)))
-            say(number)
-            number += 1
-        await asyncio.sleep(0)
+        for _ in range(10):
+            store.append(run, place.tokens(number, 20))
+            number += 20
+            await asyncio.sleep(0)
+        await store.commit(run, Change(events=(place.entry(number),)))
+        say(number)
+        number += 1
 
 
 async def hold(

@@ -1,4 +1,4 @@
-"""What a store's contract tests stand on: a place that several stores share, records to put there, and other processes."""
+"""What a store's contract tests stand on: a place that several stores share, records to put there, other processes."""
 
 from __future__ import annotations
 

@@ -156,8 +156,8 @@ class FakeContext:
         seen: list[Json] = []
         fold = Output(self.agent)
         for event in self.events:
-            if fold.apply(event):
-                seen.append(msgspec.json.decode(fold.encoded))
+            if fold.apply(event) and seen[-1:] != [document := msgspec.json.decode(fold.encoded)]:
+                seen.append(document)
         return seen
 
     async def until(self, true: Callable[[FakeContext], bool], within: float = 10) -> None:

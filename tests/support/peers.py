@@ -102,9 +102,9 @@ def agent_connect_conversations(
     argv: list[str] = []
     for conversation in conversations:
         argv += [*(["+"] if argv else []), *conversation, *everywhere]
-    said: list[list[dict[str, Any]]] = []
+    said: list[list[dict[str, Any]]] = [[]] if len(conversations) == 1 else []
     for line in run_program("agntcy-acp", "agent_connect_client.py", *argv, within=within):
-        if "command" in line:
+        if line["op"] == "converse":
             said.append([])
         else:
             said[-1].append(line)
@@ -138,6 +138,13 @@ def agent_connect_agent(*args: str, port: int | None = None) -> Iterator[Process
 def agent_connect_replay(*args: str) -> Iterator[Process]:
     """The server that answers as the recorded one did, quirks and all; see `agent_connect_replay.py`."""
     with _own("agent_connect_replay.py", args, free_port()) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def plain_agent() -> Iterator[Process]:
+    """Agents of the toy protocol; see `plain_agent.py`."""
+    with _own("plain_agent.py", (), free_port()) as process:
         yield process
 
 

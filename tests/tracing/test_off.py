@@ -51,20 +51,38 @@ def test_nothing_of_opentelemetry_is_imported() -> None:
     assert out.stdout.strip() == "[]"
 
 
-def test_a_span_costs_less_than_two_microseconds() -> None:
+class _Empty:
+    """A context manager of the same shape that does nothing: the machine's own speed, whatever else it does."""
+
+    def __enter__(self) -> _Empty:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def traceparent(self) -> None:
+        return None
+
+
+def _empty() -> None:
+    with _Empty() as found:
+        found.traceparent()
+
+
+def test_a_span_costs_a_few_times_what_an_empty_one_does() -> None:
     def span() -> None:
         with tracing.inbound_span("door", "op", CLIENT) as found:
             found.traceparent()
 
-    best = min(timeit.repeat(span, number=2000, repeat=20)) / 2000
-    assert best < 2e-6
+    best = min(timeit.repeat(span, number=2000, repeat=20))
+    assert best < 15 * min(timeit.repeat(_empty, number=2000, repeat=20))
 
 
-def test_a_lost_token_costs_less_than_two_microseconds() -> None:
+def test_a_lost_token_costs_a_few_times_what_an_empty_span_does() -> None:
     with tracing.run_span(a_run(), AGENT) as span:
-        best = min(timeit.repeat(lambda: span.record_loss("thought"), number=2000, repeat=20)) / 2000
+        best = min(timeit.repeat(lambda: span.record_loss("thought"), number=2000, repeat=20))
         span.finish(RunStatus.SUCCESS)
-    assert best < 2e-6
+    assert best < 15 * min(timeit.repeat(_empty, number=2000, repeat=20))
 
 
 @pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])

@@ -300,6 +300,7 @@ def test_a_line_of_exactly_the_limit_is_read_and_one_byte_more_is_refused() -> N
     assert outcome([b"data: 4567\n\n"], 10) == ([Frame("message", b"4567")], False)
     assert outcome([b"data: 45678\n\n"], 10) == ([], True)
     assert outcome([b"data: 45678"], 10) == ([], True)
+    assert outcome([b"data: 4567", b"8\n\n"], 10) == ([], True)
     assert outcome([b"data: 4567\r\n", b"\r\n"], 10) == ([Frame("message", b"4567")], False)
 
 

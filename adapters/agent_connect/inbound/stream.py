@@ -51,21 +51,14 @@ class Stream:
         Raises ClientGone.
         """
         number, partial = after or (0, False)
+        joining = joining and after is None
         folding = "custom" in modes or number <= REPLAY
         start = 0 if folding else number - partial
-        encoder = StreamEncoder(
-            run.id,
-            agent,
-            modes,
-            after=(number, partial),
-            joining=joining and after is None,
-            folding=folding,
-        )
+        encoder = StreamEncoder(run.id, agent, modes, after=(number, partial), joining=joining, folding=folding)
         out = _Out(call.send, headers)
         try:
-            watching = self._gateway.watch(run.id, start, deltas="custom" in modes)
-            async with watching as watch, WhileConnected(call.receive):
-                await self._pump(watch, encoder, out)
+            async with WhileConnected(call.receive):
+                await self._follow(run.id, start, encoder, out, every=not joining)
         except (ClientGone, asyncio.CancelledError):
             raise
         except InterlinguaError as error:
@@ -78,32 +71,42 @@ class Stream:
             log.exception("the stream of run %s failed", run.id)
             await out.end(stream_error(run.id, INTERNAL, 500))
 
-    async def _pump(self, watch: Watch, encoder: StreamEncoder, out: _Out) -> None:
-        """Batches to frames, one write a batch. The first batch is awaited before the answer begins."""
+    async def _follow(self, run_id: str, at: int, encoder: StreamEncoder, out: _Out, *, every: bool) -> None:
+        """Watch the run until its stream ends; with `every` delta as long as the encoder makes something of each."""
+        while not out.ended:
+            deltas = encoder.custom or (every and encoder.exact)
+            async with self._gateway.watch(run_id, at, deltas=deltas) as watch:
+                at = await self._pump(watch, at, encoder, out, every=deltas)
+
+    async def _pump(self, watch: Watch, at: int, encoder: StreamEncoder, out: _Out, *, every: bool) -> int:
+        """Batches to frames, one write a batch; the first is awaited before the answer begins.
+
+        Returns the number to go on after, when the stream has ended or deltas may be skipped from now on.
+        """
         clock = asyncio.get_running_loop().time
-        sent_at = clock()
-        while not encoder.done:
+        while encoder.custom or encoder.exact or not every:
             now = clock()
             due = encoder.due(now)
-            silence = max(0.0, sent_at + self._keep_alive - now)
+            silence = max(0.0, out.written_at + self._keep_alive - now)
             try:
                 batch = await watch.next(silence if due is None else min(due, silence))
             except TimeoutError:
                 now = clock()
                 frames = encoder.flush(now) if due is not None else b""
-                if not frames and now >= sent_at + self._keep_alive:
+                if not frames and now >= out.written_at + self._keep_alive:
                     frames = KEEPALIVE
             else:
                 if batch is None:
-                    break
+                    await out.end(b"")
+                    return at
+                at = batch.last
                 frames = encoder.feed(batch, watch.run, clock())
             if encoder.done:
                 await out.end(frames)
-                return
+                return at
             if frames or not out.started:
-                sent_at = clock()
                 await out.write(frames)
-        await out.end(b"")
+        return at
 
 
 class _Out:
@@ -111,15 +114,19 @@ class _Out:
 
     def __init__(self, send: Send, headers: Mapping[str, str] | None) -> None:
         self.started = False
+        self.ended = False
+        self.written_at = asyncio.get_running_loop().time()
         self._send = send
         self._headers = headers or {}
 
     async def write(self, frames: bytes) -> None:
         await self._begin()
+        self.written_at = asyncio.get_running_loop().time()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     async def end(self, frames: bytes) -> None:
         await self._begin()
+        self.ended = True
         await self._send({"type": "http.response.body", "body": frames})
 
     async def _begin(self) -> None:

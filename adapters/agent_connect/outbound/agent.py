@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.calls import Calls
-from adapters.agent_connect.outbound.follow import Follower
+from adapters.agent_connect.outbound.follow import Follower, stop
 from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.look import Place
 from adapters.agent_connect.outbound.start import Server, Starter
@@ -56,7 +56,10 @@ class AgentConnectOutbound:
         """`POST .../cancel`; a server that cannot is the loss `cancel_unsupported`."""
         follower = self._runs.get(context.run.id)
         if follower is not None:
-            await follower.cancel()
+            return await follower.cancel()
+        place = Place.of(context.run.upstream or {})
+        if place is not None:  # `run` has been given up already: the time was over
+            await stop(context, self._calls, place)
 
     async def aclose(self) -> None:
         """Close every connection."""

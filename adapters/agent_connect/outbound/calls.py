@@ -81,9 +81,15 @@ class Calls:
         *,
         trace: str | None = None,
         timeout: float = math.inf,
+        after: str = "",
     ) -> AbstractAsyncContextManager[StreamResponse]:
-        """Open an event stream; `timeout` seconds for its head (some servers hold it back until the first event)."""
+        """Open an event stream; `timeout` seconds for its head (some servers hold it back until the first event).
+
+        `after` is the id of the last event seen: servers that can go on from there, others ignore it.
+        """
         headers = _headers("text/event-stream, application/json", trace)
+        if after and after.isascii() and after.isprintable():
+            headers["Last-Event-ID"] = after
         return self._http.stream(method, path, json=body, headers=headers, timeout=timeout)
 
     async def aclose(self) -> None:

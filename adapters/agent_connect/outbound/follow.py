@@ -43,6 +43,7 @@ HINT_TIMEOUT = 5.0
 NAMED_WITHIN = 4.0
 """Seconds a cancel waits for the agent to name the run; the engine gives the whole call five."""
 MAX_BYTES = 32 * 1024 * 1024
+LARGE = 1024
 SETTLED_SILENCE = 1.0
 """Seconds for which a stream is read on after it has said `success`."""
 
@@ -63,6 +64,7 @@ class Follower:
         self._looker = Looker(calls, options, self._trace)
         self._decoder = decode.StreamDecoder(resumed=resumed)
         self._breaks = 0
+        self._last_id = ""
         self._silence = asyncio.timeout(None)
         self._truth: Verdict | None = None
 
@@ -78,7 +80,9 @@ class Follower:
     # --- naming ------------------------------------------------------------------------------------------------
 
     async def name(self, place: Place) -> None:
-        """The agent has named the run: record it."""
+        """The agent has named the run: record it. Raises AgentBroken for a name that no path can hold."""
+        if place.run_id in ("", ".", ".."):
+            raise AgentBroken(f"the agent named the run {place.run_id!r}")
         self._looker.place = place
         self._decoder.run_id = place.run_id
         await self._record()
@@ -184,7 +188,9 @@ class Follower:
         """
         where = f"{method} {path}"
         head = math.inf if body is not None else self._options.idle_timeout
-        async with self._calls.stream(method, path, body, trace=self._trace, timeout=head) as opened:
+        async with self._calls.stream(
+            method, path, body, trace=self._trace, timeout=head, after=self._last_id
+        ) as opened:
             if not 200 <= opened.status < 300:
                 raise NotOffered(await refusal(opened), where)
             self._truth = None
@@ -201,6 +207,8 @@ class Follower:
             except TimeoutError:
                 if not self._silence.expired():
                     raise
+        if self._truth is None and self._decoder.settled:
+            return self._decoder.verdict  # it has said how it ended, and only the end of the stream is missing
         return self._truth
 
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
@@ -215,7 +223,10 @@ class Follower:
                 expect_stream(opened, where)
             ready = frames.feed(chunk)
             if not ready:
+                if len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
+                    self._looker.heard = loop.time()
                 continue
+            self._last_id = frames.last_event_id
             self._looker.heard = loop.time()
             events = decoder.feed([frame.data for frame in ready], where)
             self._looker.hint, self._looker.last = decoder.verdict, decoder.last
@@ -321,12 +332,17 @@ class Follower:
                 await self.named.wait()
         except TimeoutError:
             return self._context.lost("cancel_unsupported")
-        path = f"{self._path}/cancel"
-        reply = await self._calls.send("POST", path, trace=self._trace)
-        if reply.status in (405, 500, 501):
-            self._context.lost("cancel_unsupported")
-        elif reply.status >= 300 and reply.status not in (400, 404, 409):  # those: it has ended already
-            raise complaint(reply, f"POST {path}")
-        elif not self._silence.expired():
-            with contextlib.suppress(RuntimeError):  # there is no stream now
-                self._silence.reschedule(asyncio.get_running_loop().time() + SETTLED_SILENCE)
+        assert self.place is not None
+        await stop(self._context, self._calls, self.place)
+        with contextlib.suppress(RuntimeError):  # there is no stream now
+            self._silence.reschedule(asyncio.get_running_loop().time() + SETTLED_SILENCE)
+
+
+async def stop(context: RunContext, calls: Calls, place: Place) -> None:
+    """`POST .../cancel`."""
+    path = f"{place.path}/cancel"
+    reply = await calls.send("POST", path, trace=context.traceparent)
+    if reply.status in (405, 500, 501):
+        context.lost("cancel_unsupported")
+    elif reply.status >= 300 and reply.status not in (400, 404, 409):  # those: it has ended already
+        raise complaint(reply, f"POST {path}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from adapters.agent_connect import decode
@@ -17,6 +19,8 @@ from gateway.core.types import AgentCapabilities
 from gateway.transport.http import Response, segment
 
 STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
+NAMING = (0.25, 1.0, 4.0)
+"""Seconds after which the name of a run that was started by a blocking request is looked for."""
 _SUFFIX = {STREAM: "/stream", BACKGROUND: "", WAIT: "/wait"}
 
 
@@ -47,6 +51,7 @@ class Starter:
         follower: Follower,
     ) -> None:
         self._context = context
+        self._trace = context.traceparent
         self._calls = calls
         self._locator = locator
         self._server = server
@@ -115,27 +120,50 @@ class Starter:
         )
         if way == STREAM:
             return await self._follower.begin(path, body, thread)
-        follower = self._follower
-        where = f"POST {path}"
-        if way == BACKGROUND:
-            reply = await self._calls.send("POST", path, body, trace=self._context.traceparent)
-        else:
-            waited = await self._calls.patient("POST", path, body, timeout=None, trace=self._context.traceparent)
-            assert waited is not None  # it has no time limit
-            reply = waited
+        if way == WAIT:
+            assert thread is not None
+            return await self._blocking(path, body, thread)
+        reply = await self._calls.send("POST", path, body, trace=self._trace)
+        if not 200 <= reply.status < 300:
+            raise NotOffered(reply, f"POST {path}")
+        record = decode.run_record(reply.body, f"POST {path}")
+        await self._follower.name(Place(record.run_id, thread, record.thread_id))
+        return None
+
+    async def _blocking(self, path: str, body: bytes, thread: str) -> Verdict | None:
+        """Start the run and hold the line until it stops. Its name is looked up meanwhile, for cancels and restarts."""
+        follower, where = self._follower, f"POST {path}"
+        naming = asyncio.create_task(self._name_active(thread))
+        try:
+            reply = await self._calls.patient("POST", path, body, timeout=None, trace=self._trace)
+        except AgentGone:
+            if follower.place is None:
+                raise
+            return None  # the line broke: the run itself is still there
+        finally:
+            naming.cancel()
+            await asyncio.gather(naming, return_exceptions=True)
+        assert reply is not None  # it has no time limit
         if not 200 <= reply.status < 300:
             raise NotOffered(reply, where)
-        if way == BACKGROUND:
-            record = decode.run_record(reply.body, where)
-            await follower.name(Place(record.run_id, thread, record.thread_id))
-            return None
         run, verdict = decode.waited(reply.body, where)
-        if run is None:
-            if verdict is None or isinstance(verdict, decode.Question):
-                raise AgentBroken(f"{where} answered without a run")
-            return verdict
-        await follower.name(Place(run.run_id, thread, run.thread_id))
+        if run is not None:
+            await follower.name(Place(run.run_id, thread, run.thread_id))
+        elif follower.place is None and (verdict is None or isinstance(verdict, decode.Question)):
+            raise AgentBroken(f"{where} answered without a run")
         return verdict
+
+    async def _name_active(self, thread: str) -> None:
+        """Find the run that was just started among the thread's: the only one that works."""
+        for pause in NAMING:
+            await asyncio.sleep(pause)
+            path = f"/threads/{segment(thread)}/runs"
+            reply = await self._calls.send("GET", path, trace=self._trace)
+            if reply.status != 200:
+                return
+            active = [r for r in decode.run_records(reply.body, f"GET {path}") if r.status == "pending"]
+            if len(active) == 1:
+                return await self._follower.name(Place(active[0].run_id, thread, thread))
 
     def _modes(self) -> list[str] | None:
         """`stream_mode`, only where it says more than its absence: servers in use refuse it in any form."""
@@ -165,11 +193,9 @@ class Starter:
         where = "POST /threads"
         thread = self._context.thread
         body = encode({"metadata": thread.metadata if thread is not None else {}})
-        reply = await self._calls.send("POST", "/threads", body, trace=self._context.traceparent)
+        reply = await self._calls.send("POST", "/threads", body, trace=self._trace)
         if reply.status in (404, 405, 500, 501):
-            raise Unsupported(
-                "the agent says that it has threads, but cannot make one", detail=f"{where}: {reply.status}"
-            )
+            raise Unsupported(f"the agent says that it has threads, but {where} answered {reply.status}")
         if not 200 <= reply.status < 300:
             raise complaint(reply, where)
         try:
@@ -185,7 +211,7 @@ class Starter:
             return True
         if thread is None:
             return False
-        reply = await self._calls.send("GET", f"/threads/{segment(thread)}", trace=self._context.traceparent)
+        reply = await self._calls.send("GET", f"/threads/{segment(thread)}", trace=self._trace)
         if reply.status != 404:
             return False
         self._context.lost("thread_recreated")

@@ -18,7 +18,7 @@ from adapters.agent_protocol.inbound import files
 from adapters.agent_protocol.inbound.http import Operations, answer, body, page
 from adapters.agent_protocol.legs import Leg, cut
 from adapters.agent_protocol.options import AgentProtocolServe
-from adapters.agent_protocol.steps import announced, step_json
+from adapters.agent_protocol.steps import announced, run_steps, step_json
 from gateway.adapter import Callback, Gateway
 from gateway.core.errors import Conflict, NotFound, Unsupported
 from gateway.core.types import (
@@ -189,7 +189,7 @@ class AgentProtocolInbound:
         runs = await self._gateway.runs(query) if count else []
         for found in runs:
             run, legs = await self._legs(found.id)
-            steps += [step_json(task.id, run, legs[: index + 1], agent) for index in range(len(legs))]
+            steps += run_steps(task.id, run, legs, agent)
             if found is runs[-1]:
                 steps += announced(task.id, run, legs)
         return steps

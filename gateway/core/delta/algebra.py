@@ -5,7 +5,7 @@ All functions are pure: they never change an argument, and what they return may 
 
 from __future__ import annotations
 
-from math import isfinite, nextafter
+from math import isfinite
 from typing import Literal
 
 from gateway.core.delta.pointer import join
@@ -237,13 +237,10 @@ def difference(before: float, after: float) -> Json:
     if isinstance(after, int):
         return NO_DIFF
     try:
-        near = float(after - before)
-        if not isfinite(near):
-            return NO_DIFF
-        for step in (near, nextafter(near, float("inf")), nextafter(near, float("-inf"))):
-            if same(before + step, after):
-                return step
-    except OverflowError:
+        step = float(after - before)
+        if isfinite(step) and same(before + step, after):
+            return step
+    except OverflowError:  # an integer beyond any float
         pass
     return NO_DIFF
 

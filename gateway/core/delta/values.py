@@ -152,9 +152,9 @@ def encode(value: Json) -> bytes:
 def decode(raw: bytes) -> Json:
     """One JSON text. Lone surrogate escapes, which msgspec refuses, are kept as they are.
 
-    Integers keep every digit up to some hundreds (msgspec, then Python's limit of 4300); a float is the nearest
-    double, and one that overflows is refused, as are NaN, Infinity, invalid UTF-8 and nesting deeper than the
-    interpreter's stack. Raises AgentBroken.
+    Integers keep every digit, up to Python's limit of 4300; a float is the nearest double, and one that overflows is
+    refused, as are NaN, Infinity, invalid UTF-8 and nesting deeper than the interpreter's stack. Of a key that comes
+    twice the last one counts. Raises AgentBroken.
     """
     try:
         return _decoder.decode(raw)

@@ -25,7 +25,7 @@ from gateway.store.sqlite.writer import Writer
 T = TypeVar("T")
 
 MARKS = 1024
-"""Runs remembered as having appends in flight before those that have landed are forgotten."""
+"""How many runs are remembered as having appends in flight before those whose appends have landed are forgotten."""
 
 
 class SqliteStore:
@@ -51,6 +51,7 @@ class SqliteStore:
         )
         self._readers: Readers | None = None
         self._unsettled: dict[str, int] = {}
+        self._most_unsettled = MARKS
         self._swept = False
         self._closing: asyncio.Future[None] | None = None
 
@@ -75,11 +76,10 @@ class SqliteStore:
         await asyncio.shield(self._closing)  # whoever is cancelled here, the rest still gets written
 
     async def _close(self) -> None:
-        try:
-            await self._writer.stop()
-        finally:
-            if self._readers is not None:
-                await self._readers.close()
+        self._writer.usable = False
+        if self._readers is not None:
+            await self._readers.close()  # first: the last connection tidies up, which these may not
+        await self._writer.stop()
 
     @property
     def backlog(self) -> int:
@@ -103,9 +103,10 @@ class SqliteStore:
 
     def _remember(self, run_id: str, mark: int) -> None:
         self._unsettled[run_id] = mark
-        if len(self._unsettled) > MARKS:
+        if len(self._unsettled) > self._most_unsettled:
             settled = self._writer.settled
             self._unsettled = {key: mark for key, mark in self._unsettled.items() if mark > settled}
+            self._most_unsettled = max(MARKS, 2 * len(self._unsettled))  # else this would be done again at once
 
     # runs
 

@@ -54,11 +54,8 @@ def create_run(
         ),
     )
     if events:
-        seq = cursor.lastrowid
-        cursor.executemany(
-            "INSERT INTO log (run, first, last, delta, data) VALUES (?, ?, ?, ?, ?)",
-            [(seq, *row) for row in log.pack(events)],
-        )
+        assert cursor.lastrowid is not None
+        log.write_new(cursor, cursor.lastrowid, events)
     return place == ACTIVE
 
 
@@ -138,7 +135,7 @@ def delete_run(cursor: sqlite3.Cursor, run_id: str) -> None:
 
 def remove_run(cursor: sqlite3.Cursor, seq: int, run_id: str) -> None:
     """A run and everything that is only there for it."""
-    cursor.execute("DELETE FROM log WHERE run = ?", (seq,))
+    log.remove(cursor, seq)
     cursor.execute("DELETE FROM chunks WHERE artifact IN (SELECT seq FROM artifacts WHERE run = ?)", (run_id,))
     cursor.execute("DELETE FROM artifacts WHERE run = ?", (run_id,))
     cursor.execute("DELETE FROM deliveries WHERE run = ?", (run_id,))

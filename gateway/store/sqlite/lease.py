@@ -73,8 +73,8 @@ def process_start(pid: int) -> str | None:
 def keep(cursor: sqlite3.Cursor, me: Identity, ttl: float) -> None:
     """Take the lease, or make it last longer."""
     cursor.execute(
-        "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at) VALUES (?, ?, ?, ?, ?)",
-        (me.owner, me.host, me.pid, me.started, time.time() + ttl),
+        "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick) VALUES (?, ?, ?, ?, ?, ?)",
+        (me.owner, me.host, me.pid, me.started, time.time() + ttl, time.monotonic() + ttl),
     )
 
 
@@ -91,15 +91,19 @@ def is_dead(cursor: sqlite3.Cursor, owner: str, me: Identity) -> bool:
     """
     if owner == me.owner:
         return False
-    row = cursor.execute("SELECT host, pid, started, expires_at FROM leases WHERE owner = ?", (owner,)).fetchone()
+    row = cursor.execute(
+        "SELECT host, pid, started, expires_at, expires_tick FROM leases WHERE owner = ?", (owner,)
+    ).fetchone()
     if row is None:
         return True
-    host, pid, started, expires_at = row
-    if expires_at < time.time():
-        return True
+    host, pid, started, expires_at, expires_tick = row
+    run_out = bool(expires_at < time.time())
     if host != me.host:
-        return False
+        return run_out
     if pid == me.pid:
         return True
     now = process_start(pid)
-    return now is None or bool(now and started and now != started)
+    if now is None or (now and started and now != started):
+        return True
+    # a machine that slept is not a process that hung: the monotonic clock sleeps too, and is one for all on Linux
+    return run_out and (not now or bool(expires_tick < time.monotonic()))

@@ -1,7 +1,8 @@
 """Rows of the event log: neighbours of one kind share a row, each entry stays separately readable.
 
 A row holds entries `first` to `last`, one a line. An entry that itself contains a newline (an agent's own document may,
-where it is kept as it came) has a row to itself, and a row of one entry is never split.
+where it is kept as it came) has a row to itself, and a row of one entry is never split. A row's key is the run's `seq`
+in the upper half and `first` in the lower: the table itself is in order of run and number, without a second index.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gateway.core.errors import NotFound
 from gateway.store import Entry
 
 ROW_BYTES = 64 * 1024
+RUN_BITS = 32
 
 Row = tuple[int, int, bool, bytes]
 """first, last, delta, data"""
@@ -52,9 +54,27 @@ def pack(entries: Iterable[Entry]) -> list[Row]:
 def write(cursor: sqlite3.Cursor, owner: str, run_id: str, entries: Iterable[Entry]) -> None:
     """Add to a run's log, unless the run is gone or belongs to another owner by now."""
     cursor.executemany(
-        "INSERT INTO log (run, first, last, delta, data) SELECT seq, ?, ?, ?, ? FROM runs WHERE id = ? AND owner = ?",
+        f"INSERT INTO log (key, last, delta, data) SELECT (seq << {RUN_BITS}) | ?, ?, ?, ? FROM runs "
+        "WHERE id = ? AND owner = ?",
         [(*row, run_id, owner) for row in pack(entries)],
     )
+
+
+def write_new(cursor: sqlite3.Cursor, seq: int, entries: Iterable[Entry]) -> None:
+    """The first entries of a run that was created just now."""
+    cursor.executemany(
+        "INSERT INTO log (key, last, delta, data) VALUES (?, ?, ?, ?)",
+        [(seq << RUN_BITS | first, last, delta, data) for first, last, delta, data in pack(entries)],
+    )
+
+
+def remove(cursor: sqlite3.Cursor, seq: int) -> None:
+    """The whole log of a run."""
+    cursor.execute("DELETE FROM log WHERE key BETWEEN ? AND ?", _span(seq))
+
+
+def _span(seq: int) -> tuple[int, int]:
+    return seq << RUN_BITS, (seq + 1 << RUN_BITS) - 1
 
 
 def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas: bool) -> list[Entry]:
@@ -62,19 +82,20 @@ def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas
     found = cursor.execute("SELECT seq FROM runs WHERE id = ?", (run_id,)).fetchone()
     if found is None:
         raise NotFound(f"no run {run_id}")
-    (seq,) = found
-    start = cursor.execute(
-        "SELECT first FROM log WHERE run = ? AND first <= ? ORDER BY first DESC LIMIT 1", (seq, after + 1)
+    lowest, highest = _span(found[0])
+    (start,) = cursor.execute(
+        "SELECT max(key) FROM log WHERE key BETWEEN ? AND ?", (lowest, lowest + max(0, after) + 1)
     ).fetchone()
     kinds = "" if deltas else " AND delta = 0"
     rows = cursor.connection.execute(
-        f"SELECT first, last, delta, data FROM log WHERE run = ? AND first >= ? AND last > ?{kinds} ORDER BY first",
-        (seq, start[0] if start else 0, after),
+        f"SELECT key, last, delta, data FROM log WHERE key BETWEEN ? AND ? AND last > ?{kinds} ORDER BY key",
+        (start or lowest, highest, after),
     )
     entries: list[Entry] = []
     room = max_bytes
     with closing(rows):  # else its snapshot would hold up checkpoints
-        for first, last, delta, data in rows:
+        for key, last, delta, data in rows:
+            first = key - lowest
             lines = [data] if first == last else data.split(b"\n")
             for number, line in enumerate(lines, first):
                 if number <= after:
@@ -88,5 +109,7 @@ def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas
 
 def last_number(cursor: sqlite3.Cursor, seq: int) -> int:
     """The newest entry on disk, 0 if there is none."""
-    row = cursor.execute("SELECT last FROM log WHERE run = ? ORDER BY first DESC LIMIT 1", (seq,)).fetchone()
+    row = cursor.execute(
+        "SELECT last FROM log WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", _span(seq)
+    ).fetchone()
     return int(row[0]) if row else 0

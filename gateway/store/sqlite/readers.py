@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.core.errors import Unavailable
+from gateway.store.sqlite.faults import unavailable
 from gateway.store.sqlite.schema import connect_reader
-from gateway.store.sqlite.writer import unavailable
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE leases (
             owner TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
-            expires_at REAL NOT NULL
+            expires_at REAL NOT NULL, expires_tick REAL NOT NULL
         ) WITHOUT ROWID""",
         """CREATE TABLE runs (
             seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, owner TEXT NOT NULL, place INTEGER NOT NULL,
@@ -40,10 +40,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         f"CREATE INDEX runs_unfinished ON runs(owner) WHERE {UNFINISHED}",
         f"CREATE UNIQUE INDEX runs_active ON runs(thread) WHERE place = {ACTIVE} AND thread IS NOT NULL",
         f"CREATE INDEX runs_queued ON runs(thread) WHERE place = {QUEUED}",
-        """CREATE TABLE log (
-            run INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, delta INTEGER NOT NULL,
-            data BLOB NOT NULL, PRIMARY KEY (run, first)
-        ) WITHOUT ROWID""",
+        # key: see log.py
+        "CREATE TABLE log (key INTEGER PRIMARY KEY, last INTEGER NOT NULL, delta INTEGER NOT NULL, data BLOB NOT NULL)",
         """CREATE TABLE threads (
             seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL, agent TEXT, protocol TEXT NOT NULL,
             created_at REAL NOT NULL, updated_at REAL NOT NULL, record BLOB NOT NULL

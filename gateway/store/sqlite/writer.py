@@ -21,9 +21,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from gateway.core.errors import Conflict, InterlinguaError, Unavailable
+from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.store import Entry
 from gateway.store.sqlite import log
+from gateway.store.sqlite.faults import CannotBegin, is_engines, unavailable
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Cursor], T]
@@ -88,6 +89,8 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] | None = None
+        self.usable = False
+        """Between `start` and `stop`."""
         self.appended = 0
         """Appends and behind-writes so far; see `settled`."""
         self.settled = 0
@@ -100,11 +103,6 @@ class Writer:
         """Bytes appended and not written."""
         return self._put - self._written
 
-    @property
-    def usable(self) -> bool:
-        """Between `start` and `stop`."""
-        return self._ready is not None and self._ready.done() and not self._stopping
-
     async def start(self) -> None:
         """Connect in the thread. Raises what `connect` or the first `beat` raises; there is no thread then."""
         self._loop = asyncio.get_running_loop()
@@ -116,6 +114,7 @@ class Writer:
         except BaseException:
             self._stop()
             raise
+        self.usable = True
 
     async def stop(self) -> None:
         """Write what waits, say farewell, disconnect. Raises Unavailable if something could not be written."""
@@ -145,7 +144,11 @@ class Writer:
         if not self.usable:
             raise Unavailable("the store is closed")
         self._queue.append(Job(work, run, None, False))
-        return self._mark()
+        self.appended += 1
+        if self._asleep:
+            self._asleep = False
+            self._signal.put(None)
+        return self.appended
 
     def append(self, run: str, entries: Sequence[Entry]) -> int:
         """Write entries of a run's log soon. Returns the mark that `settled` reaches when they are on disk."""
@@ -156,9 +159,6 @@ class Writer:
             size += len(entry.data)
         self._queue.append((run, entries, size))
         self._put += size
-        return self._mark()
-
-    def _mark(self) -> int:
         self.appended += 1
         if self._asleep:
             self._asleep = False
@@ -166,6 +166,7 @@ class Writer:
         return self.appended
 
     def _stop(self) -> None:
+        self.usable = False
         self._stopping = True
         self._urgent = True
         self._signal.put(None)
@@ -207,7 +208,7 @@ class Writer:
         except BaseException as error:
             logger.critical("the store's writer died", exc_info=True)
             failure = error
-            self._stopping = True
+            self.usable = False
             waiting = [piece.future for piece in self._queue if isinstance(piece, Job)]
             self._answer([(future, None, unavailable(error)) for future in waiting if future is not None])
         finally:
@@ -263,7 +264,7 @@ class Writer:
         try:
             answers = self._transact(cursor, batch)
         except Exception as error:
-            if isinstance(error, _CannotBegin) or len(batch) == 1:
+            if isinstance(error, CannotBegin) or len(batch) == 1:
                 answers = self._fail(batch, error)
             else:
                 answers = self._write_each(cursor, batch)
@@ -312,7 +313,7 @@ class Writer:
                 self._synchronous = wanted
             cursor.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            raise _CannotBegin(str(error)) from error
+            raise CannotBegin(str(error)) from error
 
     def _perform(self, cursor: sqlite3.Cursor, batch: list[Piece]) -> tuple[list[Answer], int, int]:
         connection = cursor.connection
@@ -352,7 +353,7 @@ class Writer:
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:
         """Tell those who wait; keep the rest if the engine failed, drop it if it can never be written."""
-        again = isinstance(error, sqlite3.Error) and _is_engines(error)
+        again = isinstance(error, sqlite3.Error) and is_engines(error)
         answers: list[Answer] = []
         for piece in batch:
             if type(piece) is Job and piece.future is not None:
@@ -379,22 +380,3 @@ class Writer:
 def _roll_back(cursor: sqlite3.Cursor) -> None:
     if cursor.connection.in_transaction:  # some errors have ended it already
         cursor.execute("ROLLBACK")
-
-
-class _CannotBegin(sqlite3.OperationalError):
-    """The transaction did not start (locked by others for too long, disk gone): no use in trying piece by piece."""
-
-
-def _is_engines(error: sqlite3.Error) -> bool:
-    """True where another try may work: locked, full, broken disk. False where the values are at fault."""
-    values = sqlite3.IntegrityError | sqlite3.DataError | sqlite3.InterfaceError | sqlite3.ProgrammingError
-    return not isinstance(error, values)
-
-
-def unavailable(error: BaseException) -> InterlinguaError:
-    """What a failure is to a caller."""
-    if isinstance(error, InterlinguaError):
-        return error
-    if isinstance(error, sqlite3.IntegrityError):
-        return Conflict("this id exists already", detail=str(error))
-    return Unavailable("the store failed", detail=f"{type(error).__name__}: {error}")

@@ -55,7 +55,7 @@ def template(method: str, path: str) -> str:
         and method.lower() in openapi()["paths"][EXTRA.get(known, known)]
     ]
     assert fitting, f"the specification has no {method} {path}"
-    best = min(fitting, key=lambda known: known.count("{"))
+    best: str = min(fitting, key=lambda known: known.count("{"))
     assert literal("/") == best.count("/")
     return EXTRA.get(best, best)
 

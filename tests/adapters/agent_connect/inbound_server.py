@@ -34,6 +34,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import AgentCapabilities, Interrupt, InterruptSpec, Outcome
 from gateway.engine import Engine
+from gateway.engine.engine import Rules
 from tests.support import scripted
 from tests.support.scripted import AGENT, Scripted, route
 
@@ -175,7 +176,7 @@ class Server:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with scripted.engine(*self._table()) as self.engine:
+        async with scripted.engine(*self._table(), rules=Rules(cancel_grace=0.1)) as self.engine:
             assert ADAPTER.serve is not None
             inbound = ADAPTER.serve(self.options, self.engine)
             app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])

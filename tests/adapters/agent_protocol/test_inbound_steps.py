@@ -9,29 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.agent_protocol.codec import step_id
+from adapters.agent_protocol.steps import step_id
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone
-from gateway.core.types import Interrupt, RunQuery, RunStatus, StopReason
+from gateway.core.types import RunQuery, RunStatus, StopReason
 from tests.adapters.agent_protocol.support import AGENT, Client, echo, say, serving
 from tests.support.aio import run
-from tests.support.scripted import until
-
-COLOUR = Interrupt(
-    id="q1",
-    kind="colour",
-    message="Which colour?",
-    payload={"choices": ["red", "blue"]},
-    answer_schema={"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]},
-)
-
-
-async def asker(context: Any) -> None:
-    """Says something, asks for a colour, and says it."""
-    context.emit(*say("Let me ask.", "p1", "m1"))
-    answer = await context.ask(COLOUR)
-    context.emit(*say(f"Painted it {answer.value['colour']}.", "p2", "m2"), e.RunFinished())
-    await context.drain()
+from tests.support.scripted import Scripted, until
 
 
 def test_a_run_that_ends_is_one_last_step() -> None:
@@ -109,105 +93,6 @@ def test_a_step_after_the_last_is_a_follow_up() -> None:
     run(scene())
 
 
-@pytest.mark.parametrize("answer", ["blue", '{"colour": "blue"}'], ids=["words", "json"])
-def test_a_question_completes_a_step_and_the_next_steps_input_answers_it(answer: str) -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, _):
-            task = await client.task()
-            asked = await client.step(task)
-            assert asked["status"] == "completed"
-            assert not asked["is_last"]
-            assert asked["output"] == "Let me ask.\n\nWhich colour?"
-            assert asked["additional_output"]["interrupt"] == msgspec.to_builtins(COLOUR)
-            painted = await client.step(task, answer)
-            assert painted["output"] == "Painted it blue."
-            assert painted["is_last"]
-            assert painted["input"] == "blue"
-            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [asked, painted]
-
-    run(scene())
-
-
-def test_an_answer_may_come_as_additional_input() -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            painted = await client.step(task, None, additional_input={"colour": "red"})
-            assert painted["output"] == "Painted it red."
-
-    run(scene())
-
-
-@pytest.mark.parametrize("body", [{"input": "green"}, {"input": "yes"}, {}, {"additional_input": {"colour": 1}}])
-def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(body: dict[str, Any]) -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            refused = await client.call("POST", f"/tasks/{task}/steps", json=body)
-            assert refused.status_code == 422
-            assert refused.json()["message"]
-            assert len((await client.get(f"/tasks/{task}/steps"))["steps"]) == 1
-            assert (await client.step(task, "red"))["output"] == "Painted it red."
-
-    run(scene())
-
-
-@pytest.mark.parametrize(
-    ("schema", "words", "value"),
-    [
-        ({"type": "string"}, "5", "5"),
-        ({"type": "number"}, "5", 5),
-        ({"type": "boolean"}, "true", True),
-        ({}, "anything", "anything"),
-        ({"type": "object", "properties": {"message": {"type": "string"}}}, "hi", {"message": "hi"}),
-        ({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}, "false", {"ok": False}),
-        ({"type": "array"}, "[1, 2]", [1, 2]),
-    ],
-)
-def test_words_become_what_the_question_wants(schema: dict[str, Any], words: str, value: Any) -> None:
-    got: list[Any] = []
-
-    async def script(context: Any) -> None:
-        got.append((await context.ask(Interrupt(id="q", kind="input", answer_schema=schema))).value)
-        context.emit(e.RunFinished())
-        await context.drain()
-
-    async def scene() -> None:
-        async with serving(script) as (client, _):
-            task = await client.task()
-            await client.step(task)
-            assert (await client.step(task, words))["is_last"]
-            assert got == [value]
-
-    run(scene())
-
-
-def test_several_open_questions_are_answered_oldest_first() -> None:
-    async def script(context: Any) -> None:
-        one = asyncio.ensure_future(context.ask(Interrupt(id="a", kind="input", message="one?")))
-        two = asyncio.ensure_future(context.ask(Interrupt(id="b", kind="input", message="two?")))
-        answers = [(await one).value, (await two).value]
-        context.emit(*say(" ".join(answers)), e.RunFinished())
-        await context.drain()
-
-    async def scene() -> None:
-        async with serving(script) as (client, gateway):
-            task = await client.task()
-            first = await client.step(task)
-            assert first["output"] == "one?"
-            (only,) = await gateway.runs(RunQuery(thread=task))
-            await until(lambda: len(gateway.live[only.id].run.interrupts) == 2)
-            second = await client.step(task, "1")
-            assert (second["output"], second["is_last"], second["input"]) == ("two?", False, "1")
-            third = await client.step(task, "2")
-            assert (third["output"], third["is_last"], third["input"]) == ("1 2", True, "2")
-            assert [s["status"] for s in (await client.get(f"/tasks/{task}/steps"))["steps"]] == ["completed"] * 3
-
-    run(scene())
-
-
 def test_a_second_step_while_one_runs_is_a_conflict() -> None:
     async def scene() -> None:
         going = asyncio.Event()
@@ -273,23 +158,6 @@ def test_a_run_that_fails_is_a_last_step_with_the_error(error: Exception, code: 
             assert (step["status"], step["is_last"], step["output"]) == ("completed", True, "I began")
             assert step["additional_output"]["error"]["code"] == code
             assert step["additional_output"]["error"]["message"] == str(error)
-
-    run(scene())
-
-
-def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_starts_anew() -> None:
-    async def scene() -> None:
-        async with serving(asker) as (client, gateway):
-            task = await client.task()
-            asked = await client.step(task)
-            (only,) = await gateway.runs(RunQuery(thread=task))
-            await gateway.cancel(only.id, reason="enough", wait=True)
-            (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
-            assert step["step_id"] == asked["step_id"]
-            assert step["is_last"]
-            assert step["additional_output"]["error"] == {"code": "cancelled", "message": "enough", "retryable": False}
-            again = await client.step(task)
-            assert again["output"] == "Let me ask.\n\nWhich colour?"
 
     run(scene())
 
@@ -421,8 +289,9 @@ def test_an_agent_that_takes_no_text_is_given_json() -> None:
         async with serving(script, agent=agent) as (client, _):
             await client.step(await client.task('{"n": 1}'))
             await client.step(await client.task(None, additional_input={"n": 2}))
-            refused = await client.call("POST", f"/tasks/{await client.task('one')}/steps")
-            wrong = await client.call("POST", f"/tasks/{await client.task('{"n": "x"}')}/steps")
+            words, mistyped = await client.task("one"), await client.task('{"n": "x"}')
+            refused = await client.call("POST", f"/tasks/{words}/steps")
+            wrong = await client.call("POST", f"/tasks/{mistyped}/steps")
             assert seen == [{"n": 1}, {"n": 2}]
             assert refused.status_code == wrong.status_code == 422
             assert "takes no text" in refused.json()["message"]
@@ -458,8 +327,7 @@ def test_a_client_that_hangs_up_leaves_or_cancels_its_run(policy: str, ends: Run
         going, gone = asyncio.Event(), asyncio.Event()
 
         async def script(context: Any) -> None:
-            while not going.is_set() and not context.cancelled:
-                await asyncio.sleep(0.001)
+            await until(lambda: going.is_set() or context.cancelled)
             context.emit(e.RunFinished())
             await context.drain()
 
@@ -488,5 +356,21 @@ def test_an_unknown_step_is_404() -> None:
             response = await client.call("GET", f"/tasks/{task}/steps/nope")
             assert response.status_code == 404
             assert response.json() == {"message": "Step with nope not found."}
+
+    run(scene())
+
+
+def test_an_agent_that_is_down_is_an_error_before_the_step_and_a_task_is_still_made() -> None:
+    class Down(Scripted):
+        async def describe(self) -> Any:
+            raise AgentGone("no agent there")
+
+    async def scene() -> None:
+        async with serving(Down(echo)) as (client, _):
+            task = await client.task()
+            response = await client.call("POST", f"/tasks/{task}/steps")
+            assert response.status_code == 502
+            assert response.json() == {"message": "no agent there"}
+            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == []
 
     run(scene())

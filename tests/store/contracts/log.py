@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import NotFound
@@ -172,12 +172,13 @@ class LogContract:
 
         run(main())
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(KINDS, st.lists(st.integers(0, 6), max_size=12))
-    def test_any_mixture_of_entries_comes_back_byte_for_byte(
-        self, place: Place, kinds: list[tuple[bool, str]], cuts: list[int]
-    ) -> None:
-        async def main() -> None:
+    def test_any_mixture_of_entries_comes_back_byte_for_byte(self, place: Place) -> None:
+        @settings(max_examples=25, deadline=None, database=None)
+        @given(KINDS, st.lists(st.integers(0, 6), max_size=12))
+        def check(kinds: list[tuple[bool, str]], cuts: list[int]) -> None:
+            run(mixture(kinds, cuts))
+
+        async def mixture(kinds: list[tuple[bool, str]], cuts: list[int]) -> None:
             async with place.opened() as store:
                 one = make_run()
                 await store.create_run(one, [], reserved=1000)
@@ -193,7 +194,7 @@ class LogContract:
                 assert await store.events(one.id, 5) == entries[5:]
                 assert await store.events(one.id, deltas=False) == [e for e in entries if not e.delta]
 
-        run(main())
+        check()
 
     def test_a_run_without_events_has_an_empty_log_and_an_unknown_run_none(self, place: Place) -> None:
         async def main() -> None:

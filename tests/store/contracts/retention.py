@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
@@ -139,10 +140,7 @@ class RetentionContract:
             async with place.opened() as store:
                 for n in range(30):
                     await ended(store, f"r{n}", NOW, size=200_000)
-                pruning = store.prune(older_than=NOW + 1)
-                import asyncio
-
-                task = asyncio.ensure_future(pruning)
+                task = asyncio.ensure_future(store.prune(older_than=NOW + 1))
                 for _ in range(5):
                     await store.create_run(make_run(at=NOW + 9), [], reserved=1)
                 assert await task == 30

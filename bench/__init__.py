@@ -1,0 +1,14 @@
+"""What the gateway costs: an agent, the gateway and a load, each a process of its own, on this machine.
+
+`python -m bench` (or `make bench`) measures every figure directly at the agent and through the gateway, alternately in
+the same run, since on a shared machine only their difference means something. docs/performance.md says how to read it.
+
+__main__.py   arguments; the only place that prints
+sizes.py      how much of everything: full, quick, tiny
+measure.py    the measurements, in order
+stage.py      the processes: started, asked for their memory and processor time, ended
+load.py       the load: does one job at a time, told on its standard input
+agent.py      the Agent Connect echo agent and the plain one
+http.py       both ends of HTTP/1.1 that agent and load stand on, as lean as can be
+report.py     medians, targets, the table and the JSON
+"""

@@ -1,0 +1,47 @@
+"""`python -m bench [--quick] [--json FILE]`. Leaves with 1 if something broke; a missed target is no failure."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench import report, sizes
+from bench.measure import measure
+from bench.stage import Broken
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_const", dest="sizes", const="quick", help="less of everything")
+    parser.add_argument("--sizes", choices=sizes.ALL, help="how much of everything")
+    parser.set_defaults(sizes="full")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, every round of them, to FILE")
+    options = parser.parse_args(argv)
+    chosen = sizes.ALL[options.sizes]
+    began = time.monotonic()
+    here = report.machine()
+    try:
+        figures = measure(chosen, lambda what: print(f"  {what} ...", file=sys.stderr, flush=True))
+    except Broken as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    whole = {
+        "sizes": chosen.name,
+        "machine": here,
+        "figures": figures,
+        "targets": report.judged(figures),
+        "seconds": time.monotonic() - began,
+    }
+    print(report.text(whole))
+    if options.json is not None:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The processes of a measurement: started in order, asked what they cost, ended whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_SECONDS = 30.0
+ANSWER_SECONDS = 150.0
+LOG_TAIL = 2000
+
+ROUTES = """\
+routes:
+  - name: echo
+    target: {{protocol: agent_connect, url: "http://127.0.0.1:{agent}"}}
+{plain}
+store: {{url: "sqlite:///bench.db"}}
+"""
+PLAIN = """\
+  - name: plain{size}
+    target: {{protocol: plain, url: "http://127.0.0.1:{agent}/plain/{size}"}}
+"""
+
+
+class Broken(Exception):
+    """A process did not do what it is for. The text says why."""
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run a child's work on the loop that the gateway uses too."""
+    factory = None
+    if sys.platform != "win32":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(work)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Child:
+    """A process of ours. What it says goes to a file, whose end is shown if it breaks."""
+
+    def __init__(self, name: str, argv: list[str], log: Path, *, talks: bool = False) -> None:
+        self.name = name
+        self._log = log
+        pipe = subprocess.PIPE if talks else None
+        with log.open("ab") as said:
+            self.popen = subprocess.Popen(
+                [sys.executable, *argv], cwd=ROOT, stdin=pipe or subprocess.DEVNULL, stdout=pipe or said, stderr=said
+            )
+
+    def rss(self) -> int:
+        """Resident memory in bytes."""
+        with contextlib.suppress(OSError):
+            pages = Path(f"/proc/{self.popen.pid}/statm").read_text().split()[1]
+            return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        said = subprocess.run(["ps", "-o", "rss=", "-p", str(self.popen.pid)], capture_output=True, check=True)
+        return int(said.stdout) * 1024
+
+    def cpu(self) -> float | None:
+        """Processor seconds so far; None where the system does not tell (it does on Linux)."""
+        try:
+            threads = Path(f"/proc/{self.popen.pid}/task").glob("*/schedstat")
+            return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9 or None
+        except OSError:
+            return None
+
+    def broken(self, why: str) -> Broken:
+        """The error to raise, with what the process said last."""
+        said = self._log.read_bytes()[-LOG_TAIL:].decode(errors="replace") if self._log.exists() else ""
+        return Broken(f"the {self.name} {why}\n{said}".rstrip())
+
+    def until_answers(self, url: str) -> float:
+        """Wait until `url` answers 200. Returns the seconds since now."""
+        began = time.monotonic()
+        while time.monotonic() - began < READY_SECONDS:
+            if self.popen.poll() is not None:
+                raise self.broken(f"ended with {self.popen.returncode}")
+            with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+                urllib.request.urlopen(url, timeout=5).close()
+                return time.monotonic() - began
+            time.sleep(0.005)
+        raise self.broken("was not ready in time")
+
+    def end(self) -> None:
+        """Ask, then make it."""
+        if self.popen.stdin is not None:
+            self.popen.stdin.close()
+        self.popen.terminate()
+        try:
+            self.popen.wait(5)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait(5)
+        if self.popen.stdout is not None:
+            self.popen.stdout.close()
+
+
+class Stage:
+    """Agent and load for the whole time, gateways one after the other. Use as a context manager."""
+
+    def __init__(self, plain: tuple[int, ...]) -> None:
+        """`plain`: the sizes of answer for which there is a route `plain{size}`."""
+        self._plain = plain
+        self._stack = contextlib.ExitStack()
+        self.agent_port = free_port()
+        self.port = 0
+        """The gateway's."""
+
+    def __enter__(self) -> Stage:
+        self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="interlingua-bench-")))
+        try:
+            argv = ["-m", "bench.agent", "--port", str(self.agent_port)]
+            self.agent = self._start("agent", argv)
+            self.agent.until_answers(f"http://127.0.0.1:{self.agent_port}/agents/any/descriptor")
+            self.load = self._start("load", ["-m", "bench.load"], talks=True)
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _start(self, name: str, argv: list[str], *, talks: bool = False) -> Child:
+        child = Child(name, argv, self._directory / f"{name}.log", talks=talks)
+        self._stack.callback(child.end)
+        return child
+
+    @contextlib.contextmanager
+    def gateway(self) -> Iterator[tuple[Child, float]]:
+        """A gateway on an empty store, and the seconds until it was ready. Ended after the block."""
+        self.port = free_port()
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix="gateway-") as directory:
+            routes = Path(directory) / "routes.yaml"
+            plain = "".join(PLAIN.format(size=size, agent=self.agent_port) for size in self._plain)
+            routes.write_text(ROUTES.format(agent=self.agent_port, plain=plain))
+            argv = ["-m", "gateway", "serve", str(routes), "--port", str(self.port), "--log-level", "warning"]
+            child = Child("gateway", argv, self._directory / "gateway.log")
+            try:
+                seconds = child.until_answers(f"http://127.0.0.1:{self.port}/readyz")
+                yield child, seconds
+            finally:
+                self.do(kind="forget", port=self.port)
+                child.end()
+
+    def do(self, **job: Any) -> dict[str, Any]:
+        """Have the load do a job (see load.py). Raises Broken."""
+        pipe, answers = self.load.popen.stdin, self.load.popen.stdout
+        assert pipe is not None and answers is not None
+        try:
+            pipe.write(msgspec.json.encode(job) + b"\n")
+            pipe.flush()
+        except BrokenPipeError:
+            raise self.load.broken("is gone") from None
+        line = _line(answers)
+        if not line:
+            raise self.load.broken(f"did not answer a job of kind {job['kind']}")
+        answer = msgspec.json.decode(line)
+        if "error" in answer:
+            raise Broken(f"{job['kind']} on port {job.get('port')}: {answer['error']}")
+        result: dict[str, Any] = answer["ok"]
+        return result
+
+
+def _line(answers: IO[bytes]) -> bytes:
+    ready, _, _ = select.select([answers], [], [], ANSWER_SECONDS)
+    return answers.readline() if ready else b""

@@ -1,0 +1,128 @@
+"""The program `interlingua`. Commands only parse here; each imports what it needs when it runs.
+
+Exit codes: 0 success, 1 failed, 2 wrong usage or a wrong file, 3 the agent needs an answer, 130 cancelled.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="interlingua",
+    help="A gateway between the agent protocols called ACP: any client of one reaches any agent of another.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Routes = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]")
+]
+Gateway = Annotated[str | None, typer.Option(metavar="URL", help="Use a running gateway instead.")]
+LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+
+
+def main() -> None:
+    """The program's entry point."""
+    app(prog_name="interlingua")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        try:
+            print(metadata.version("interlingua"))
+        except metadata.PackageNotFoundError:
+            print("not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    routes: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
+    watch: Annotated[bool, typer.Option(help="Reload the routes when the file changes.")] = True,
+    log_level: LogLevel = "info",
+) -> None:
+    """Serve the agents of a route table to the clients of every protocol.
+
+    SIGHUP, or a change of the file, reloads the routes without dropping a run.
+    """
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.serve import serve as work
+
+    raise SystemExit(work(routes, host, port, watch=watch))
+
+
+@app.command()
+def check(file: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml")) -> None:
+    """Say what is wrong with a route table (exit code 1), or what it says."""
+    from gateway.cli.check import check as work
+
+    raise SystemExit(work(file))
+
+
+@app.command()
+def agents(routes: Routes = None, gateway: Gateway = None, log_level: LogLevel = "warning") -> None:
+    """List the agents of a route table or of a running gateway."""
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.run import list_agents
+
+    raise SystemExit(list_agents(routes, gateway))
+
+
+@app.command()
+def run(
+    agent: Annotated[str, typer.Argument(help="The agent's name.")],
+    prompt: Annotated[str, typer.Argument(help="What to tell it; '-' reads standard input.")],
+    *,
+    routes: Routes = None,
+    gateway: Gateway = None,
+    answer: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
+    ] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Run an agent and show its answer as it comes.
+
+    Its questions are asked on the terminal; without one the exit code is 3.
+    """
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.run import run_agent
+
+    if prompt == "-":
+        prompt = typer.get_text_stream("stdin").read()
+    raise SystemExit(run_agent(agent, prompt, routes, gateway, answer or ()))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of routes.yaml, for editors."""
+    import json
+
+    from gateway import registry
+    from gateway.config import schema as of
+
+    print(json.dumps(of(registry.scan()), indent=2, ensure_ascii=False))

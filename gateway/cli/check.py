@@ -1,0 +1,32 @@
+"""`interlingua check`: the mistakes in a routes.yaml, or what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.cli.codes import FAILED, OK
+from gateway.cli.files import read
+from gateway.config import Route
+
+
+def check(path: Path) -> int:
+    """Print a summary and return OK; print the mistakes and leave with FAILED."""
+    config = read(path, FAILED)
+    count = len({route.name for route in config.routes})
+    print(f"{path}: no mistakes; {count} agent{'s' * (count != 1)}, {len(config.inbound)} protocols served")
+    for route in config.routes:
+        print(f"  {route.name} -> {_target(route)}{_match(route)}")
+    for name, options in config.inbound.items():
+        print(f"  {options.path or '/'} <- {name}")
+    return OK
+
+
+def _target(route: Route) -> str:
+    target = route.target
+    place = getattr(target, "url", None) or " ".join(getattr(target, "command", None) or ())
+    return " ".join(part for part in (target.protocol, place, target.agent and f"({target.agent})") if part)
+
+
+def _match(route: Route) -> str:
+    conditions = [*route.match.protocol, *(f"{key}={value}" for key, value in route.match.metadata.items())]
+    return f"  only {', '.join(conditions)}" if conditions else ""

@@ -1,0 +1,19 @@
+"""What the program's exit codes mean, and the one way to leave with a line to read."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+OK = 0
+FAILED = 1
+USAGE = 2
+NEEDS_ANSWER = 3
+CANCELLED = 130
+
+
+def leave(code: int, *lines: str) -> NoReturn:
+    """Print the lines to stderr and exit."""
+    for line in lines:
+        print(line, file=sys.stderr)
+    raise SystemExit(code)

@@ -1,0 +1,173 @@
+"""`interlingua run` and `interlingua agents`, over a route table or a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+
+from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
+from gateway.cli.view import View, view
+from gateway.core.errors import InterlinguaError, Invalid, NotFound
+from gateway.core.types import RunStatus
+from gateway.talk import End, Item, Note, Question, Talk, Text, as_answer
+
+DEFAULT_ROUTES = Path("routes.yaml")
+CANCEL_SECONDS = 10.0
+
+
+def talk(routes: Path | None, gateway: str | None) -> AbstractAsyncContextManager[Talk]:
+    """Where to run: a gateway, or the agents of a route table (default: ./routes.yaml). Leaves with USAGE."""
+    if routes is not None and gateway is not None:
+        leave(USAGE, "give --routes or --gateway, not both")
+    if gateway is not None:
+        return _remote(gateway)
+    if routes is None and not DEFAULT_ROUTES.exists():
+        leave(USAGE, "there is no routes.yaml here; name one with --routes FILE, or a gateway with --gateway URL")
+    return _local(routes or DEFAULT_ROUTES)
+
+
+@asynccontextmanager
+async def _remote(url: str) -> AsyncIterator[Talk]:
+    from gateway.remote import Remote
+
+    async with Remote(url) as remote:
+        yield remote
+
+
+@asynccontextmanager
+async def _local(routes: Path) -> AsyncIterator[Talk]:
+    from gateway.cli.files import read
+    from gateway.cli.local import Local
+
+    async with Local(read(routes)) as local:
+        yield local
+
+
+def list_agents(routes: Path | None, gateway: str | None) -> int:
+    """Print the agents: a table on a terminal, else a tab-separated line each."""
+
+    async def listed() -> None:
+        async with talk(routes, gateway) as place:
+            agents = await place.agents()
+        if not sys.stdout.isatty():
+            for agent in agents:
+                print(agent.name, agent.version, " ".join(agent.description.split()), sep="\t")
+            return
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+
+        table = Table("agent", "version", "description", box=None, header_style="bold")
+        for agent in agents:
+            table.add_row(escape(agent.name), escape(agent.version), escape(agent.description))
+        Console().print(table)
+
+    return _guarded(listed())
+
+
+def run_agent(agent: str, prompt: str, routes: Path | None, gateway: str | None, answers: Sequence[str]) -> int:
+    """Run an agent and show what it says. Returns the exit code."""
+
+    async def run() -> int:
+        async with talk(routes, gateway) as place:
+            with view(agent) as shown:
+                return await _Following(place, shown, list(answers)).follow(agent, prompt)
+
+    return _guarded(run())
+
+
+def _guarded(work: object) -> int:
+    """Run a coroutine; errors of the tree become one line and a code."""
+    try:
+        return asyncio.run(work) or OK  # type: ignore[arg-type]
+    except InterlinguaError as error:
+        leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
+    except KeyboardInterrupt:
+        leave(CANCELLED, "cancelled")
+
+
+class _Following:
+    """One run on the terminal. The first Ctrl-C cancels the run and waits for its end, the second leaves at once."""
+
+    def __init__(self, place: Talk, shown: View, answers: list[str]) -> None:
+        self._place = place
+        self._shown = shown
+        self._answers = answers
+        self._cancelled = False
+        self._cancelling: asyncio.Task[None] | None = None
+
+    async def follow(self, agent: str, prompt: str) -> int:
+        loop = asyncio.get_running_loop()
+        work = asyncio.ensure_future(self._items(agent, prompt))
+        with contextlib.suppress(NotImplementedError):  # where signals cannot be handled, Ctrl-C ends the program
+            for sign in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(sign, self._interrupt, work)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            return CANCELLED
+
+    def _interrupt(self, work: asyncio.Future[int]) -> None:
+        if self._cancelled:
+            work.cancel()
+            return
+        self._cancelled = True
+
+        async def cancel() -> None:
+            try:
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await self._place.cancel()
+            except (InterlinguaError, TimeoutError) as error:
+                self._shown.note(f"the run could not be cancelled: {error or 'no answer'}")
+            work.cancel()
+
+        self._cancelling = asyncio.ensure_future(cancel())
+
+    async def _items(self, agent: str, prompt: str) -> int:
+        async with aclosing(self._place.run(agent, prompt)) as items:  # type: ignore[type-var]
+            async for item in items:
+                code = await self._show(item)
+                if code is not None:
+                    return code
+        return FAILED
+
+    async def _show(self, item: Item) -> int | None:
+        """Show one item; the exit code once there is nothing more to wait for."""
+        match item:
+            case Text(whole):
+                self._shown.text(whole)
+            case Note(text):
+                self._shown.note(text)
+            case Question():
+                return await self._answer(item)
+            case End(status, why, text):
+                if text:
+                    self._shown.text(text)
+                if status is RunStatus.SUCCESS:
+                    return OK
+                self._shown.note(f"{status}: {why}" if why else str(status))
+                return CANCELLED if self._cancelled or status is RunStatus.CANCELLED else FAILED
+        return None
+
+    async def _answer(self, question: Question) -> int | None:
+        """Answer from the command line, then from the terminal, until the agent takes it."""
+        while True:
+            if self._answers:
+                typed: str | None = self._answers.pop(0)
+            else:
+                typed = await asyncio.to_thread(self._shown.ask, question)
+            if typed is None:
+                self._shown.note(f"the agent asks: {question.text}")
+                self._shown.note("nobody is here to answer: run it on a terminal, or give --answer TEXT")
+                return NEEDS_ANSWER
+            try:
+                await self._place.answer(as_answer(typed, question.schema))
+            except Invalid as error:
+                self._shown.note(f"the agent does not take this answer: {error}")
+            else:
+                return None

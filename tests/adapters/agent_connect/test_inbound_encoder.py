@@ -1,0 +1,241 @@
+"""The stream encoder alone: which events make frames, when, and with what id."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from adapters.agent_connect.codec_stream import BURST, INTERVAL, SMALL, StreamEncoder
+from gateway.adapter import Batch
+from gateway.core import events as e
+from gateway.core.output import Output
+from gateway.core.types import Answer, Failure, Interrupt, Run, RunRequest, RunStatus
+from tests.adapters.agent_connect.api import Event, parse
+from tests.support import scripted
+
+AGENT = replace(scripted.AGENT, text_output="/message")
+SAME = replace(AGENT, extra={"agent_connect": {}})
+ID = "11111111-1111-4111-8111-111111111111"
+RUN = Run(
+    id=ID,
+    request=RunRequest(agent="scripted", input={}, protocol="agent_connect"),
+    status=RunStatus.RUNNING,
+    created_at=0.0,
+    updated_at=0.0,
+)
+BEGIN = (e.RunStarted(), e.MessageStarted(message="m"), e.PartStarted(part="t", message="m"))
+END = (e.PartEnded(part="t"), e.MessageEnded(message="m"))
+QUESTION = Interrupt(id="q", kind="approval", payload={"question": "?"})
+
+
+def say(text: str) -> e.PartDelta:
+    return e.PartDelta(part="t", delta=text)
+
+
+class Log:
+    """Numbers events and makes the batches that a watch would give."""
+
+    def __init__(self) -> None:
+        self.output = Output(AGENT)
+        self.last = 0
+
+    def batch(self, *events: e.Event, newest: bool = True, skipped: bool = False) -> Batch:
+        numbered = tuple(enumerate(events, self.last + 1))
+        self.last += len(events)
+        for event in events:
+            self.output.apply(event)
+        shown = tuple(pair for pair in numbered if not (skipped and isinstance(pair[1], e.PartDelta)))
+        return Batch(events=shown, last=self.last, snapshot=self.output if newest else None, skipped=skipped)
+
+
+def frames(data: bytes) -> list[Event]:
+    return list(parse(iter([data])))
+
+
+def text(event: Event) -> str:
+    return str(event.data["values"]["message"])
+
+
+def test_each_piece_of_a_small_document_is_a_snapshot_with_the_events_number() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    assert encoder.feed(log.batch(*BEGIN), RUN, 0.0) == b""
+    got = frames(encoder.feed(log.batch(say("a"), say("b")), RUN, 0.0))
+    assert [(event.id, text(event), event.data["status"]) for event in got] == [
+        ("4", "a", "pending"),
+        ("5", "ab", "pending"),
+    ]
+
+
+def test_a_large_document_is_sent_when_it_has_grown_or_time_has_passed_and_always_at_the_end() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    (first,) = frames(encoder.feed(log.batch(*BEGIN, say("x" * SMALL)), RUN, 10.0))
+    assert len(text(first)) == SMALL
+    assert not encoder.exact
+    assert encoder.feed(log.batch(say("y")), RUN, 10.0) == b""
+    assert encoder.due(10.0) == pytest.approx(INTERVAL)
+    assert encoder.due(10.2) == pytest.approx(INTERVAL - 0.2)
+    (held,) = frames(encoder.flush(10.0 + INTERVAL))
+    assert (held.id, text(held)[-1]) == ("5.2", "y")
+    assert encoder.due(10.3) is None and encoder.flush(11.0) == b""
+    (grown,) = frames(encoder.feed(log.batch(say("z" * (SMALL // 40))), RUN, 10.3))
+    assert grown.id == "6"
+    (late,) = frames(encoder.feed(log.batch(say("w")), RUN, 10.3 + INTERVAL))
+    assert text(late)[-1] == "w"
+    assert encoder.feed(log.batch(say("v")), RUN, 10.56) == b""
+    (last,) = frames(encoder.feed(log.batch(*END, e.RunFinished()), RUN, 10.56))
+    assert (text(last)[-1], last.data["status"], encoder.done) == ("v", "success", True)
+
+
+def test_what_was_held_back_of_a_large_document_is_sent_before_an_error() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    encoder.feed(log.batch(*BEGIN, say("x" * SMALL)), RUN, 1.0)
+    assert encoder.feed(log.batch(say("y")), RUN, 1.0) == b""
+    failure = e.RunFailed(failure=Failure(code="agent_gone", message="it went away"))
+    said, failed = frames(encoder.feed(log.batch(*END, failure), RUN, 1.0))
+    assert text(said)[-1] == "y"
+    assert (said.id, failed.id) == ("8.1", "8")
+    assert (failed.data["errcode"], failed.data["description"]) == (502, "it went away")
+
+
+def test_a_batch_with_deltas_left_out_is_made_good_by_the_snapshot() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    encoder.feed(log.batch(*BEGIN, say("a")), RUN, 0.0)
+    (one,) = frames(encoder.feed(log.batch(say("b"), say("c"), skipped=True), RUN, 1.0))
+    assert (one.id, text(one)) == ("6", "abc")
+    (two,) = frames(encoder.feed(log.batch(say("d")), RUN, 9.0))
+    assert text(two) == "abcd"
+
+
+def test_a_reader_that_lags_far_behind_a_small_document_gets_bounded_bytes_and_the_newest() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    sent = encoder.feed(log.batch(*BEGIN, *[say("word ")] * 3000), RUN, 0.0)
+    assert len(sent) < 2 * BURST
+    assert text(frames(sent)[-1]) == "word " * 3000
+
+
+def test_a_burst_of_replacements_is_bounded_too() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    replaced = [e.PartReplaced(part="t", value=f"{number:08000}") for number in range(100)]
+    sent = encoder.feed(log.batch(*BEGIN, *replaced), RUN, 0.0)
+    assert len(sent) < 2 * BURST
+    assert text(frames(sent)[-1]) == f"{99:08000}"
+
+
+SEPARATORS = "a\u2028b\u2029c\u0085d\ne\rf"
+
+
+def test_characters_that_some_clients_take_for_line_ends_are_escaped_in_every_kind_of_event() -> None:
+    log, encoder = Log(), StreamEncoder(ID, SAME, ("values", "custom"))
+    raw = encoder.feed(
+        log.batch(
+            *BEGIN,
+            e.PartDelta(part="t", delta=SEPARATORS, origin={"own": SEPARATORS}),
+            e.Custom(name="agent_connect", data={"x": SEPARATORS}),
+            e.Interrupted(interrupt=replace(QUESTION, payload=SEPARATORS)),
+        ),
+        RUN,
+        0.0,
+    )
+    failure = e.RunFailed(failure=Failure(code="agent_failed", message=SEPARATORS))
+    raw += StreamEncoder(ID, AGENT, ("values",)).feed(Log().batch(e.RunStarted(), failure), RUN, 0.0)
+    lines = [line for line in raw.decode().splitlines() if line.startswith("data: ")]
+    assert len(lines) == raw.count(b"data: ") == 4
+    said, update, asked, failed = (json.loads(line[6:]) for line in lines)
+    assert said["values"]["message"] == said["own"] == update["update"]["x"] == SEPARATORS
+    assert asked["interrupt"] == {"approval": SEPARATORS}
+    assert failed["description"] == SEPARATORS
+
+
+def test_who_follows_from_the_middle_gets_the_logs_snapshots() -> None:
+    log = Log()
+    log.batch(*BEGIN, say("a"))
+    encoder = StreamEncoder(ID, AGENT, ("values",), after=(4, False), folding=False)
+    (one,) = frames(encoder.feed(log.batch(say("b")), RUN, 0.0))
+    assert (one.id, text(one)) == ("5", "ab")
+
+
+def test_without_the_agent_the_logs_snapshots_are_used() -> None:
+    log, encoder = Log(), StreamEncoder(ID, None, ("values",))
+    (one,) = frames(encoder.feed(log.batch(*BEGIN, say("a"), say("b")), RUN, 0.0))
+    assert text(one) == "ab"
+
+
+def test_an_event_that_makes_two_frames_numbers_the_first_and_is_resumed_between_them() -> None:
+    events = (*BEGIN, e.Custom(name="agent_connect", data={"n": 1}))
+    encoder = StreamEncoder(ID, None, ("values", "custom"))
+    both = frames(encoder.feed(Log().batch(e.RunStarted(), *BEGIN[1:], say("a"), events[-1]), RUN, 0.0))
+    assert [(event.id, event.data["type"]) for event in both] == [("5.1", "custom"), ("5", "values")]
+    resumed = StreamEncoder(ID, None, ("values", "custom"), after=(5, True))
+    rest = frames(resumed.feed(Log().batch(*BEGIN, say("a"), events[-1]), RUN, 0.0))
+    assert [(event.id, event.data["type"]) for event in rest] == [("5", "values")]
+
+
+def test_an_open_question_ends_the_stream_and_an_answered_one_does_not() -> None:
+    asked, answered = e.Interrupted(interrupt=QUESTION), e.Resumed(interrupt="q", answer=Answer(value=1))
+
+    def stopped(batch: Batch, run: Run = RUN) -> bool:
+        encoder = StreamEncoder(ID, AGENT, ("values",))
+        got = frames(encoder.feed(batch, run, 0.0))
+        assert encoder.done == any(event.data["type"] == "interrupt" for event in got)
+        return encoder.done
+
+    assert stopped(Log().batch(*BEGIN, asked), replace(RUN, interrupts=(QUESTION,)))
+    assert stopped(Log().batch(*BEGIN, asked)), "the record may lag behind the log"
+    assert not stopped(Log().batch(*BEGIN, asked, answered))
+    assert not stopped(Log().batch(*BEGIN, asked, newest=False)), "the answer is further on in an old log"
+
+
+def test_what_an_agent_of_this_protocol_says_beyond_the_core_is_sent_on() -> None:
+    log, encoder = Log(), StreamEncoder(ID, SAME, ("values", "custom"))
+    beyond: dict[str, Any] = {"messages": [{"role": "ai", "content": "x"}], "status": "strange", "own": 1}
+    piece = e.PartDelta(part="t", delta="a", origin=beyond)
+    custom = e.Custom(name="agent_connect", data={"n": 1}, origin={"own": 2})
+    said, update = frames(encoder.feed(log.batch(*BEGIN, piece, custom), RUN, 0.0))
+    assert (said.data["messages"], said.data["own"], said.data["status"]) == (beyond["messages"], 1, "pending")
+    assert (update.data["update"], update.data["own"]) == ({"n": 1}, 2)
+    plain, last = frames(encoder.feed(log.batch(say("b"), *END, e.RunFinished(origin={"own": 3})), RUN, 0.0))
+    assert "own" not in plain.data
+    assert last.data["own"] == 3
+    failed = StreamEncoder(ID, SAME, ("values",))
+    failure = e.RunFailed(failure=Failure(code="agent_failed", message="no"), origin={"errcode": 7, "run_id": "x"})
+    (error,) = frames(failed.feed(Log().batch(e.RunStarted(), failure), RUN, 0.0))
+    assert (error.data["errcode"], error.data["run_id"]) == (7, ID)
+
+
+def test_what_an_agent_of_another_protocol_says_beyond_the_core_is_ignored() -> None:
+    encoder = StreamEncoder(ID, AGENT, ("values",))
+    piece = e.PartDelta(part="t", delta="a", origin={"other": {"x": 1}})
+    got = frames(encoder.feed(Log().batch(*BEGIN, piece, *END, e.RunFinished(origin={"other": 1})), RUN, 0.0))
+    assert [set(event.data) for event in got] == [{"type", "run_id", "status", "values"}] * 2
+
+
+def test_the_agents_final_document_wins_and_stays_one_line() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    final = {"message": "a\u2028b", "more": [1, 2]}
+    pretty = json.dumps(final, indent=1, ensure_ascii=False).replace("\n", "\r\n").encode()
+    raw = encoder.feed(log.batch(*BEGIN, say("a"), *END, e.RunFinished(output=msgspec.Raw(pretty))), RUN, 0.0)
+    assert raw.decode().splitlines()[-2].startswith("data: ")
+    assert len(raw.decode().splitlines()) == 8
+    assert frames(raw)[-1].data["values"] == final
+
+
+def test_a_document_that_is_null_is_an_empty_object() -> None:
+    encoder = StreamEncoder(ID, None, ("custom",))
+    (last,) = frames(encoder.feed(Batch(events=((1, e.RunStarted()), (2, e.RunFinished())), last=2), RUN, 0.0))
+    assert last.data["values"] == {}
+
+
+def test_a_cancel_and_a_timeout_have_the_statuses_the_protocol_knows() -> None:
+    def end(event: e.Event) -> dict[str, Any]:
+        encoder = StreamEncoder(ID, AGENT, ("values",))
+        (frame,) = frames(encoder.feed(Log().batch(e.RunStarted(), event), RUN, 0.0))
+        return frame.data
+
+    assert end(e.RunCancelled(reason="why not"))["status"] == "error"
+    assert end(e.RunCancelled(reason="why not"))["description"] == "cancelled: why not"
+    late = e.RunFailed(failure=Failure(code="agent_timeout", message="late"), timeout=True)
+    assert (end(late)["status"], end(late)["errcode"]) == ("timeout", 504)

@@ -1,0 +1,361 @@
+"""Agents that lie, stammer, stall and die: each gives the right error, in words, and nothing that came is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.core import events as e
+from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, AgentTimeout, Unsupported
+from tests.adapters.agent_connect.scripted_agent import (
+    OTHER,
+    REF,
+    RUN,
+    Handler,
+    drops,
+    ended,
+    event,
+    hangs,
+    in_turn,
+    raised,
+    record,
+    refuses,
+    result,
+    says,
+    script,
+    streams,
+    text,
+)
+from tests.support.raw_http import Exchange, Server
+
+# --- the stream ------------------------------------------------------------------------------------------------
+
+
+def test_json_where_a_stream_was_asked_for_is_taken_if_it_is_the_output() -> None:
+    ctx = ended(script(stream=says(result({"m": "whole"}))))
+    assert ctx.output == {"m": "whole"}
+
+
+def test_json_where_a_stream_was_asked_for_is_taken_if_it_is_the_run() -> None:
+    ctx = ended(script(stream=says(text(record())), wait=says(result({"m": "awaited"}))))
+    assert ctx.output == {"m": "awaited"}
+
+
+def test_a_stream_that_is_labelled_json_is_read() -> None:
+    ctx = ended(script(stream=streams(event({"m": "x"}, status="success"), kind="application/json")))
+    assert ctx.output == {"m": "x"}
+
+
+@pytest.mark.parametrize(
+    ("stream", "said"),
+    [
+        (says(b"{}"), "POST /runs/stream answered with JSON that is neither a stream nor a run"),
+        (says(b"[" * 9000), "POST /runs/stream answered with JSON that is neither a stream nor a run"),
+        (says(b"<html></html>", kind="text/html"), "POST /runs/stream answered text/html where an event stream"),
+        (streams(), "the stream of POST /runs/stream ended before it named a run"),
+        (streams(b"nonsense\n\n"), "the stream of POST /runs/stream ended before it named a run"),
+    ],
+)
+def test_an_answer_that_is_no_stream_is_said(stream: Handler, said: str) -> None:
+    raised(script(stream=stream), AgentBroken, said)
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (b'data: {"type": "values", \n\n', "POST /runs/stream sent a message that is not JSON"),
+        (b"data: 5\n\n", "POST /runs/stream sent a message that is not a JSON object"),
+        (event({"m": "b"}, run_id=OTHER), f"POST /runs/stream of run {RUN} sent a message of run {OTHER}"),
+        (b"data: " + b"x" * (16 * 1024 * 1024 + 1), "the agent sent an event of more than 16777216 bytes"),
+    ],
+)
+def test_broken_messages_end_the_run_and_keep_what_came(frame: bytes, said: str) -> None:
+    ctx = raised(script(stream=streams(event({"m": "a"}) + frame)), AgentBroken, said)
+    assert ctx.snapshots() == [{"m": "a"}]
+
+
+def test_a_stream_that_breaks_is_joined_again() -> None:
+    broken = streams(event({"m": "a"}), then="reset")
+    joined = streams(event({"m": "ab"}), event({"m": "abc"}, status="success"))
+    ctx = ended(script(stream=broken, join=joined))
+    assert ctx.snapshots() == [{"m": "a"}, {"m": "ab"}, {"m": "abc"}]
+    assert isinstance(ctx.end, e.RunFinished)
+
+
+def test_a_stream_is_joined_where_it_broke() -> None:
+    there: list[Server] = []
+    broken = streams(
+        event({"m": "a"}), b'id: 7\ndata: {"type": "heartbeat", "run_id": "%b"}\n\n' % RUN.encode(), then="reset"
+    )
+    ended(script(stream=broken, join=streams(event({"m": "ab"}, status="success"))), server=there)
+    (joined,) = [asked for asked in there[0].seen if asked.method == "GET" and asked.target.endswith("/stream")]
+    assert joined.headers["last-event-id"] == "7"
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_run_whose_name_fits_no_path_is_refused(name: str) -> None:
+    raised(script(create=says(text(record(run_id=name)))), AgentBroken, "the agent named the run", stream="never")
+
+
+def test_a_stream_that_breaks_every_time_is_given_up_for_a_wait() -> None:
+    broken = streams(event({"m": "a"}), then="reset")
+    there: list[Server] = []
+    ctx = ended(script(stream=broken, join=drops, wait=says(result({"m": "all"}))), server=there)
+    assert ctx.output == {"m": "all"}
+    assert sum(asked.target.endswith("/stream") for asked in there[0].seen) == 4
+
+
+def test_a_wait_that_breaks_every_time_is_given_up_for_single_looks() -> None:
+    async def once_it_is_over(asked: Exchange) -> None:
+        await (says(result({"m": "all"})) if looks else drops)(asked)
+
+    async def look(asked: Exchange) -> None:
+        looks.append(1)
+        await says(text(record("success")))(asked)
+
+    looks: list[int] = []
+    ctx = ended(script(create=says(text(record())), wait=once_it_is_over, get=look), stream="never")
+    assert ctx.output == {"m": "all"} and looks == [1]
+
+
+def test_a_stream_that_ends_inside_an_event_is_not_believed() -> None:
+    cut = streams(event({"m": "a"}, status="success") + b'data: {"type": "val')
+    ctx = ended(script(stream=cut, wait=says(result({"m": "the truth"}))))
+    assert ctx.output == {"m": "the truth"}
+
+
+def test_a_silent_stream_is_left_when_the_run_is_over() -> None:
+    silent = streams(event({"m": "a"}), then="hang")
+    wait = in_turn(says(b"", "204 No Content"), says(result({"m": "ab"})))
+    ctx = ended(script(stream=silent, wait=wait), idle_timeout=0.1)
+    assert ctx.output == {"m": "ab"}
+
+
+def test_a_stream_that_stays_open_after_success_is_left() -> None:
+    silent = streams(event({"m": "a"}, status="success"), b": ping\n\n", then="hang")
+    ctx = ended(script(stream=silent, wait=says(result({"m": "a"}))), idle_timeout=60)
+    assert ctx.output == {"m": "a"}
+
+
+def test_an_error_event_is_believed_if_the_agent_knows_no_better() -> None:
+    said = text({"type": "error", "run_id": RUN, "errcode": 3, "description": "broke", "status": "error"})
+    stream = streams(b"data: " + said + b"\n\n", then="hang")
+    ctx = ended(script(stream=stream, wait=refuses("501 No"), get=says(text(record("pending")))))
+    assert isinstance(ctx.end, e.RunFailed)
+    assert ctx.end.failure.message == "broke" and ctx.end.origin == {"errcode": 3}
+
+
+def test_an_interrupt_event_is_asked_even_if_nobody_can_wait() -> None:
+    said = text({"type": "interrupt", "run_id": RUN, "status": "interrupted", "interrupt": {"q": "Why?"}})
+    agent = script(
+        stream=streams(event({"m": "a"}), b"data: " + said + b"\n\n"),
+        wait=refuses("404 Not Found"),
+        get=says(text(record("interrupted"))),
+        resume=says(text(record())),
+        join=streams(event({"m": "because"}, status="success")),
+    )
+    ctx = ended(agent, answers=["because"])
+    assert [i.message for i in ctx.asked] == ["Why?"] and ctx.output == {"m": "because"}
+
+
+def test_one_burst_of_the_network_is_one_burst_of_events() -> None:
+    many = b"".join(event({"m": "x" * n}) for n in range(1, 40)) + event({"m": "x" * 40}, status="success")
+    ctx = ended(script(stream=streams(many)))
+    assert ctx.output == {"m": "x" * 40}
+    assert len(ctx.bursts) <= 3 and max(ctx.bursts) >= 40
+
+
+# --- refusals --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error", "said"),
+    [
+        (
+            says(b"Internal Server Error", "500 E", "text/plain"),
+            AgentFailed,
+            "POST /runs/stream answered 500: Internal",
+        ),
+        (says(b"<html><p>x</p></html>", "500 E", "text/html"), AgentFailed, "POST /runs/stream answered 500$"),
+        (says(text({"detail": "busy"}), "409 C"), AgentFailed, "POST /runs/stream answered 409: busy"),
+        (says(text({"message": "later"}), "503 U"), AgentGone, "POST /runs/stream answered 503: later"),
+        (says(b"", "504 T"), AgentTimeout, "POST /runs/stream answered 504$"),
+        (says(b"", "302 Found"), AgentBroken, "POST /runs/stream answered 302$"),
+        (says(text("x" * 1000), "400 B"), AgentFailed, "answered 400: x{300}[.]{3}$"),
+        (
+            says(text({"detail": [{"loc": ["body", "input"], "msg": "bad", "input": "sekret"}]}), "422 U"),
+            AgentFailed,
+            "POST /runs/stream answered 422: body/input: bad$",
+        ),
+    ],
+)
+def test_a_refusal_says_what_was_asked_and_why_not(refusal: Handler, error: type[AgentError], said: str) -> None:
+    raised(script(stream=refusal), error, said)
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "405 No", "501 Not Implemented"])
+def test_a_server_without_streams_runs_in_the_background(status: str) -> None:
+    agent = script(stream=refuses(status), create=says(text(record())), wait=says(result({"m": "ok"})))
+    assert ended(agent).output == {"m": "ok"}
+
+
+def test_a_stream_that_is_not_implemented_is_run_in_the_background() -> None:
+    refusal = says(text({"detail": "Not implemented"}), "500 E")
+    agent = script(stream=refusal, create=says(text(record())), wait=says(result({"m": "ok"})))
+    assert ended(agent).output == {"m": "ok"}
+
+
+def test_an_agent_that_says_it_has_threads_but_has_not_is_unsupported() -> None:
+    with pytest.raises(Unsupported, match="the agent says that it has threads, but POST /threads answered 404"):
+        ended(script(), thread="t-1")
+
+
+def test_an_agent_that_moved_is_found_under_its_new_id() -> None:
+    def listed(agent_id: str) -> Handler:
+        return says(text([{"agent_id": agent_id, "metadata": {"ref": REF, "description": ""}}]))
+
+    async def known_by_its_new_id(asked: Exchange) -> None:
+        moved = json.loads(asked.body)["agent_id"] == "b"
+        good = streams(event({"m": "moved"}, status="success"))
+        await (good if moved else refuses("404 Not Found"))(asked)
+
+    agent = script(search=in_turn(listed("a"), listed("b")), stream=known_by_its_new_id)
+    assert ended(agent).output == {"m": "moved"}
+
+
+# --- waits and looks -------------------------------------------------------------------------------------------
+
+
+def never(**handlers: Handler) -> Handler:
+    return script(create=says(text(record())), **handlers)
+
+
+@pytest.mark.parametrize(
+    ("wait", "said"),
+    [
+        (says(event({"m": 1}), kind="text/event-stream"), f"GET /runs/{RUN}/wait answered something that is not JSON"),
+        (says(b"oops", kind="text/plain"), f"GET /runs/{RUN}/wait answered something that is not JSON"),
+        (
+            says(text({"run": record(run_id=OTHER), "output": {"type": "result", "values": {}}})),
+            f"GET /runs/{RUN}/wait answered with run {OTHER}",
+        ),
+    ],
+)
+def test_a_wait_that_answers_nonsense_is_the_agents_fault(wait: Handler, said: str) -> None:
+    raised(never(wait=wait), AgentBroken, said, stream="never")
+
+
+def test_a_run_is_polled_where_it_cannot_be_awaited() -> None:
+    looks: list[int] = []
+
+    async def late(asked: Exchange) -> None:
+        await (refuses("405 No") if len(looks) < 3 else says(result({"m": "polled"})))(asked)
+
+    async def look(asked: Exchange) -> None:
+        looks.append(1)
+        await says(text(record("success" if len(looks) == 3 else "pending")))(asked)
+
+    assert ended(never(wait=late, get=look), stream="never").output == {"m": "polled"}
+
+
+def test_a_large_event_that_takes_long_to_come_is_no_silence() -> None:
+    """Nothing but the stream knows this run: asking anybody else would lose it."""
+    whole = event({"m": "x" * 20_000}, status="success")
+
+    async def slowly(asked: Exchange) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+        await asked.say(head, event({"m": "x"}))
+        for start in range(0, len(whole), 2000):
+            await asyncio.sleep(0.05)  # the pace of a slow line
+            await asked.say(whole[start : start + 2000])
+        asked.writer.close()
+
+    assert len(ended(script(stream=slowly), idle_timeout=0.2).output["m"]) == 20_000
+
+
+def test_a_run_that_succeeded_but_never_tells_its_output_is_the_agents_fault() -> None:
+    agent = never(wait=refuses("405 No"), get=says(text(record("success"))))
+    raised(agent, AgentBroken, "says success, but its /wait does not say what came of it", stream="never")
+
+
+def test_the_last_snapshot_is_the_output_where_nobody_else_tells_it() -> None:
+    agent = script(stream=streams(event({"m": "streamed"})), wait=refuses("405 No"), get=says(text(record("success"))))
+    assert ended(agent).output == {"m": "streamed"}
+
+
+def test_a_wait_that_takes_long_is_asked_again() -> None:
+    agent = never(wait=in_turn(hangs, says(b"", "204 N"), says(text(record())), says(result({"m": "late"}))))
+    assert ended(agent, stream="never", poll_timeout=0.2).output == {"m": "late"}
+
+
+def test_an_answer_is_not_sent_twice_after_a_broken_connection() -> None:
+    asking = text({"run": record("interrupted"), "output": {"type": "interrupt", "interrupt": "Go?"}})
+    resumed: list[bytes] = []
+
+    async def resume(asked: Exchange) -> None:
+        resumed.append(asked.body)
+        asked.writer.close()
+
+    agent = never(
+        wait=in_turn(says(asking), says(result({"m": "went"}))), resume=resume, get=says(text(record("pending")))
+    )
+    ctx = ended(agent, stream="never", answers=["yes"])
+    assert ctx.output == {"m": "went"} and resumed == [b'"yes"']
+
+
+def test_an_answer_that_got_lost_is_sent_again_while_the_agent_waits_for_it() -> None:
+    asking = text({"run": record("interrupted"), "output": {"type": "interrupt", "interrupt": "Go?"}})
+    agent = never(
+        wait=in_turn(says(asking), says(result({"m": "went"}))),
+        resume=in_turn(drops, says(text(record()))),
+        get=says(text(record("interrupted"))),
+    )
+    there: list[Server] = []
+    ctx = ended(agent, stream="never", answers=["yes"], server=there)
+    assert ctx.output == {"m": "went"}
+    assert [asked.body for asked in there[0].seen if asked.method == "POST"][-2:] == [b'"yes"', b'"yes"']
+
+
+def test_a_question_in_the_older_words_is_answered_in_them() -> None:
+    old = {"type": "interrupt", "interrupt_type": "approval", "interrupt_payload": {"subject": "s"}}
+    agent = never(
+        wait=in_turn(says(text({"run": record("interrupted"), "output": old})), says(result({}))),
+        resume=says(text(record())),
+    )
+    there: list[Server] = []
+    ctx = ended(agent, stream="never", answers=[{"approved": True}], server=there)
+    assert ctx.asked[0].kind == "approval"
+    (sent,) = [json.loads(a.body) for a in there[0].seen if a.target == f"/runs/{RUN}"]
+    assert sent == {"interrupt_type": "approval", "resume_payload": {"approved": True}}
+
+
+# --- descriptions ----------------------------------------------------------------------------------------------
+
+
+def test_a_descriptor_without_specs_is_an_agent_that_takes_a_message() -> None:
+    agent = script(
+        descriptor=says(text({"metadata": {"ref": REF}})),
+        create=says(text(record())),
+        wait=says(result({"message": "plain"})),
+    )
+    ctx = ended(agent)
+    assert ctx.agent.input_schema["required"] == ["message"] and ctx.output == {"message": "plain"}
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"descriptor": says(b"[]")}, "GET /agents/a/descriptor did not answer with a descriptor"),
+        (
+            {"descriptor": says(b"<html>", kind="text/html")},
+            "GET /agents/a/descriptor answered text/html that is not JSON",
+        ),
+        ({"search": says(b"{}")}, "POST /agents/search did not answer with a list of agents"),
+        ({"search": says(b'[{"id": 1}]')}, "POST /agents/search listed an agent without an agent_id"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_the_agents_fault(part: dict[str, Handler], said: str) -> None:
+    with pytest.raises(AgentBroken, match=said):
+        ended(script(**part))

@@ -1,0 +1,154 @@
+"""After a restart: what is finished is told, what waits for the client asks again, nothing is executed twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from adapters.agent_protocol import upstream
+from adapters.agent_protocol.options import AgentProtocolTarget
+from adapters.agent_protocol.outbound import AgentProtocolOutbound
+from adapters.agent_protocol.wire import Step
+from gateway.core import events as e
+from gateway.core.errors import AgentFailed, AgentGone, OutcomeUnknown
+from gateway.core.types import Interrupt
+from tests.adapters.agent_protocol.fake_agent import Agent, calling, file
+from tests.adapters.agent_protocol.support import AGENT
+from tests.adapters.agent_protocol.test_outbound import THREE, texts
+from tests.support.aio import run
+from tests.support.context import CANCELLED, DECLINED, FakeContext, context
+from tests.support.processes import free_port
+
+
+async def _at(agent: Agent, steps: int) -> None:
+    """Bring an agent to where it has executed that many steps of its task t1."""
+    agent._create(b'{"input": "x"}')
+    for _ in range(steps):
+        agent._execute("t1", {})
+
+
+def _record(**known: Any) -> dict[str, Any]:
+    return upstream.Record(**{"task_id": "t1", **known}).dump()
+
+
+def _waiting(made: FakeContext, agent: Agent) -> Interrupt:
+    """Leave the run's question open, as the stored record of an interrupted run has it."""
+    step = Step.model_validate(agent.steps["t1"][0])
+    question = upstream.question("t1", 1, step, [])
+    made.run = msgspec.structs.replace(made.run, interrupts=(question,))
+    return question
+
+
+def test_a_task_that_was_finished_meanwhile_ends_well_with_what_was_missed() -> None:
+    async def scene() -> None:
+        agent = Agent(plan=[*THREE[:2], {"output": "checked", "artifacts": [file("a.txt")]}], files={"a": b"A"})
+        async with calling(agent) as (outbound, _):
+            await _at(agent, 3)
+            made = context(AGENT, "x", upstream=_record(done=["t1s1"], in_flight=True))
+            await outbound.attach(made)
+            assert agent.posted() == []
+            assert [(r.part, r.value) for r in made.said(e.PartReplaced)] == [
+                ("t1s2/output", "wrote"),
+                ("t1s3/output", "checked"),
+            ]
+            assert made.output["message"] == "wrote\n\nchecked"
+            assert [data for _, data in made.artifacts] == [b"A"]
+            assert isinstance(made.end, e.RunFinished)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("known", [{"in_flight": True}, {"done": ["t1s1"]}, {"done": ["t1s1"], "in_flight": True}])
+def test_a_step_that_may_be_under_way_is_not_executed_again(known: dict[str, Any]) -> None:
+    async def scene() -> None:
+        agent = Agent(plan=THREE)
+        async with calling(agent) as (outbound, _):
+            await _at(agent, 1)
+            with pytest.raises(OutcomeUnknown, match="task t1"):
+                await outbound.attach(context(AGENT, "x", upstream=_record(**known)))
+            assert agent.posted() == []
+
+    run(scene())
+
+
+def test_an_open_question_is_asked_again_under_its_own_id_and_the_task_goes_on() -> None:
+    async def scene() -> None:
+        agent = Agent(plan=THREE)
+        async with calling(agent, drive="one") as (outbound, _):
+            await _at(agent, 1)
+            made = context(AGENT, "x", answers=["more", "and more"], upstream=_record(done=["t1s1"]))
+            question = _waiting(made, agent)
+            await outbound.attach(made)
+            assert made.asked[0] == question
+            assert agent.posted() == [{"input": "more"}, {"input": "and more"}]
+            assert texts(made) == ["wrote", "checked"]
+            assert isinstance(made.end, e.RunFinished)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("answer", "end"), [(DECLINED, e.RunFinished), (CANCELLED, e.RunCancelled)])
+def test_an_open_question_may_still_be_declined_or_cancelled(answer: Any, end: type[e.Event]) -> None:
+    async def scene() -> None:
+        agent = Agent(plan=THREE)
+        async with calling(agent, drive="one") as (outbound, _):
+            await _at(agent, 1)
+            made = context(AGENT, "x", answers=[answer], upstream=_record(done=["t1s1"]))
+            _waiting(made, agent)
+            await outbound.attach(made)
+            assert isinstance(made.end, end)
+            assert agent.posted() == []
+
+    run(scene())
+
+
+@pytest.mark.parametrize("sent", ["in flight", "another step is done", "a step is running"])
+def test_an_open_question_whose_answer_may_have_been_sent_is_not_asked_again(sent: str) -> None:
+    async def scene() -> None:
+        agent = Agent(plan=THREE)
+        async with calling(agent, drive="one") as (outbound, _):
+            await _at(agent, 2 if sent == "another step is done" else 1)
+            if sent == "a step is running":
+                agent.steps["t1"][1]["status"] = "running"
+            made = context(AGENT, "x", upstream=_record(done=["t1s1"], in_flight=sent == "in flight"))
+            _waiting(made, agent)
+            with pytest.raises(OutcomeUnknown):
+                await outbound.attach(made)
+            assert made.asked == []
+            assert agent.posted() == []
+
+    run(scene())
+
+
+def test_a_run_without_a_record_has_an_unknown_outcome() -> None:
+    async def scene() -> None:
+        async with calling() as (outbound, _):
+            with pytest.raises(OutcomeUnknown, match="before the agent had named its task"):
+                await outbound.attach(context(AGENT, "x", upstream={"what": "is this"}))
+
+    run(scene())
+
+
+def test_a_task_that_the_agent_lost_is_its_failure() -> None:
+    async def scene() -> None:
+        async with calling() as (outbound, _):
+            with pytest.raises(AgentFailed, match="404 to the list of steps: no such task"):
+                await outbound.attach(context(AGENT, "x", upstream=_record()))
+
+    run(scene())
+
+
+def test_an_agent_that_is_down_after_the_restart_is_gone() -> None:
+    async def scene() -> None:
+
+        url = f"http://127.0.0.1:{free_port()}"
+        outbound = AgentProtocolOutbound(AgentProtocolTarget(protocol="agent_protocol", url=url))
+        try:
+            with pytest.raises(AgentGone):
+                await outbound.attach(context(AGENT, "x", upstream=_record()))
+        finally:
+            await outbound.aclose()
+
+    run(scene())

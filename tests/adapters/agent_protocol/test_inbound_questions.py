@@ -1,0 +1,167 @@
+"""Questions: an agent asks, the next step answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.core import events as e
+from gateway.core.types import NULL, Interrupt, RunQuery
+from tests.adapters.agent_protocol.support import say, serving
+from tests.support.aio import run
+from tests.support.scripted import until
+
+COLOUR = Interrupt(
+    id="q1",
+    kind="colour",
+    message="Which colour?",
+    payload={"choices": ["red", "blue"]},
+    answer_schema={"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]},
+)
+
+
+async def asker(context: Any) -> None:
+    """Says something, asks for a colour, and says it."""
+    context.emit(*say("Let me ask.", "p1", "m1"))
+    answer = await context.ask(COLOUR)
+    context.emit(*say(f"Painted it {answer.value['colour']}.", "p2", "m2"), e.RunFinished())
+    await context.drain()
+
+
+@pytest.mark.parametrize("answer", ["blue", '{"colour": "blue"}'], ids=["words", "json"])
+def test_a_question_completes_a_step_and_the_next_steps_input_answers_it(answer: str) -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, _):
+            task = await client.task()
+            asked = await client.step(task)
+            assert asked["status"] == "completed"
+            assert not asked["is_last"]
+            assert asked["output"] == "Let me ask.\n\nWhich colour?"
+            assert asked["additional_output"]["interrupt"] == msgspec.to_builtins(COLOUR)
+            painted = await client.step(task, answer)
+            assert painted["output"] == "Painted it blue."
+            assert painted["is_last"]
+            assert painted["input"] == "blue"
+            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [asked, painted]
+
+    run(scene())
+
+
+def test_an_answer_may_come_as_additional_input() -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            painted = await client.step(task, None, additional_input={"colour": "red"})
+            assert painted["output"] == "Painted it red."
+
+    run(scene())
+
+
+@pytest.mark.parametrize("body", [{"input": "green"}, {"input": "yes"}, {}, {"additional_input": {"colour": 1}}])
+def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(body: dict[str, Any]) -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            refused = await client.call("POST", f"/tasks/{task}/steps", json=body)
+            assert refused.status_code == 422
+            assert refused.json()["message"]
+            assert len((await client.get(f"/tasks/{task}/steps"))["steps"]) == 1
+            assert (await client.step(task, "red"))["output"] == "Painted it red."
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("schema", "words", "value"),
+    [
+        ({"type": "string"}, "5", "5"),
+        ({"type": "number"}, "5", 5),
+        ({"type": "boolean"}, "true", True),
+        ({}, "anything", "anything"),
+        ({"type": "object", "properties": {"message": {"type": "string"}}}, "hi", {"message": "hi"}),
+        ({"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}, "false", {"ok": False}),
+        ({"type": "array"}, "[1, 2]", [1, 2]),
+    ],
+)
+def test_words_become_what_the_question_wants(schema: dict[str, Any], words: str, value: Any) -> None:
+    got: list[Any] = []
+
+    async def script(context: Any) -> None:
+        got.append((await context.ask(Interrupt(id="q", kind="input", answer_schema=schema))).value)
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            assert (await client.step(task, words))["is_last"]
+            assert got == [value]
+
+    run(scene())
+
+
+def test_several_open_questions_are_answered_oldest_first() -> None:
+    async def script(context: Any) -> None:
+        one = asyncio.ensure_future(context.ask(Interrupt(id="a", kind="input", message="one?")))
+        two = asyncio.ensure_future(context.ask(Interrupt(id="b", kind="input", message="two?")))
+        answers = [(await one).value, (await two).value]
+        context.emit(*say(" ".join(answers)), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, gateway):
+            task = await client.task()
+            first = await client.step(task)
+            assert first["output"] == "one?"
+            (only,) = await gateway.runs(RunQuery(thread=task))
+            await until(lambda: len(gateway.live[only.id].run.interrupts) == 2)
+            second = await client.step(task, "1")
+            assert (second["output"], second["is_last"], second["input"]) == ("two?", False, "1")
+            third = await client.step(task, "2")
+            assert (third["output"], third["is_last"], third["input"]) == ("1 2", True, "2")
+            assert [s["status"] for s in (await client.get(f"/tasks/{task}/steps"))["steps"]] == ["completed"] * 3
+
+    run(scene())
+
+
+def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_starts_anew() -> None:
+    async def scene() -> None:
+        async with serving(asker) as (client, gateway):
+            task = await client.task()
+            asked = await client.step(task)
+            (only,) = await gateway.runs(RunQuery(thread=task))
+            await gateway.cancel(only.id, reason="enough", wait=True)
+            (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
+            assert step["step_id"] == asked["step_id"]
+            assert step["is_last"]
+            assert step["additional_output"]["error"] == {"code": "cancelled", "message": "enough", "retryable": False}
+            again = await client.step(task)
+            assert again["output"] == "Let me ask.\n\nWhich colour?"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("final", [None, "I\n\nIt is blue.", "It is blue.", "I\n\nIt is blue"])
+def test_the_last_step_says_what_is_new_in_the_final_result(final: str | None) -> None:
+    async def script(context: Any) -> None:
+        context.emit(*say("I", "p1", "m1"))
+        await context.ask(Interrupt(id="q", kind="input", message="?"))
+        context.emit(*say("It is blue.", "p2", "m2"))
+        output = NULL if final is None else msgspec.Raw(msgspec.json.encode({"message": final}))
+        context.emit(e.RunFinished(output=output))
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            said = (await client.step(task, "x"))["output"]
+            assert said == ("It is blue" if final and not final.endswith(".") else "It is blue.")
+
+    run(scene())

@@ -1,0 +1,86 @@
+"""The real program as a subprocess, and the example agents for it to run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import ROOT, Gateway, environment, free_port, start
+
+PROGRAM = [sys.executable, "-m", "gateway"]
+WITHIN = 60.0
+
+
+def interlingua(
+    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end, without a terminal."""
+    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    own = environment({"PYTHONPATH": str(ROOT), **(env or {})})
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        [*PROGRAM, *arguments],
+        check=False,
+        cwd=cwd or ROOT,
+        env=own,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN,
+        **given,
+    )
+
+
+@pytest.fixture(scope="session")
+def agents() -> Iterator[dict[str, str]]:
+    """The example agents on ports of their own: the variables that routes.yaml reads."""
+    urls = {}
+    with contextlib.ExitStack() as stack:
+        for name in ("mailcomposer", "reporter"):
+            port = free_port()
+            script = ROOT / "examples" / "agents" / f"{name}.py"
+            process = stack.enter_context(start([sys.executable, str(script), "--port", str(port)], port=port))
+            urls[f"{name.upper()}_URL"] = process.url
+        yield urls
+
+
+TABLE = """
+routes:
+  - {{name: mailcomposer, target: {{protocol: agent_connect, url: "{MAILCOMPOSER_URL}"}}}}
+  - {{name: reporter, target: {{protocol: agent_protocol, url: "{REPORTER_URL}"}}}}
+  - {{name: gone, target: {{protocol: agent_connect, url: "http://127.0.0.1:1"}}}}
+"""
+
+
+@pytest.fixture(scope="session")
+def table(agents: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A route table of those agents, and of one that is down."""
+    path = tmp_path_factory.mktemp("table") / "routes.yaml"
+    path.write_text(TABLE.format(**agents))
+    return path
+
+
+@pytest.fixture(scope="session")
+def gateway(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway on that table."""
+    with Gateway(table.read_text(encoding="utf-8"), tmp_path_factory.mktemp("gateway")) as running:
+        yield running
+
+
+@pytest.fixture(params=["routes", "gateway"])
+def where(request: pytest.FixtureRequest) -> list[str]:
+    """The two ways to reach an agent; a test that takes this runs both."""
+    if request.param == "routes":
+        return ["--routes", str(request.getfixturevalue("table"))]
+    return ["--gateway", request.getfixturevalue("gateway").url]
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of whoever runs the tests is not the tests' business."""
+    for name in [name for name in os.environ if name.startswith("OTEL_") or name.endswith("COMPOSER_URL")]:
+        monkeypatch.delenv(name)

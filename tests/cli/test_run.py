@@ -1,0 +1,135 @@
+"""`run` and `agents` without a terminal, over a route table and over a running gateway."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import PROGRAM, interlingua
+from tests.support.processes import Gateway, environment, start
+
+DRAFT = "Dear friend,\n\nHello there\n\nYours, Mail Composer\n"
+
+
+def test_the_answer_is_on_stdout_alone(where: list[str]) -> None:
+    done = interlingua("run", "mailcomposer", "hello there", *where)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == DRAFT
+
+
+def test_the_prompt_may_come_from_standard_input(table: Path) -> None:
+    done = interlingua("run", "mailcomposer", "-", "--routes", str(table), stdin="hello there")
+    assert done.stdout == DRAFT
+
+
+def test_steps_and_files_are_told_on_stderr(where: list[str]) -> None:
+    done = interlingua("run", "reporter", "cats", *where)
+    assert done.returncode == 0
+    assert done.stdout.endswith("Wrote report.md about cats.\n")
+    assert "plan: [x] outline [x] research [x] write" in done.stderr
+    assert "file: report.md (" in done.stderr
+
+
+def test_a_question_without_a_terminal_is_printed_and_exit_code_3(where: list[str]) -> None:
+    done = interlingua("run", "mailcomposer", "please send", *where)
+    assert done.returncode == 3
+    assert "the agent asks: Send this mail?" in done.stderr
+    assert done.stdout == "Dear friend,\n\nPlease send\n\nYours, Mail Composer\n"
+
+
+def test_an_answer_that_does_not_fit_is_refused_and_the_next_is_taken(where: list[str]) -> None:
+    done = interlingua("run", "mailcomposer", "send", "--answer", "maybe", "--answer", "no", *where)
+    assert done.returncode == 0, done.stderr
+    assert "the agent does not take this answer" in done.stderr
+    assert done.stdout.endswith("(Kept as a draft.)\n")
+
+
+def test_an_agent_that_is_down_is_exit_code_1_and_one_clear_line(where: list[str]) -> None:
+    done = interlingua("run", "gone", "hello", *where, "--log-level", "error")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_agent_is_exit_code_2_and_lists_the_names(where: list[str]) -> None:
+    done = interlingua("run", "nobody", "hello", *where)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "no agent 'nobody'; have mailcomposer, reporter, gone\n"
+
+
+def test_agents_are_listed_one_a_line(where: list[str]) -> None:
+    done = interlingua("agents", *where, "--log-level", "error")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["mailcomposer", "reporter", "gone"]
+    assert rows[0][1:] == ["1.0.0", "Drafts a mail from a sentence, and asks before it sends it."]
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://127.0.0.1:1", "no gateway answers at http://127.0.0.1:1"),
+        ("nowhere", "nowhere is not the address of a gateway"),
+    ],
+)
+def test_a_gateway_that_is_not_there_is_one_clear_line(url: str, told: str) -> None:
+    done = interlingua("agents", "--gateway", url)
+    assert done.returncode == 1
+    assert done.stderr.startswith(told)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_answers_but_is_no_gateway_is_said_to_be_none(agents: dict[str, str]) -> None:
+    done = interlingua("agents", "--gateway", agents["REPORTER_URL"])
+    assert (done.returncode, "is no gateway" in done.stderr) == (1, True)
+
+
+def test_a_gateway_may_be_named_by_the_doors_own_address(gateway: Gateway) -> None:
+    done = interlingua("agents", "--gateway", f"{gateway.url}/agent-connect/")
+    assert done.stdout.startswith("mailcomposer\t")
+
+
+def test_an_in_process_run_leaves_no_store_behind(table: Path) -> None:
+    interlingua("run", "mailcomposer", "hello", "--routes", str(table))
+    assert [path.name for path in table.parent.iterdir()] == ["routes.yaml"]
+
+
+def test_chunks_are_written_as_they_come_not_at_the_end(where: list[str]) -> None:
+    argv = [*PROGRAM, "run", "mailcomposer", "hello there " * 40, *where]
+    with start(argv, environment()) as running:
+        running.wait_until(lambda: "Hello there" in running.stdout(), "saying something")
+        assert "Mail Composer" not in running.stdout()
+        running.wait_until(lambda: "Mail Composer" in running.stdout(), "at the end")
+        assert running.wait(20) == 0
+
+
+def test_ctrl_c_cancels_the_run_and_is_exit_code_130(where: list[str]) -> None:
+    argv = [*PROGRAM, "run", "mailcomposer", "word " * 2000, *where]
+    with start(argv, environment()) as running:
+        running.wait_until(lambda: "Word word" in running.stdout(), "saying something")
+        running.signal(signal.SIGINT)
+        assert running.wait(20) == 130
+        assert "Traceback" not in running.stderr()
+        assert "cancelled" in running.stderr()
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly(table: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as out:
+        done = subprocess.run(
+            [*PROGRAM, "run", "mailcomposer", "hello", "--routes", str(table)],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            env=environment(),
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr

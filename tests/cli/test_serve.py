@@ -1,0 +1,148 @@
+"""`interlingua serve`: up, told of changes, down again."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.cli.conftest import PROGRAM, TABLE, interlingua
+from tests.support.processes import Gateway, environment, free_port, start, url_answers
+
+
+@pytest.fixture
+def text(agents: dict[str, str]) -> str:
+    return TABLE.format(**agents)
+
+
+def names(gateway: Gateway) -> list[str]:
+    found = httpx2.post(f"{gateway.url}/agent-connect/agents/search", json={}, trust_env=False).json()
+    return [agent["metadata"]["ref"]["name"] for agent in found]
+
+
+def test_it_says_where_it_is_and_what_to_try_once_it_is_up(text: str, tmp_path: Path) -> None:
+    with Gateway(text, tmp_path) as gateway:
+        process = gateway.process
+        process.wait_until(lambda: "Try:" in process.stdout(), "announced")
+        said = process.stdout()
+        assert f"Interlingua is up at {gateway.url}\n" in said
+        assert "mailcomposer, reporter, gone" in said
+        assert f"{gateway.url}/agent-connect" in said
+        curl = next(line for line in said.splitlines() if "agent-connect/runs/wait" in line)
+        answer = httpx2.post(
+            f"{gateway.url}/agent-connect/runs/wait",
+            content=curl.partition("-d '")[2].rstrip("'"),
+            headers={"content-type": "application/json"},
+            trust_env=False,
+            timeout=30,
+        )
+        assert answer.json()["output"]["type"] == "result"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_order_with_exit_code_0(number: signal.Signals, text: str, tmp_path: Path) -> None:
+    with Gateway(text, tmp_path) as gateway:
+        gateway.process.signal(number)
+        assert gateway.process.wait(20) == 0
+        assert gateway.process.stderr().rstrip().endswith("stopped")
+
+
+def test_a_port_in_use_is_one_clear_line_and_exit_code_2(text: str, tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text(text)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = interlingua("serve", "routes.yaml", "--port", str(port), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"cannot listen on 127.0.0.1:{port}: address already in use\n"
+    assert not (tmp_path / "interlingua.db").exists()
+
+
+def test_a_host_that_does_not_exist_is_one_clear_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text(text)
+    done = interlingua("serve", "routes.yaml", "--host", "no.such.host.invalid", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("cannot listen on no.such.host.invalid:8080: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_wrong_file_is_its_mistakes_and_exit_code_2(tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text("routes:\n  - {name: a, target: {protocol: mpc}}\n  - {}\n")
+    done = interlingua("serve", cwd=tmp_path)
+    assert done.returncode == 2
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == [
+        "routes.yaml:2 routes[0].target.protocol",
+        "routes.yaml:3 routes[1].name",
+        "routes.yaml:3 routes[1].target",
+    ]
+
+
+def test_a_store_that_cannot_be_opened_is_one_clear_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text(f"{text}\nstore: {{url: sqlite:///no/such/folder/x.db}}\n")
+    done = interlingua("serve", "--port", "0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("the gateway cannot start: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_changed_file_is_taken_without_being_asked(text: str, tmp_path: Path) -> None:
+    with Gateway(text, tmp_path) as gateway:
+        assert names(gateway) == ["mailcomposer", "reporter", "gone"]
+        gateway.rewrite(text.replace("name: gone", "name: found"))
+        gateway.process.wait_until(lambda: names(gateway)[-1] == "found", "reloaded", 15)
+
+
+def test_a_file_that_is_swapped_as_a_mounted_configmap_is_taken(text: str, tmp_path: Path) -> None:
+    for folder, content in (("one", text), ("two", text.replace("name: gone", "name: found"))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "routes.yaml").write_text(content)
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "routes.yaml").symlink_to("..data/routes.yaml")
+    port = free_port()
+    argv = [*PROGRAM, "serve", str(tmp_path / "routes.yaml"), "--port", str(port)]
+    ready = url_answers(f"http://127.0.0.1:{port}/readyz")
+    with start(argv, environment(), port=port, ready=ready) as process:
+        (tmp_path / "new").symlink_to("two")
+        (tmp_path / "new").replace(tmp_path / "..data")
+        process.wait_until(lambda: "found" in process.stderr(), "reloaded", 15)
+
+
+def test_sighup_reloads_where_the_file_is_not_watched(text: str, tmp_path: Path) -> None:
+    with Gateway(text, tmp_path, args=["--no-watch"]) as gateway:
+        gateway.rewrite(text.replace("name: gone", "name: found"))
+        assert names(gateway)[-1] == "gone"
+        gateway.process.signal(signal.SIGHUP)
+        gateway.process.wait_until(lambda: names(gateway)[-1] == "found", "reloaded", 15)
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ("routes: 3\n", "routes.yaml:1 routes: should be a list"),
+        ("routes: [\n", "not YAML"),
+        ("", "routes.yaml: the file is empty"),
+    ],
+)
+def test_a_bad_file_is_refused_its_mistakes_are_logged_and_the_old_routes_stay(
+    bad: str, told: str, text: str, tmp_path: Path
+) -> None:
+    with Gateway(text, tmp_path) as gateway:
+        gateway.rewrite(bad)
+        gateway.process.wait_until(lambda: told in gateway.process.stderr(), "told of the mistake", 15)
+        assert names(gateway) == ["mailcomposer", "reporter", "gone"]
+        gateway.rewrite(text.replace("name: gone", "name: found"))
+        gateway.process.wait_until(lambda: names(gateway)[-1] == "found", "reloaded", 15)
+
+
+def test_a_run_in_progress_survives_a_reload_that_removes_its_route(text: str, tmp_path: Path) -> None:
+    words = "word " * 60
+    with Gateway(text, tmp_path) as gateway, httpx2.Client(timeout=30, trust_env=False) as client:
+        door = f"{gateway.url}/agent-connect"
+        body = {"agent_id": "mailcomposer", "input": {"message": words}, "on_disconnect": "continue"}
+        run = client.post(f"{door}/runs", json=body).json()["run_id"]
+        gateway.rewrite("\n".join(line for line in text.splitlines() if "name: mailcomposer" not in line))
+        gateway.process.wait_until(lambda: "mailcomposer" not in names(gateway), "reloaded", 15)
+        done = client.get(f"{door}/runs/{run}/wait").json()
+        assert done["output"]["type"] in ("result", "interrupt"), done

@@ -1,0 +1,102 @@
+"""The program's face: help, version, schema, and what wrong usage is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import interlingua
+from tests.support.processes import ROOT, environment
+
+HEAVY = ("aiohttp", "httpx2", "jsonschema", "msgspec", "opentelemetry", "pydantic", "rich", "starlette", "uvicorn")
+
+
+def test_help_names_every_command() -> None:
+    done = interlingua("--help")
+    assert done.returncode == 0
+    for command in ("serve", "check", "agents", "run", "schema"):
+        assert f"  {command} " in done.stdout
+
+
+def test_help_imports_nothing_that_only_a_command_needs() -> None:
+    code = f"import sys, gateway.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_version_is_printed() -> None:
+    done = interlingua("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+
+
+def test_schema_prints_the_published_schema() -> None:
+    done = interlingua("schema")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == json.loads((ROOT / "docs" / "schemas" / "routes.schema.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["swerve"], "No such command"),
+        (["run", "mailcomposer"], "prompt"),
+        (["serve", "--port", "99999"], "--port"),
+        (["serve", "--port", "http"], "--port"),
+        (["run", "a", "b", "--routes", "x.yaml", "--gateway", "http://x"], "give --routes or --gateway, not both"),
+        (["run", "a", "b"], "there is no routes.yaml here; name one with --routes FILE"),
+        (["agents", "--routes", "missing.yaml"], "missing.yaml: no such file or directory"),
+        (["serve", "missing.yaml"], "missing.yaml: no such file or directory"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_says_why(arguments: list[str], told: str, tmp_path: Path) -> None:
+    done = interlingua(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_check_says_what_a_right_file_says(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        "inbound: {agent_connect: {path: /connect}}\n"
+        "routes: [{name: a, match: {protocol: agent_connect, metadata: {team: x}},"
+        " target: {protocol: agent_protocol, url: 'http://x:1', agent: b}}]\n"
+    )
+    done = interlingua("check", "r.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "r.yaml: no mistakes; 1 agent, 1 protocols served",
+        "  a -> agent_protocol http://x:1 (b)  only agent_connect, team=x",
+        "  /connect <- agent_connect",
+    ]
+
+
+def test_check_prints_every_mistake_and_exits_with_1(tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text("routes:\n  - name: a b\n    target: {protocol: mpc}\n    tmeout: 3\n")
+    done = interlingua("check", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = done.stderr.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [
+        "routes.yaml:2 routes[0].name",
+        "routes.yaml:3 routes[0].target.protocol",
+        "routes.yaml:4 routes[0].tmeout",
+    ]
+    assert lines[1].startswith("routes.yaml:3 routes[0].target.protocol: no adapter 'mpc'; have ")
+
+
+def test_check_of_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    done = interlingua("check", "nowhere.yaml", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "nowhere.yaml: no such file or directory\n")

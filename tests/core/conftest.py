@@ -1,0 +1,6 @@
+"""Property tests are judged by what they find, not by how long a busy machine takes over it."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")

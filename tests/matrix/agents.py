@@ -1,0 +1,46 @@
+"""What stands behind each outbound adapter in the matrix: one route for each behaviour its protocol can have.
+
+A new adapter adds a line to `ROUTES`; the test that counts them fails until it does.
+"""
+
+from __future__ import annotations
+
+ROUTES: dict[str, dict[str, str]] = {
+    "plain": {
+        "echo": "{{protocol: plain, url: {plain}/echo}}",
+        "fail": "{{protocol: plain, url: {plain}/fail}}",
+        "ask": "{{protocol: plain, url: {plain}/ask}}",
+        "slow": "{{protocol: plain, url: {plain}/slow}}",
+    },
+    "agent_connect": {
+        "echo": "{{protocol: agent_connect, url: {agent_connect}, agent: echo}}",
+        "fail": "{{protocol: agent_connect, url: {agent_connect}, agent: failer}}",
+        "ask": "{{protocol: agent_connect, url: {agent_connect}, agent: asker}}",
+        "slow": "{{protocol: agent_connect, url: {agent_connect}, agent: slow}}",
+    },
+    "agent_protocol": {
+        "echo": "{{protocol: agent_protocol, url: {agent_protocol}}}",
+        "fail": "{{protocol: agent_protocol, url: {agent_protocol}}}",
+        "ask": "{{protocol: agent_protocol, url: {agent_protocol}, drive: one}}",
+        "slow": "{{protocol: agent_protocol, url: {agent_protocol}}}",
+    },
+}
+
+MESSAGES: dict[str, dict[str, str]] = {
+    "agent_protocol": {"echo": "one hello my friend", "fail": "fail 1", "ask": "ask me", "slow": "slow 30"},
+    "agent_connect": {"slow": "30 seconds"},
+}
+"""What to say for a behaviour where `hello my friend` does not bring it about."""
+
+
+def message(outbound: str, behaviour: str) -> str:
+    return MESSAGES.get(outbound, {}).get(behaviour, "hello my friend")
+
+
+def routes(**urls: str) -> str:
+    """routes.yaml with one route for each outbound and behaviour, named `OUTBOUND-BEHAVIOUR`."""
+    lines = ["routes:"]
+    for outbound, behaviours in ROUTES.items():
+        for behaviour, target in behaviours.items():
+            lines += [f"  - name: {outbound}-{behaviour}", f"    target: {target.format(**urls)}"]
+    return "\n".join(lines) + "\n"

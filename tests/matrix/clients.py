@@ -1,0 +1,193 @@
+"""A client for each inbound adapter in the matrix: the same five things, said in each protocol over real HTTP.
+
+`Client.said` is the text of a run's result. A new adapter adds a class to `CLIENTS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import httpx2
+
+PATIENCE = 20.0
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run looked to the client. `status`: success, error, asks or cancelled."""
+
+    status: str
+    text: str
+    run: str
+
+
+class Client(Protocol):
+    def __init__(self, base: str) -> None: ...
+    def run(self, agent: str, text: str) -> End: ...
+    def answer(self, asked: End, value: Any) -> End: ...
+    def stream(self, agent: str, text: str) -> list[str]: ...
+    def begin(self, agent: str, text: str) -> str: ...
+    def cancel(self, run: str) -> End: ...
+    def refused(self, path: str, body: bytes) -> httpx2.Response: ...
+
+
+class Plain:
+    """The toy protocol: everything is a stream of lines."""
+
+    def __init__(self, base: str) -> None:
+        self.http = httpx2.Client(base_url=f"{base}/plain", timeout=PATIENCE)
+
+    def _lines(self, method: str, path: str, body: Any = None, *, until: Callable[[dict[str, Any]], bool]) -> End:
+        text, run = "", ""
+        with self.http.stream(method, path, json=body) as response:
+            assert response.status_code == 200, response.read()
+            for raw in response.iter_lines():
+                line = json.loads(raw)
+                run = line.get("run", run)
+                if isinstance(line.get("delta"), str):
+                    text += line["delta"]
+                if "error" in line:
+                    return End("error", line["error"], run)
+                if "ask" in line and until(line):
+                    return End("asks", line["ask"]["question"] or json.dumps(line["ask"]), run)
+                if "done" in line:
+                    return End("success", line["done"]["message"], run)
+                if "cancelled" in line:
+                    return End("cancelled", text, run)
+                if until(line):
+                    return End("running", text, run)
+        raise AssertionError("the stream ended without an end")
+
+    def run(self, agent: str, text: str) -> End:
+        body = {"input": {"message": text}}
+        return self._lines("POST", f"/{agent}", body, until=lambda line: "ask" in line)
+
+    def answer(self, asked: End, value: Any) -> End:
+        answered = self.http.post(f"/runs/{asked.run}/answer", json={"answer": value})
+        assert answered.status_code == 200, answered.text
+        return self._lines("GET", f"/runs/{asked.run}", until=lambda line: False)
+
+    def stream(self, agent: str, text: str) -> list[str]:
+        said: list[str] = []
+        with self.http.stream("POST", f"/{agent}", json={"input": {"message": text}}) as response:
+            for raw in response.iter_lines():
+                line = json.loads(raw)
+                if isinstance(line.get("delta"), str):
+                    said.append((said[-1] if said else "") + line["delta"])
+                elif isinstance(line.get("delta"), dict):
+                    said.append((said[-1] if said else "") + line["delta"].get("message", ""))
+        return said
+
+    def begin(self, agent: str, text: str) -> str:
+        body = {"input": {"message": text}}
+        return self._lines("POST", f"/{agent}", body, until=lambda line: "run" in line).run
+
+    def cancel(self, run: str) -> End:
+        answered = self.http.post(f"/runs/{run}/cancel").json()
+        return End(answered["status"], "", run)
+
+    def refused(self, path: str, body: bytes) -> httpx2.Response:
+        return self.http.post(f"/{path}", content=body)
+
+
+class AgentConnect:
+    """REST: runs that are waited for, streamed, resumed."""
+
+    def __init__(self, base: str) -> None:
+        self.http = httpx2.Client(base_url=f"{base}/agent-connect", timeout=PATIENCE)
+
+    def _body(self, agent: str, text: str) -> dict[str, Any]:
+        return {"agent_id": agent, "input": {"message": text}, "on_disconnect": "continue"}
+
+    def _end(self, answer: httpx2.Response) -> End:
+        assert answer.status_code == 200, answer.text
+        body = answer.json()
+        run, output = body["run"]["run_id"], body["output"]
+        match output["type"]:
+            case "result":
+                return End("success", output["values"]["message"], run)
+            case "interrupt":
+                return End("asks", json.dumps(output["interrupt"]), run)
+            case _:
+                cancelled = "cancel" in output["description"]
+                return End("cancelled" if cancelled else "error", output["description"], run)
+
+    def run(self, agent: str, text: str) -> End:
+        return self._end(self.http.post("/runs/wait", json=self._body(agent, text)))
+
+    def answer(self, asked: End, value: Any) -> End:
+        resumed = self.http.post(f"/runs/{asked.run}", json=value)
+        assert resumed.status_code == 200, resumed.text
+        return self._end(self.http.get(f"/runs/{asked.run}/wait"))
+
+    def stream(self, agent: str, text: str) -> list[str]:
+        said = []
+        with self.http.stream("POST", "/runs/stream", json=self._body(agent, text)) as response:
+            for line in response.iter_lines():
+                if line.startswith("data: "):
+                    said.append(json.loads(line[6:])["values"].get("message", ""))
+        return said
+
+    def begin(self, agent: str, text: str) -> str:
+        run: str = self.http.post("/runs", json=self._body(agent, text)).json()["run_id"]
+        return run
+
+    def cancel(self, run: str) -> End:
+        assert self.http.post(f"/runs/{run}/cancel", params={"wait": "true"}).status_code == 204
+        return self._end(self.http.get(f"/runs/{run}/wait"))
+
+    def refused(self, path: str, body: bytes) -> httpx2.Response:
+        headers = {"content-type": "application/json"}
+        return self.http.post("/runs/wait", content=body or b'{"agent_id": "%s"}' % path.encode(), headers=headers)
+
+
+class AgentProtocol:
+    """Tasks and steps. It has no way to stream, and none to cancel: leaving is all a client can do."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.http = httpx2.Client(base_url=f"{base}/agent-protocol", timeout=PATIENCE)
+
+    def _step(self, agent: str, task: str, text: str | None) -> End:
+        path = f"/{agent}/ap/v1/agent/tasks/{task}/steps"
+        answer = self.http.post(path, json={"input": text} if text is not None else {})
+        assert answer.status_code == 200, answer.text
+        step = answer.json()
+        handle = f"{agent}/{task}"
+        if not step["is_last"]:
+            return End("asks", step["output"] or "", handle)
+        failed = (step.get("additional_output") or {}).get("error")
+        return End("error", json.dumps(failed), handle) if failed else End("success", step["output"], handle)
+
+    def run(self, agent: str, text: str) -> End:
+        task = self.http.post(f"/{agent}/ap/v1/agent/tasks", json={"input": text}).json()["task_id"]
+        return self._step(agent, task, None)
+
+    def answer(self, asked: End, value: Any) -> End:
+        agent, task = asked.run.split("/")
+        return self._step(agent, task, json.dumps(value) if isinstance(value, dict) else value)
+
+    def stream(self, agent: str, text: str) -> list[str]:
+        return [self.run(agent, text).text]
+
+    def begin(self, agent: str, text: str) -> str:
+        raise NotImplementedError("the protocol cannot")
+
+    def cancel(self, run: str) -> End:
+        raise NotImplementedError("the protocol cannot")
+
+    def refused(self, path: str, body: bytes) -> httpx2.Response:
+        headers = {"content-type": "application/json"}
+        return self.http.post(f"/{path}/ap/v1/agent/tasks", content=body, headers=headers)
+
+
+CLIENTS: dict[str, type[Client]] = {
+    "plain": Plain,
+    "agent_connect": AgentConnect,
+    "agent_protocol": AgentProtocol,
+}
+CANCELS = ("plain", "agent_connect")
+"""Inbound protocols that can cancel."""

@@ -1,0 +1,97 @@
+"""Every inbound with every outbound that exists: the same stories through each pair."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+
+from gateway import registry
+from tests.matrix.agents import ROUTES, message, routes
+from tests.matrix.clients import CANCELS, CLIENTS, Client
+from tests.support.processes import Gateway, Process
+
+PAIRS = list(itertools.product(CLIENTS, ROUTES))
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    agent_protocol_server: Process,
+    agent_connect_agent: Process,
+    plain_agent: Process,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Gateway]:
+    text = routes(
+        plain=plain_agent.url, agent_connect=agent_connect_agent.url, agent_protocol=agent_protocol_server.url
+    )
+    with Gateway(text, tmp_path_factory.mktemp("matrix")) as running:
+        yield running
+
+
+def test_the_matrix_has_every_adapter_there_is() -> None:
+    adapters = registry.scan()
+    assert set(CLIENTS) == {name for name, adapter in adapters.items() if adapter.serve}
+    assert set(ROUTES) == {name for name, adapter in adapters.items() if adapter.call}
+
+
+def client(gateway: Gateway, inbound: str) -> Client:
+    return CLIENTS[inbound](gateway.url)
+
+
+@pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
+def test_a_run_gives_its_answer(gateway: Gateway, inbound: str, outbound: str) -> None:
+    end = client(gateway, inbound).run(f"{outbound}-echo", message(outbound, "echo"))
+    assert end.status == "success" and "hello my friend" in end.text
+
+
+@pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
+def test_what_is_streamed_only_grows_and_ends_as_the_whole(gateway: Gateway, inbound: str, outbound: str) -> None:
+    said = client(gateway, inbound).stream(f"{outbound}-echo", message(outbound, "echo"))
+    assert said and "hello my friend" in said[-1]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(said))
+
+
+@pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
+def test_a_failure_is_told_with_its_reason(gateway: Gateway, inbound: str, outbound: str) -> None:
+    end = client(gateway, inbound).run(f"{outbound}-fail", message(outbound, "fail"))
+    assert end.status == "error", end
+    assert "it failed on purpose" in end.text or (outbound == "agent_protocol" and "500" in end.text)
+
+
+@pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
+def test_a_question_reaches_the_client_and_its_answer_the_agent(gateway: Gateway, inbound: str, outbound: str) -> None:
+    speaker = client(gateway, inbound)
+    asked = speaker.run(f"{outbound}-ask", message(outbound, "ask"))
+    assert asked.status == "asks" and asked.text, asked
+    value = {"message": "blue"} if outbound == "agent_protocol" else {"approved": True, "reason": "blue"}
+    if outbound == "plain":
+        value = {"approved": True}
+    end = speaker.answer(asked, value)
+    assert end.status == "success", end
+    assert ("true" in end.text.lower()) or "blue" in end.text
+
+
+@pytest.mark.parametrize(("inbound", "outbound"), [pair for pair in PAIRS if pair[0] in CANCELS])
+def test_a_run_can_be_cancelled(gateway: Gateway, inbound: str, outbound: str) -> None:
+    speaker = client(gateway, inbound)
+    run = speaker.begin(f"{outbound}-slow", message(outbound, "slow"))
+    assert speaker.cancel(run).status == "cancelled"
+
+
+@pytest.mark.parametrize("inbound", CLIENTS)
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"input": ', b"\xff\xfe", b'"text"'])
+def test_a_body_that_is_not_the_protocols_is_refused_in_its_own_words(
+    gateway: Gateway, inbound: str, body: bytes
+) -> None:
+    answer: httpx2.Response = client(gateway, inbound).refused("plain-echo", body)
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.headers["content-type"].startswith("application/json") and answer.text
+
+
+@pytest.mark.parametrize("inbound", CLIENTS)
+def test_an_unknown_agent_is_not_found(gateway: Gateway, inbound: str) -> None:
+    body = b'{"agent_id": "nobody", "input": {"message": "x"}}' if inbound == "agent_connect" else b'{"input": "x"}'
+    answer = client(gateway, inbound).refused("nobody", body)
+    assert answer.status_code == 404 and "nobody" in answer.text

@@ -1,0 +1,135 @@
+"""SQLite on a disk that is full, or in a file that another process holds: told, never hung, never out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.core.types import RunStatus
+from gateway.store import Change
+from gateway.store.sqlite import SqliteStore, schema
+from tests.store.place import entry, eventually, make_run, numbers, tokens
+from tests.support.aio import run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+async def inside(store: SqliteStore, statement: str, *, durable: bool = False) -> Any:
+    """The first value of a statement on the writer's own connection."""
+
+    def work(cursor: sqlite3.Cursor) -> Any:
+        return cursor.execute(statement).fetchone()
+
+    return (await store._writer.submit(work, durable=durable))[0]
+
+
+def test_while_another_process_holds_the_file_commits_end_unavailable_and_tokens_wait(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        store.append(one.id, tokens(2, 5))
+        longest, stop = 0.0, asyncio.Event()
+
+        async def ticking() -> None:
+            nonlocal longest
+            while not stop.is_set():
+                before = time.monotonic()
+                await asyncio.sleep(0)
+                longest = max(longest, time.monotonic() - before)
+
+        ticks = asyncio.ensure_future(ticking())
+        running = make_run(one.id, status=RunStatus.RUNNING)
+        calls = [store.commit(one.id, Change(run=running)), store.create_run(make_run(), [], reserved=1), store.flush()]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        stop.set()
+        await ticks
+        assert [type(result) for result in results] == [Unavailable] * 3
+        assert longest < 0.15, "the event loop did not wait for the lock"
+        assert store.backlog > 0
+        with pytest.raises(Unavailable):
+            await store.events(one.id)  # cannot answer truthfully
+        other.execute("COMMIT")
+        other.close()
+
+        async def written() -> bool:
+            return store.backlog == 0
+
+        await eventually(written)
+        assert await store.run(one.id) == one, "what was refused did not happen"
+        await store.commit(one.id, Change(run=running, events=(entry(7),)))
+        assert numbers(await store.events(one.id)) == list(range(1, 8))
+        await store.close()
+
+    run(main())
+
+
+def test_on_a_full_disk_commits_end_unavailable_and_never_overtake_the_tokens_before_them(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=9999)
+        pages = await inside(store, "PRAGMA page_count")
+        await inside(store, f"PRAGMA max_page_count = {pages + 4}")
+        store.append(one.id, tokens(2, 5000))
+        for _ in range(3):
+            with pytest.raises(Unavailable) as failed:
+                await store.commit(one.id, Change(events=(entry(5002),)))
+            assert "full" not in str(failed.value) and "full" in failed.value.detail
+        assert store.backlog > 100_000
+        with pytest.raises(Unavailable):
+            await store.flush()
+        await asyncio.wait_for(_relieve(store), 5)
+        await store.commit(one.id, Change(events=(entry(5002),)))
+        assert numbers(await store.events(one.id, max_bytes=1 << 30)) == list(range(1, 5003))
+        assert store.backlog == 0
+        await store.close()
+
+    run(main())
+
+
+async def _relieve(store: SqliteStore) -> None:
+    """Room on the disk again; the writer's connection is idle between its attempts, so this may touch it."""
+    while True:
+        try:
+            await inside(store, "PRAGMA max_page_count = 1000000")
+        except InterlinguaError:
+            continue
+        return
+
+
+def test_closing_on_a_full_disk_says_so_and_does_not_hang(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=9999)
+        pages = await inside(store, "PRAGMA page_count")
+        await inside(store, f"PRAGMA max_page_count = {pages + 4}")
+        store.append(one.id, tokens(2, 5000))
+        with pytest.raises(Unavailable, match="could not be written"):
+            await store.close()
+        with pytest.raises(Unavailable, match="could not be written"):
+            await store.close()
+        store = SqliteStore(path)
+        await store.open()
+        assert numbers(await store.events(one.id)) == [1]
+        await store.close()
+
+    run(main())

@@ -1,0 +1,243 @@
+"""What is SQLite's own: the file and its versions, group commit, packing, what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import NotFound, Unavailable
+from gateway.core.types import RunQuery
+from gateway.store import open_store
+from gateway.store.sqlite import SqliteStore, schema
+from tests.store.contracts.retention import ended
+from tests.store.place import NOW, entry, make_run, numbers, tokens
+from tests.support.aio import run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def raw(path: Path, statement: str) -> list[Any]:
+    """What another program sees in the file."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        return connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+
+
+async def inside(store: SqliteStore, statement: str, *, durable: bool = False) -> Any:
+    """The first value of a statement on the writer's own connection."""
+
+    def work(cursor: sqlite3.Cursor) -> Any:
+        return cursor.execute(statement).fetchone()
+
+    return (await store._writer.submit(work, durable=durable))[0]
+
+
+# --- the file
+
+
+def test_a_url_names_a_file_relative_to_the_base_or_absolute_or_memory(tmp_path: Path) -> None:
+    async def used(url: str, base: str) -> None:
+        store = open_store(url, base)
+        await store.open()
+        await store.create_run(make_run(), [], reserved=1)
+        await store.close()
+
+    (tmp_path / "sub").mkdir()
+    run(used("sqlite:///one.db", str(tmp_path)))
+    run(used("sqlite:///sub/two.db", str(tmp_path)))
+    run(used(f"sqlite:///{tmp_path}/three.db", "/nowhere"))
+    run(used("sqlite://", str(tmp_path)))
+    found = sorted(str(one.relative_to(tmp_path)) for one in tmp_path.rglob("*.db*"))
+    assert found == ["one.db", "sub/two.db", "three.db"]
+
+
+def test_an_unknown_engine_is_named_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match=r"'mysql'.*sqlite"):
+        open_store("mysql://x")
+
+
+def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
+    raw(path, "PRAGMA user_version = 99")
+    with pytest.raises(Unavailable, match=r"newer version.*schema 99"):
+        run(SqliteStore(path).open())
+    assert raw(path, "SELECT name FROM sqlite_master") == []
+
+
+def test_an_older_file_is_brought_to_this_version_with_what_is_in_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        one = make_run()
+        store = SqliteStore(path)
+        await store.open()
+        await store.create_run(one, [entry(1)], reserved=1)
+        await store.close()
+        monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN more TEXT",)))
+        stores = [SqliteStore(path) for _ in range(3)]
+        await asyncio.gather(*(store.open() for store in stores))
+        for store in stores:
+            assert await store.run(one.id) == one
+            await store.close()
+        assert raw(path, "PRAGMA user_version") == [(2,)]
+        assert raw(path, "SELECT more FROM runs") == [(None,)]
+
+    run(main())
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        await store.close()
+        broken = ("ALTER TABLE runs ADD COLUMN more TEXT", "ALTER TABLE nothing ADD COLUMN more TEXT")
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+            with pytest.raises(Unavailable, match="nothing"):
+                await SqliteStore(path).open()
+        store = SqliteStore(path)
+        await store.open()
+        assert await store.runs(RunQuery()) == []
+        await store.close()
+        assert raw(path, "PRAGMA user_version") == [(1,)]
+
+    run(main())
+
+
+def test_several_stores_may_make_the_file_at_once(path: Path) -> None:
+    async def main() -> None:
+        stores = [SqliteStore(path) for _ in range(6)]
+        await asyncio.gather(*(store.open() for store in stores))
+        await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for store in stores))
+        assert await stores[0].count_runs(RunQuery()) == 6
+        await asyncio.gather(*(store.close() for store in stores))
+
+    run(main())
+
+
+def test_what_is_no_database_or_nowhere_is_unavailable_by_name(path: Path) -> None:
+    path.write_bytes(b"this is a letter to my aunt, and not a database at all" * 99)
+
+    async def main() -> None:
+        for wrong in (path, path.parent / "missing" / "store.db"):
+            store = SqliteStore(wrong)
+            with pytest.raises(Unavailable, match=str(wrong)):
+                await store.open()
+            with pytest.raises(Unavailable):
+                await store.run("x")
+            await store.close()
+
+    run(main())
+
+
+def test_a_closed_store_leaves_one_file_and_no_lease(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        await store.create_run(make_run(), [entry(1)], reserved=1)
+        assert await store.runs(RunQuery())
+        await store.close()
+
+    run(main())
+    assert [one.name for one in path.parent.iterdir()] == ["store.db"]
+    assert raw(path, "SELECT * FROM leases") == []
+
+
+def test_the_file_shrinks_when_runs_are_forgotten(path: Path) -> None:
+    async def main() -> int:
+        store = SqliteStore(path)
+        await store.open()
+        for n in range(20):
+            await ended(store, f"r{n}", NOW, size=300_000)
+        before = int(await inside(store, "PRAGMA page_count"))
+        assert await store.prune(older_than=NOW + 1) == 20
+        assert await inside(store, "PRAGMA page_count") < before / 4
+        await store.close()
+        return before
+
+    before = run(main(), timeout=30)
+    assert path.stat().st_size < before * 4096 / 4
+
+
+# --- group commit
+
+
+def test_commits_that_wait_together_share_a_transaction_and_one_wake(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        loop = asyncio.get_running_loop()
+        wakes: list[Any] = []
+        wake = loop.call_soon_threadsafe
+
+        def counted(callback: Any, *args: Any, **options: Any) -> Any:
+            wakes.append(callback)
+            return wake(callback, *args, **options)
+
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        await asyncio.gather(*(store.create_run(make_run(), [], reserved=1) for _ in range(256)))
+        assert len(wakes) <= 32
+        del loop.call_soon_threadsafe  # type: ignore[attr-defined]
+        await store.close()
+
+    run(main())
+
+
+def test_commits_are_synced_and_tokens_alone_are_not(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        assert await inside(store, "PRAGMA synchronous", durable=True) == 2
+        assert await inside(store, "PRAGMA synchronous", durable=False) == 1
+        await store.close()
+
+    run(main())
+
+
+def test_neighbouring_tokens_share_a_row(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=9999)
+        for number in range(2, 1002):
+            store.append(one.id, tokens(number, 1))
+        await store.flush()
+        assert await inside(store, "SELECT count(*) FROM log") < 100
+        assert len(await store.events(one.id)) == 1001
+        await store.close()
+
+    run(main())
+
+
+def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        good = [make_run() for _ in range(10)]
+        calls = [store.create_run(one, [entry(1)], reserved=5) for one in good]
+        calls[4:4] = [store.create_run(make_run(), [entry(1)], reserved=1 << 70)]
+        calls[2:2] = [store.create_run(make_run(thread="nowhere"), [], reserved=1)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(r) for r in results if r is not True] == [NotFound, Unavailable]
+        assert results.count(True) == 10
+        store.append(good[0].id, [entry(1 << 70)])
+        store.append(good[0].id, [entry(2)])
+        store.append(good[1].id, [entry(2)])
+        await store.flush()
+        assert store.backlog == 0
+        assert numbers(await store.events(good[1].id)) == [1, 2]
+        await store.close()
+
+    with caplog.at_level(logging.ERROR):
+        run(main())
+    assert "drops what cannot be written" in caplog.text

@@ -1,0 +1,69 @@
+"""Which owners are dead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from gateway.store.sqlite import lease, schema
+
+
+def test_a_process_is_told_from_a_later_one_of_the_same_pid() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        started = lease.process_start(child.pid)
+        assert started and started == lease.process_start(child.pid)
+        child.kill()
+        deadline = time.monotonic() + 5
+        while lease.process_start(child.pid) is not None:  # a zombie, for we have not waited for it
+            assert time.monotonic() < deadline
+        child.wait()
+        assert lease.process_start(child.pid) is None
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.parametrize(
+    ("row", "dead"),
+    [
+        ({}, False),
+        ({"expires_at": 0.0}, False),
+        ({"expires_tick": 0.0}, False),
+        ({"expires_at": 0.0, "expires_tick": 0.0}, True),
+        ({"started": "1"}, True),
+        ({"started": ""}, False),
+        ({"pid": 2**22 + 5}, True),
+        ({"pid": 2**22 + 5, "host": "elsewhere"}, False),
+        ({"pid": 2**22 + 5, "host": "elsewhere", "expires_at": 0.0}, True),
+        ({"pid": "ours"}, True),
+    ],
+)
+def test_an_owner_is_dead_when_its_process_or_its_lease_is_gone(row: dict[str, Any], dead: bool) -> None:
+    me = lease.identify()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    connection = schema.connect_writer(None)
+    try:
+        values = {
+            "owner": "o",
+            "host": me.host,
+            "pid": child.pid,
+            "started": lease.process_start(child.pid),
+            "expires_at": time.time() + 99,
+            "expires_tick": time.monotonic() + 99,
+        } | row
+        if values["pid"] == "ours":
+            values["pid"] = me.pid
+        cursor = connection.cursor()
+        cursor.execute("INSERT INTO leases VALUES (:owner, :host, :pid, :started, :expires_at, :expires_tick)", values)
+        assert lease.is_dead(cursor, "o", me) is dead
+        assert lease.is_dead(cursor, "unheard of", me) is True
+        assert lease.is_dead(cursor, me.owner, me) is False
+    finally:
+        connection.close()
+        child.kill()
+        child.communicate()
