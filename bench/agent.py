@@ -47,6 +47,8 @@ DESCRIPTOR = {
 _EVENT = b"id: %d\nevent: agent_event\ndata: "
 _VALUES = b'{"type":"values","run_id":"%b","status":"%b","values":{"message":"%b"}}\n\n'
 _phases = itertools.count()
+_open: dict[str, Stream] = {}
+"""Streams by run id, for cancels."""
 
 
 class Options(msgspec.Struct):
@@ -82,9 +84,12 @@ class Stream:
         self._connection = connection
         self._options = run.config.configurable if run.config is not None else Options()
         self._says = b"" if run.config is not None else msgspec.json.encode(run.input.message)[1:-1]
-        self._run_id = str(uuid.uuid4()).encode()
+        run_id = str(uuid.uuid4())
+        self._run_id = run_id.encode()
+        _open[run_id] = self
         self._text = bytearray()
         self._sent = 0
+        self._over = False
         self._loop = asyncio.get_running_loop()
         connection.begin(b"text/event-stream")
         pace = self._options.pace
@@ -98,6 +103,8 @@ class Stream:
     def _step(self) -> None:
         connection, options = self._connection, self._options
         if connection.closed:
+            self.forget()
+        if self._over:
             return
         if connection.full:
             connection.on_room = self._step
@@ -110,12 +117,23 @@ class Stream:
             pieces.append(_EVENT % self._sent + _VALUES % (self._run_id, status, self._text))
         connection.chunk(b"".join(pieces))
         if self._sent == options.chunks:
-            connection.end()
+            self.stop()
         elif options.pace:
             self._at += options.pace
             self._loop.call_at(self._at, self._step)
         else:
             self._loop.call_soon(self._step)
+
+
+    def stop(self) -> None:
+        """Say no more."""
+        self.forget()
+        self._connection.end()
+
+    def forget(self) -> None:
+        """Nobody listens any more, or there is nothing more to say."""
+        self._over = True
+        _open.pop(self._run_id.decode(), None)
 
 
 class PlainAnswer:
@@ -170,6 +188,10 @@ def handle(connection: ServerConnection, method: str, path: str, body: bytes) ->
             connection.answer(msgspec.json.encode({"run": _record(body, thread), "output": output}))
         case "POST", ["threads"]:
             connection.answer(msgspec.json.encode({"thread_id": str(uuid.uuid4()), "status": "idle"}))
+        case "POST", ["runs", run_id, "cancel"]:
+            if run_id in _open:
+                _open[run_id].stop()
+            connection.answer(b"null")
         case "POST", ["agents", "search"]:
             connection.answer(msgspec.json.encode([{"agent_id": AGENT_ID, "metadata": METADATA}]))
         case "GET", ["agents", _, "descriptor"]:

@@ -35,6 +35,7 @@ def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
         with stage.gateway() as (gateway, seconds):
             starts.append(seconds)
             streams = open_streams(stage, gateway, sizes)
+            figures["idle_cores"] = gateway.at_rest()
             bench = Pairs(stage, gateway, sizes)
             told("requests, one after the other")
             figures["wait_1"] = bench.requests(1, sizes.one_seconds)

@@ -23,6 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 30.0
 ANSWER_SECONDS = 150.0
 LOG_TAIL = 2000
+REST_SECONDS = 0.25
+REST_SHARE = 0.05
+REST_TRIES = 60
 
 ROUTES = """\
 routes:
@@ -87,6 +90,19 @@ class Child:
             return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9 or None
         except OSError:
             return None
+
+    def at_rest(self) -> float | None:
+        """Wait until it has nothing left to do. Returns the share of a core that it takes then, None if unknown."""
+        before, shares = self.cpu(), [1.0, 1.0]
+        while before is not None and len(shares) < REST_TRIES:
+            time.sleep(REST_SECONDS)
+            now = self.cpu()
+            assert now is not None
+            shares.append((now - before) / REST_SECONDS)
+            before = now
+            if max(shares[-2:]) < REST_SHARE:
+                break
+        return None if before is None else min(shares)
 
     def broken(self, why: str) -> Broken:
         """The error to raise, with what the process said last."""

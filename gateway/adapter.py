@@ -193,7 +193,7 @@ class Outbound(Protocol):
 
 
 class Snapshot(Protocol):
-    """The run's output document at the newest event; shared by all watchers, valid until the next await."""
+    """The run's output document at the newest event, shared by all watchers: it grows as the run does."""
 
     @property
     def encoded(self) -> bytes:

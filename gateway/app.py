@@ -70,9 +70,14 @@ class App:
         self._tasks = [asyncio.create_task(self._webhooks.run()), asyncio.create_task(self._prune())]
         self.ready = True
 
+    def quiet(self) -> None:
+        """Not ready any more: no new run is taken, and a connection that ends from now on cancels nothing."""
+        self.ready = False
+        self.gateway.quiet()
+
     async def stop(self) -> None:
         """Let go of everything; what runs is found again by the next start."""
-        self.ready = False
+        self.quiet()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

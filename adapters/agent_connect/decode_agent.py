@@ -74,7 +74,6 @@ def agent(descriptor: Json, where: str) -> Agent:
             streaming="values" in streaming,
             custom_streaming="custom" in streaming,
             cancel=True,
-            rollback=threads,
         ),
         url=ref.get("url") if isinstance(ref.get("url"), str) else None,
         extra={PROTOCOL: descriptor},

@@ -88,8 +88,13 @@ def _additional_input(run: Run, agent: Agent, text: str | None) -> tuple[JsonObj
 
 
 def answer_body(answer: Answer) -> JsonObject:
-    """Body of the next `POST steps`, from the answer to a `step` question."""
+    """Body of the next `POST steps`, from the answer to a `step` question.
+
+    `{"message": text}`, the shape of an agent's input where it publishes none, is the text as well.
+    """
     value = answer.value
+    if isinstance(value, dict) and "input" not in value and isinstance(value.get("message"), str):
+        value = {"input": value["message"], **{key: item for key, item in value.items() if key != "message"}}
     if isinstance(value, dict):
         body = {key: value[key] for key in ("input", "additional_input") if value.get(key) is not None}
         rest = {key: item for key, item in value.items() if key not in ("input", "additional_input")}

@@ -110,6 +110,7 @@ class _Following:
         try:
             return await work
         except asyncio.CancelledError:
+            self._shown.note("cancelled")
             return CANCELLED
 
     def _interrupt(self, work: asyncio.Future[int]) -> None:
@@ -124,6 +125,8 @@ class _Following:
                     await self._place.cancel()
             except (InterlinguaError, TimeoutError) as error:
                 self._shown.note(f"the run could not be cancelled: {error or 'no answer'}")
+            else:
+                await asyncio.wait({work}, timeout=CANCEL_SECONDS)  # the run says itself how it ended
             work.cancel()
 
         self._cancelling = asyncio.ensure_future(cancel())

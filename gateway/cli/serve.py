@@ -149,8 +149,13 @@ class _Gateway:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, server.handle_exit, number, None)
+                loop.add_signal_handler(number, self._end, server, number)
             loop.add_signal_handler(signal.SIGHUP, lambda: self._keep(self._reload("SIGHUP")))
+
+    def _end(self, server: uvicorn.Server, number: int) -> None:
+        """Runs stay as they are: the next start takes them up. Open requests may finish, for a while."""
+        self._app.quiet()
+        server.handle_exit(number, None)
 
     def _announce(self) -> None:
         """What was imported and made until now stays: the collector need not look at it again."""

@@ -26,6 +26,7 @@ from gateway.core.types import Agent, Json, JsonObject
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
+AGAIN_SECONDS = 0.5
 DESCRIBE_SECONDS = 10.0
 
 
@@ -42,26 +43,41 @@ class Entry:
     retired: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _validators: dict[str, Any] = field(default_factory=dict)
+    _described: bool = False
+    _asking: asyncio.Future[None] | None = None
+    _error: AgentError | NotFound = field(default_factory=lambda: AgentError("not asked yet"))
 
     async def describe(self) -> Agent:
-        """The agent; by its route alone while the target cannot be reached."""
-        if self.agent is not None and self.reachable:
-            return self.agent
-        async with self._lock:
-            if not self.reachable and time.monotonic() - self.asked_at > RETRY_SECONDS:
-                await self._ask()
+        """The agent as it was last described; by its route alone if its target could never be reached.
+
+        Only the first call waits for the target; later ones have it asked again in the background while it is down.
+        """
+        if self.agent is None:
+            async with self._lock:
+                if self.agent is None:
+                    await self._ask()
+        elif not self.reachable and self._asking is None and time.monotonic() - self.asked_at > RETRY_SECONDS:
+            self._asking = asyncio.ensure_future(self._ask_again())
         assert self.agent is not None
         return self.agent
+
+    async def _ask_again(self) -> None:
+        try:
+            async with self._lock:
+                if not self.reachable:
+                    await self._ask()
+        finally:
+            self._asking = None
 
     async def need(self) -> Agent:
         """The agent, as its target describes it now or did once. Raises AgentError if it never has."""
         agent = await self.describe()
         if self.reachable:
             return agent
-        async with self._lock:
-            if not self.reachable:
+        async with self._lock:  # many runs may wait here: one of them asks
+            if not self.reachable and time.monotonic() - self.asked_at > AGAIN_SECONDS:
                 await self._ask()
-        if not self.reachable and not self._described:
+        if not self._described:
             raise self._error
         return self.agent or agent
 
@@ -83,9 +99,6 @@ class Entry:
         self.agent = laid_over(described, self.route)
         self.reachable = self._described = True
         self._validators.clear()
-
-    _described: bool = False
-    _error: AgentError | NotFound = field(default_factory=lambda: AgentError("not asked yet"))
 
     def doubt(self) -> None:
         """The agent failed to answer: describe it again before the next run."""

@@ -72,9 +72,13 @@ class Engine(Records):
         for found in await self.store.claim():
             await recover(self, found)
 
+    def quiet(self) -> None:
+        """Take no new run and no cancel: clients are about to lose their connections, and that is not their wish."""
+        self._stopping = True
+
     async def close(self) -> None:
         """Take no more, let go of what runs (the next start finds it), close the store."""
-        self._stopping = True
+        self.quiet()
         tasks = [live.task for live in self.live.values() if live.task is not None]
         for live in list(self.live.values()):
             live.detach()
@@ -300,6 +304,8 @@ class Engine(Records):
             if run.status.ended:
                 return run
             raise Unavailable(f"run {run_id} belongs to another gateway process")
+        if self._stopping:
+            raise Unavailable("the gateway is shutting down")
         await live.cancel(reason or "cancelled by the client")
         if wait:
             await live.over()

@@ -139,7 +139,6 @@ class Decoder:
         """The stream ended. What is left is dropped, or delivered with `flush_at_end`."""
         if self._error is not None:
             raise self._error
-        self._skip_lf = False
         frames = self.feed(b"\n\n") if self._flush_at_end else []
         self.truncated = bool(self._tail or self._data or self._head)
         return frames

@@ -942,7 +942,7 @@ def test_a_redirect_to_nowhere_is_broken(run: Run, location: str) -> None:
 
     async def test() -> None:
         async with serving(handler) as server, HttpClient(server.url) as client:
-            with pytest.raises(AgentBroken):
+            with pytest.raises(AgentBroken, match="the agent redirects"):
                 await client.request("GET", "/", redirects=1)
 
     run(test())

@@ -165,3 +165,45 @@ def test_the_last_step_says_what_is_new_in_the_final_result(final: str | None) -
             assert said == ("It is blue" if final and not final.endswith(".") else "It is blue.")
 
     run(scene())
+
+
+def test_a_sentence_and_a_tool_call_that_go_on_after_the_question_are_told_where_they_belong() -> None:
+    async def script(context: Any) -> None:
+        context.emit(
+            e.ToolCallStarted(call="c", name="paint", input={"wall": 1}), e.PartDelta(part="p", delta="I will paint ")
+        )
+        await context.ask(Interrupt(id="q", kind="input", message="Which colour?"))
+        context.emit(e.PartDelta(part="p", delta="it blue."), e.ToolCallEnded(call="c", output="dry"))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            first = await client.step(task)
+            assert first["output"] == "I will paint \n\nWhich colour?"
+            call = {"call": "c", "name": "paint", "kind": "other", "input": {"wall": 1}, "status": "running"}
+            assert first["additional_output"]["tool_calls"] == [call]
+            second = await client.step(task, "blue")
+            assert second["output"] == "it blue."
+            assert second["additional_output"]["tool_calls"] == [call | {"status": "completed", "output": "dry"}]
+            assert (await client.get(f"/tasks/{task}/steps"))["steps"] == [first, second]
+
+    run(scene())
+
+
+def test_text_that_is_replaced_after_the_question_is_not_told_twice() -> None:
+    async def script(context: Any) -> None:
+        context.emit(e.PartDelta(part="p", delta="One. "))
+        await context.ask(Interrupt(id="q", kind="input", message="?"))
+        context.emit(e.PartDelta(part="p", delta="Tow."), e.PartReplaced(part="p", value="One. Two."))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            assert (await client.step(task, "go on"))["output"] == "Two."
+
+    run(scene())
