@@ -32,6 +32,7 @@ from gateway.transport.http import HttpClient
 log = logging.getLogger(__name__)
 
 PRUNE_SECONDS = 300.0
+ADOPT_SECONDS = 10.0
 
 
 class App:
@@ -67,7 +68,7 @@ class App:
     async def start(self) -> None:
         """Open the store, take unfinished runs up again, begin with callbacks and retention."""
         await self.gateway.open()
-        self._tasks = [asyncio.create_task(self._webhooks.run()), asyncio.create_task(self._prune())]
+        self._tasks = [asyncio.create_task(self._webhooks.run()), asyncio.create_task(self._keep_house())]
         self.ready = True
 
     def quiet(self) -> None:
@@ -126,17 +127,26 @@ class App:
             mounts.append(Mount(options.path or adapter.path, routes=routes))
         return mounts
 
+    async def _keep_house(self) -> None:
+        """Retention now and then; runs of other gateways that died, oftener."""
+        while True:
+            await self._prune()
+            for _ in range(int(PRUNE_SECONDS / ADOPT_SECONDS)):
+                await asyncio.sleep(ADOPT_SECONDS)
+                try:
+                    await self.gateway.adopt()
+                except InterlinguaError as error:
+                    log.error("runs of other gateways: %s", error)
+
     async def _prune(self) -> None:
         retention = self.config.store.retention
-        while True:
-            cutoff = time.time() - retention.age if retention.age is not None else 0.0
-            try:
-                gone = await self.gateway.store.prune(older_than=cutoff, max_bytes=retention.size)
-                if gone:
-                    log.info("retention removed %d runs", gone)
-            except InterlinguaError as error:
-                log.error("retention: %s", error)
-            await asyncio.sleep(PRUNE_SECONDS)
+        cutoff = time.time() - retention.age if retention.age is not None else 0.0
+        try:
+            gone = await self.gateway.store.prune(older_than=cutoff, max_bytes=retention.size)
+            if gone:
+                log.info("retention removed %d runs", gone)
+        except InterlinguaError as error:
+            log.error("retention: %s", error)
 
     async def _healthz(self, request: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -31,10 +31,11 @@ from gateway.core.types import (
 )
 from gateway.engine.directory import Entry, check
 from gateway.engine.live import LiveRun
-from gateway.engine.log import RESERVE, LogWatch, RunLog, StoredWatch
+from gateway.engine.log import RESERVE, LogWatch, RunLog
 from gateway.engine.records import Records
 from gateway.engine.recovery import recover
 from gateway.engine.rules import Hooks, Rules, Settings
+from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
 from gateway.engine.threads import new_id
 from gateway.router import Router
 from gateway.store import Delivery, Store
@@ -69,6 +70,10 @@ class Engine(Records):
     async def open(self) -> None:
         """Open the store and take up every run that a dead gateway left unfinished."""
         await self.store.open()
+        await self.adopt()
+
+    async def adopt(self) -> None:
+        """Take up what another gateway on the same store left when it died. To be called now and then."""
         for found in await self.store.claim():
             await recover(self, found)
 
@@ -247,7 +252,7 @@ class Engine(Records):
         """See `Gateway.wait`."""
         live = self.live.get(run_id)
         if live is None:
-            return await self.store.run(run_id)
+            return await stopped_elsewhere(lambda: self.store.run(run_id), timeout)
         return live.run if await live.stopped(timeout) else None
 
     @contextlib.asynccontextmanager
@@ -256,7 +261,12 @@ class Engine(Records):
         live = self.live.get(run_id)
         if live is None:
             run = await self.store.run(run_id)
-            yield StoredWatch(self.store, run, await self._final(run), after, deltas=deltas)
+            output = Output(await self._published(run))
+            if not run.status.ended:
+                yield ForeignWatch(self.store, run, output, after)
+                return
+            output.finish(e.RunFinished(output=run.output))
+            yield StoredWatch(self.store, run, output, after, deltas=deltas)
             return
         watch = LogWatch(live.log, self.store, live, after, deltas=deltas)
         protocol = live.run.request.protocol
@@ -267,15 +277,12 @@ class Engine(Records):
         finally:
             tracing.metrics.watchers.add(-1, protocol)
 
-    async def _final(self, run: Run) -> Output:
-        """The document of a run that is not in memory: its last, whatever became of it."""
+    async def _published(self, run: Run) -> Agent:
+        """The agent of a run, as far as it is known now."""
         try:
-            agent = await self.agent(run.agent, run.request.protocol)
+            return await self.agent(run.agent, run.request.protocol)
         except NotFound:  # the route has gone since
-            agent = Agent(name=run.agent, input_schema={}, output_schema={})
-        output = Output(agent)
-        output.finish(e.RunFinished(output=run.output))
-        return output
+            return Agent(name=run.agent, input_schema={}, output_schema={})
 
     async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, e.Event]]:
         """See `Gateway.events`."""

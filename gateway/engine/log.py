@@ -255,31 +255,3 @@ class LogWatch:
         skipped = not self._deltas and (self.after - after) > len(events)
         at_head = self.after == log.last
         return Batch(events=events, last=self.after, snapshot=log.output if at_head else None, skipped=skipped)
-
-
-class StoredWatch:
-    """A cursor into the log of a run that has ended and is no longer in memory."""
-
-    def __init__(self, store: Store, run: Run, output: Output, after: int, *, deltas: bool) -> None:
-        """`output` is the run's final document."""
-        self.run = run
-        self._store = store
-        self._output = output
-        self.after = after
-        self._deltas = deltas
-
-    async def next(self, timeout: float | None = None) -> Batch | None:
-        """See `gateway.adapter.Watch.next`; never waits for more than the store."""
-        after = self.after
-        entries = await self._store.events(self.run.id, after, max_bytes=READ_BYTES, deltas=self._deltas)
-        if not entries:
-            return None
-        events = tuple((entry.number, e.decode(entry.data)) for entry in entries)
-        self.after = entries[-1].number
-        complete = isinstance(events[-1][1], e.TERMINAL)
-        return Batch(
-            events=events,
-            last=self.after,
-            snapshot=self._output if complete else None,
-            skipped=not self._deltas and self.after - after > len(events),
-        )

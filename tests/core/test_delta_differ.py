@@ -213,6 +213,8 @@ def test_more_growing_strings_than_are_watched_still_come_out_right() -> None:
         # half an escape is not the end of a string
         (b'"a"', b'"a\\\\"', b'"a\\\\\\""', '"'),
         (b'"a"', b'"a\\""', b'"a\\"\\u0022"', '"'),
+        # something behind the text changes with it
+        (b'{"t":"a","n":1}', b'{"t":"ab","n":1}', b'{"t":"abc","n":2}', {"t": "c", "n": 1}),
         # the other half of a character, escaped
         (b'"a\\ud83d"', b'"a\\ud83d\\ude00"', b'"a\\ud83d\\ude00b"', "b"),
         (b'"a"', b'"ab\\ud83d"', b'"ab\\ud83d\\ude00"', "😀"),
@@ -298,6 +300,15 @@ def test_what_is_not_json_is_the_agents_fault_and_changes_nothing(bad: bytes) ->
         with pytest.raises(AgentBroken):
             differ.feed(bad)
     assert differ.feed(b'{"t":"abbc"}') == Change({"t": "c"})
+
+
+def test_a_closing_quote_is_not_taken_for_an_escaped_one() -> None:
+    differ = Differ()
+    for good in (b'"a"', b'"a\\""'):
+        differ.feed(good)
+    with pytest.raises(AgentBroken):
+        differ.feed(b'"a\\"')
+    assert differ.feed(b'"a\\"b"') == Change("b")
 
 
 def test_numbers_survive() -> None:

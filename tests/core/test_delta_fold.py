@@ -220,6 +220,14 @@ def test_any_number_of_strings_may_grow_by_turns(leaves: int) -> None:
     assert len(fold.encoded_parts()) <= 2 * 64 + 1  # as many are kept apart, and no more
 
 
+def test_any_number_of_strings_may_wait_for_the_other_half_of_a_character() -> None:
+    fold = Fold({str(i): "" for i in range(200)})
+    for half in ("x\ud83d", "\ude00"):
+        for i in range(200):
+            fold.apply({str(i): half})
+    assert read(fold) == {str(i): "x😀" for i in range(200)}
+
+
 @pytest.mark.parametrize("shape", [lambda t: t, lambda t: {"a": [t]}, lambda t: [{"t": t}]])
 def test_the_document_is_up_to_date_after_every_chunk(shape: Any) -> None:
     fold, text = Fold(), ""

@@ -219,6 +219,25 @@ def test_neighbouring_tokens_share_a_row(path: Path) -> None:
     run(main())
 
 
+def test_work_that_refuses_after_it_has_written_is_undone_and_the_rest_of_its_batch_is_not(path: Path) -> None:
+    def half(cursor: sqlite3.Cursor) -> None:
+        cursor.execute("UPDATE runs SET agent = 'spoilt'")
+        raise NotFound("half done")
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        await store.create_run(make_run(), [], reserved=1)
+        calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(20)]
+        calls[10:10] = [store._writer.submit(half)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results if result is not True] == [NotFound]
+        assert await store.count_runs(RunQuery(agent="mail")) == 21
+        await store.close()
+
+    run(main())
+
+
 def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         store = SqliteStore(path)

@@ -17,7 +17,7 @@ from gateway.engine import Engine
 from gateway.engine.directory import Entry
 from gateway.engine.rules import Rules
 from gateway.router import Router
-from gateway.store import open_store
+from gateway.store import Store, open_store
 
 Script = Callable[[RunContext], Awaitable[None]]
 
@@ -83,10 +83,10 @@ def use(engine: Engine, *agents: tuple[Route, Scripted]) -> None:
 
 @asynccontextmanager
 async def engine(
-    *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None
+    *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None, store: Store | None = None
 ) -> AsyncIterator[Engine]:
-    """An open engine; its store is in memory or in `file`."""
-    made = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=rules)
+    """An open engine; its store is in memory or in `file`, or the one given."""
+    made = Engine(store or open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=rules)
     use(made, *agents)
     await made.open()
     try:

@@ -337,10 +337,8 @@ class Writer:
             try:
                 result = piece.work(cursor)
             except InterlinguaError as error:
-                if connection.total_changes != before and len(batch) > 1:
-                    raise  # half done: do it again in a transaction of its own, which is undone
                 if piece.future is None or connection.total_changes != before:
-                    raise
+                    raise  # half done: it is tried again in a transaction of its own, and undone with that
                 answers.append((piece.future, None, error))
             else:
                 if piece.future is None:

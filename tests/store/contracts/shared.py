@@ -83,6 +83,19 @@ class SharedContract:
 
         run(main())
 
+    def test_reserved_numbers_stay_reserved_as_committed(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_run(make_run("a"), [entry(1)], reserved=100)
+                await store.commit("a", Change(reserved=2000))
+                await store.commit("a", Change(events=(entry(2),)))
+                await store.create_run(make_run("b"), [], reserved=30)
+            async with place.opened() as store:
+                found = {one.run.id: (one.reserved, one.last) for one in await store.claim()}
+                assert found == {"a": (2000, 2), "b": (30, 0)}
+
+        run(main())
+
     def test_runs_of_a_living_process_are_not_claimed(self, place: Place) -> None:
         async def main() -> None:
             async with place.process("hold", **HELD) as other:

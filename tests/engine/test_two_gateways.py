@@ -1,0 +1,70 @@
+"""Two gateways on one store: each sees the other's runs, and takes them up when the other dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import Unavailable
+from gateway.store.sqlite import SqliteStore
+from tests.engine.test_runs import watched
+from tests.support.aio import run
+from tests.support.scripted import Scripted, echo, engine, request, route, until
+
+
+def test_a_run_of_another_gateway_can_be_watched_and_waited_for_but_not_cancelled(tmp_path: Path) -> None:
+    async def scene() -> None:
+        go = asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="one "))
+            await go.wait()
+            await echo(context)
+
+        file = tmp_path / "s.db"
+        async with (
+            engine((route(), Scripted(agent)), file=file) as owner,
+            engine((route(), Scripted(echo)), file=file) as other,
+        ):
+            started = await owner.start(request("two"))
+            await until(lambda: not owner.live[started.id].log.output.empty)
+            await owner.store.flush()
+            assert await other.wait(started.id, timeout=0.05) is None
+            with pytest.raises(Unavailable, match="another gateway"):
+                await other.cancel(started.id)
+            watching = asyncio.create_task(watched(other, started.id, after=2))
+            waiting = asyncio.create_task(other.wait(started.id, timeout=5))
+            await asyncio.sleep(0)
+            go.set()
+            done = await waiting
+            assert done is not None and json.loads(bytes(done.output)) == {"message": "one two "}
+            seen = await watching
+            assert seen == [entry for entry in await owner.events(started.id) if entry[0] > 2]
+
+    run(scene())
+
+
+def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: Path) -> None:
+    async def hang(context: RunContext) -> None:
+        await context.set_upstream({"id": "u"})
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        file = tmp_path / "s.db"
+        async with engine((route(), Scripted(echo, attach=echo)), file=file) as survivor:
+            elsewhere = SqliteStore(file, host="elsewhere")
+            async with engine((route(), Scripted(hang)), store=elsewhere) as owner:
+                started = await owner.start(request("taken up"))
+                await until(lambda: owner.live[started.id].run.upstream is not None)
+                await survivor.adopt()
+                assert not survivor.live, "the owner is alive: its run is its own"
+            await survivor.adopt()
+            done = await survivor.wait(started.id, timeout=5)
+            assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}
+
+    run(scene())

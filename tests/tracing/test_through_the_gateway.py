@@ -1,0 +1,45 @@
+"""Traces of a real gateway process in front of a real agent, as a collector receives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+
+from tests.support.processes import Gateway, Process
+from tests.tracing.conftest import Received, attributes
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+CLIENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+def test_one_trace_joins_the_client_the_request_the_run_the_call_and_the_agent(
+    receiver: Received, agent_connect_agent: Process, tmp_path: Path
+) -> None:
+    routes = f"""
+routes:
+  - {{name: echo, target: {{protocol: agent_connect, url: "{agent_connect_agent.url}", agent: echo}}}}
+telemetry: {{otlp: "{receiver.url}"}}
+"""
+    words = " ".join(f"w{n}" for n in range(60))
+    httpx2.delete(f"{agent_connect_agent.url}/_seen")
+    with Gateway(routes, tmp_path) as gateway:
+        answer = httpx2.post(
+            f"{gateway.url}/agent-connect/runs/wait",
+            json={"agent_id": "echo", "input": {"message": words}},
+            headers={"traceparent": CLIENT},
+            timeout=20,
+        )
+        assert answer.json()["run"]["status"] == "success"
+        metrics = httpx2.get(f"{gateway.url}/metrics").text
+        assert gateway.process.terminate() == 0
+    server, run, call = (receiver.span(name) for name in ("agent_connect ", "invoke_agent", "call "))
+    assert {span.trace_id.hex() for span in (server, run, call)} == {TRACE}
+    assert server.parent_span_id.hex() == "b7ad6b7169203331"
+    assert run.parent_span_id == server.span_id and call.parent_span_id == run.span_id
+    assert attributes(run)["gen_ai.agent.name"] == "echo"
+    assert len(receiver.spans) == 3, "one span each, and none per token"
+    assert sum(len(span.events) for span in receiver.spans) == 0
+    seen = [r for r in httpx2.get(f"{agent_connect_agent.url}/_seen").json() if r["path"].endswith("/runs/stream")]
+    assert seen[-1]["headers"]["traceparent"] == f"00-{TRACE}-{call.span_id.hex()}-01"
+    assert 'interlingua_runs_ended_total{agent="echo",protocol="agent_connect",status="success"} 1' in metrics
