@@ -1,8 +1,9 @@
 """The agents that are measured: `python -m bench.agent --port N`, one process for both.
 
 Agent Connect, at the root: `echo`. `POST /runs/wait` (and on a thread) answers at once with the input's message. A
-stream sends `config.configurable.chunks` growing snapshots, `pace` seconds apart (0: as fast as they are taken, `burst`
-chunks a write); each chunk is 20 bytes, the time it was sent in ns (CLOCK_MONOTONIC, which processes share) and a space.
+stream sends `config.configurable.chunks` growing snapshots, `pace` seconds apart (0: as fast as they are taken,
+`burst` chunks a write); each chunk is 20 bytes: the time it was sent in ns, by the clock that processes share
+(CLOCK_MONOTONIC), and a space.
 
 Plain, at `/plain/BYTES`: an answer of that many bytes in 20-byte deltas, 50 lines a write, as fast as they are taken.
 """
@@ -123,7 +124,6 @@ class Stream:
             self._loop.call_at(self._at, self._step)
         else:
             self._loop.call_soon(self._step)
-
 
     def stop(self) -> None:
         """Say no more."""

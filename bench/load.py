@@ -3,7 +3,7 @@ output: `{"ok": ...}` or `{"error": text}`.
 
 | job | does | result |
 |---|---|---|
-| `requests` | POSTs `body` to `path`, one after the other on each of `connections`, for `seconds` | count, seconds, p50, p99 |
+| `requests` | POSTs `body`, one after the other on each of `connections`, for `seconds` | count, seconds, p50, p99 |
 | `streams` | opens `streams` at once, reads each to its end | chunks, snapshots, bytes, p50, p99, first |
 | `saturate` | keeps `streams` open, one run after the other on each, for `seconds` | the same, within the time |
 | `turns` | makes `threads` threads and runs one turn on each | count |

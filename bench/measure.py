@@ -7,6 +7,7 @@ taken in the same round; figures are medians over the rounds, `added` the median
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
     """Everything. `told` hears what is measured next."""
     figures: Figures = {}
     starts: list[float] = []
+    until = time.monotonic() + sizes.limit
     with Stage(sizes.whole) as stage:
         told("start-up and memory of open streams")
         for _ in range(sizes.starts):
@@ -36,7 +38,7 @@ def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
             starts.append(seconds)
             streams = open_streams(stage, gateway, sizes)
             figures["idle_cores"] = gateway.at_rest()
-            bench = Pairs(stage, gateway, sizes)
+            bench = Pairs(stage, gateway, sizes, until)
             told("requests, one after the other")
             figures["wait_1"] = bench.requests(1, sizes.one_seconds)
             told(f"requests, {MANY} at once")
@@ -47,7 +49,7 @@ def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
             told("streams as fast as they go")
             figures["saturate"] = bench.saturate()
             told("a large answer from deltas")
-            figures["whole"] = whole(stage, sizes)
+            figures["whole"] = whole(stage, sizes, until)
         told("memory of idle threads")
         with stage.gateway() as (gateway, seconds):
             starts.append(seconds)
@@ -80,16 +82,16 @@ def stream_body(chunks: int, pace: float) -> str:
 class Pairs:
     """What is measured directly and through the gateway, in turns."""
 
-    def __init__(self, stage: Stage, gateway: Child, sizes: Sizes) -> None:
+    def __init__(self, stage: Stage, gateway: Child, sizes: Sizes, until: float) -> None:
+        """`until`: when (time.monotonic) no further rounds are begun."""
+        self._until = until
         self._stage = stage
         self._gateway = gateway
         self._sizes = sizes
 
     def requests(self, connections: int, seconds: float) -> Figures:
         """`/runs/wait`: ms and requests a second."""
-        rounds = self._rounds(
-            "/runs/wait", kind="requests", body=wait_body(), connections=connections, seconds=seconds
-        )
+        rounds = self._rounds("/runs/wait", kind="requests", body=wait_body(), connections=connections, seconds=seconds)
         for _, half in _halves(rounds):
             half["per_second"] = half["count"] / half["seconds"]
         return {
@@ -135,6 +137,8 @@ class Pairs:
     def _rounds(self, path: str, **job: Any) -> list[Figures]:
         rounds: list[Figures] = []
         for number in range(self._sizes.rounds):
+            if rounds and time.monotonic() > self._until:
+                break
             ways = ["direct", "through"] if number % 2 == 0 else ["through", "direct"]
             rounds.append({way: self._half(way, path, job) for way in ways})
         return rounds
@@ -163,10 +167,12 @@ class Pairs:
         return {"cores": cores, "gateway_cpu_us": micros, "rounds": rounds}
 
 
-def whole(stage: Stage, sizes: Sizes) -> Figures:
+def whole(stage: Stage, sizes: Sizes, until: float) -> Figures:
     """A plain agent's answer in 20-byte deltas, read as `values`; beside it the agent read directly."""
     rounds: list[Figures] = []
     for _ in range(sizes.whole_rounds):
+        if rounds and time.monotonic() > until:
+            break
         took: Figures = {}
         for size in sizes.whole:
             direct = stage.do(kind="whole", port=stage.agent_port, path=f"/plain/{size}", body="{}")
@@ -178,14 +184,13 @@ def whole(stage: Stage, sizes: Sizes) -> Figures:
             took[str(size)] = {"direct": direct, "through": through}
         rounds.append(took)
     figures: Figures = {}
-    for size in map(str, sizes.whole):
-        seconds = statistics.median(one[size]["through"]["seconds"] for one in rounds)
-        figures[size] = {
-            "seconds": seconds,
-            "direct_seconds": statistics.median(one[size]["direct"]["seconds"] for one in rounds),
-            "bytes": statistics.median(one[size]["through"]["bytes"] for one in rounds),
-            "direct_bytes": statistics.median(one[size]["direct"]["bytes"] for one in rounds),
-            "events": statistics.median(one[size]["through"]["events"] for one in rounds),
+    for name in map(str, sizes.whole):
+        figures[name] = {
+            "seconds": statistics.median(one[name]["through"]["seconds"] for one in rounds),
+            "direct_seconds": statistics.median(one[name]["direct"]["seconds"] for one in rounds),
+            "bytes": statistics.median(one[name]["through"]["bytes"] for one in rounds),
+            "direct_bytes": statistics.median(one[name]["direct"]["bytes"] for one in rounds),
+            "events": statistics.median(one[name]["through"]["events"] for one in rounds),
         }
     small, large = (figures[str(size)] for size in sizes.whole)
     growth = sizes.whole[1] / sizes.whole[0]
@@ -239,7 +244,7 @@ def _medians(rounds: list[Figures], names: tuple[str, ...]) -> Figures:
 
 
 def _added(rounds: list[Figures], name: str) -> float:
-    return statistics.median(pair["through"][name] - pair["direct"][name] for pair in rounds)
+    return float(statistics.median(pair["through"][name] - pair["direct"][name] for pair in rounds))
 
 
 def _less(after: float | None, before: float | None) -> float | None:

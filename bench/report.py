@@ -97,7 +97,7 @@ def text(report: Figures) -> str:
     lines += ["", *_table(("", "direct", "through", "added", "ratio"), _latencies(figures)), ""]
     lines += _table(("cores taken", "load", "agent", "gateway", "gateway CPU"), _costs(figures))
     lines += ["", *_singles(figures), ""]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (one["name"], one["target"], f"{_number(one['measured'])} {one['unit']}", "hit" if one["hit"] else "missed")
         for one in report["targets"]
     ]
@@ -151,7 +151,7 @@ def _stream_names(figures: Figures) -> list[tuple[str, str]]:
 def _singles(figures: Figures) -> list[str]:
     memory, whole = figures["memory"], figures["whole"]
     return [
-        f"start-up: {figures['start']['seconds']:.2f} s",
+        f"start-up: {figures['start']['seconds']:.2f} s; at rest it takes {_number(figures['idle_cores'])} of a core",
         f"memory: {memory['fresh_mb']:.0f} MB fresh, {memory['idle_mb']:.0f} MB idle, {memory['open_mb']:.0f} MB with "
         f"{memory['streams']} open streams ({memory['per_stream_kb']:.0f} KB each), "
         f"{memory['per_thread_kb']:.1f} KB an idle thread",
@@ -163,7 +163,9 @@ def _singles(figures: Figures) -> list[str]:
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     return [
-        "  ".join(cell.ljust(width) if at == 0 else cell.rjust(width) for at, (cell, width) in enumerate(pairs)).rstrip()
+        "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width) for at, (cell, width) in enumerate(pairs)
+        ).rstrip()
         for pairs in (list(zip(row, widths, strict=True)) for row in [head, *rows])
     ]
 

@@ -17,8 +17,10 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from gateway.core.errors import InterlinguaError
 from gateway.core.events import Event
 from gateway.core.types import (
     Agent,
@@ -332,6 +334,9 @@ class Inbound(Protocol):
 
     def routes(self) -> Sequence[BaseRoute]:
         """Starlette routes below the protocol's mount point. Called once."""
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """An error as this protocol answers it; for requests below the mount point that reach no route."""
 
     def callback(self, run: Run) -> Callback:
         """The webhook request that tells a client of this protocol what became of `run`."""

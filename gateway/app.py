@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
@@ -47,6 +48,7 @@ class App:
             rules=Rules(artifact_limit=config.store.artifact_limit),
         )
         self._inbound: dict[str, Inbound] = {}
+        self._paths: dict[str, str] = {}
         mounts = self._mounts(config)
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
@@ -62,7 +64,8 @@ class App:
                 Route("/metrics", self._metrics),
                 Route("/artifacts/{owner}/{artifact}", self._artifact),
                 *mounts,
-            ]
+            ],
+            exception_handlers={HTTPException: self._no_route},
         )
 
     async def start(self) -> None:
@@ -124,7 +127,8 @@ class App:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
             routes = [_traced(route, name) for route in inbound.routes()]
-            mounts.append(Mount(options.path or adapter.path, routes=routes))
+            self._paths[name] = options.path or adapter.path
+            mounts.append(Mount(options.path or adapter.path, routes=routes, name=name))
         return mounts
 
     async def _keep_house(self) -> None:
@@ -147,6 +151,19 @@ class App:
                 log.info("retention removed %d runs", gone)
         except InterlinguaError as error:
             log.error("retention: %s", error)
+
+    async def _no_route(self, request: Request, error: Exception) -> Response:
+        """An unknown path or a wrong method, in the words of the protocol that it is below."""
+        assert isinstance(error, HTTPException)
+        path = request.scope["path"]
+        below = next((name for name, mount in self._paths.items() if path.startswith(f"{mount}/")), None)
+        if below is None:
+            return PlainTextResponse(f"{error.detail}\n", error.status_code, error.headers)
+        told = f"{request.method} {path} is no operation of this protocol"
+        response = self._inbound[below].refusal(NotFound(told))
+        response.status_code = error.status_code
+        response.headers.update(error.headers or {})
+        return response
 
     async def _healthz(self, request: Request) -> Response:
         return PlainTextResponse("ok\n")

@@ -30,7 +30,7 @@ def answered(handler: Handler) -> Handler:
         try:
             return await handler(self, request)
         except InterlinguaError as error:
-            return JSONResponse({"error": str(error)}, status_code=codec.status(error))
+            return self.refusal(error)
 
     return wrapper
 
@@ -50,6 +50,10 @@ class PlainInbound:
             Route("/runs/{run}/cancel", self.cancel, methods=["POST"]),
             Route("/{agent}", self.start, methods=["POST"]),
         ]
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """See `Inbound.refusal`."""
+        return JSONResponse({"error": str(error)}, status_code=codec.status(error))
 
     def callback(self, run: Run) -> Callback:
         """The toy has no callbacks."""

@@ -90,7 +90,10 @@ class Store(Protocol):
         """Connect, migrate, take the lease and keep it alive until `close`. Raises Unavailable."""
 
     async def close(self) -> None:
-        """Write everything that waits, give up the lease, disconnect. Idempotent."""
+        """Write everything that waits, give up the lease, disconnect. Idempotent.
+
+        Raises Unavailable, after all of that, if something could not be written.
+        """
 
     @property
     def backlog(self) -> int:
@@ -102,17 +105,28 @@ class Store(Protocol):
         """Commit a new run. True if it may start; False if it queues behind an active run on its thread.
 
         One active run a thread, whichever process asks. With `if_busy` reject and a busy thread: raises Conflict and
-        writes nothing. Raises NotFound when the thread does not exist.
+        writes nothing. A thread is busy too while a run waits for it. The queue's order is that of creation. Raises
+        NotFound when the thread does not exist, Conflict when the run's id does.
         """
 
     async def activate(self, run_id: str) -> bool:
-        """Let a queued run start if its thread is free and no older run waits for it. True if it is active now."""
+        """Let a queued run start if its thread is free and no older run waits for it. True if it is active now.
+
+        False for a run that has left the queue, and for another owner's.
+        """
 
     async def commit(self, run_id: str, change: Change) -> None:
-        """Write a transition, durably, after everything appended for the run so far."""
+        """Write a transition, durably, after everything appended for the run so far.
+
+        A queued run that ends leaves the queue. Raises Conflict if another owner has claimed the run meanwhile: this
+        process was taken for dead and must let go of it.
+        """
 
     def append(self, run_id: str, entries: Sequence[Entry]) -> None:
-        """Write behind. Neighbouring entries of one kind may share a row; each stays separately readable."""
+        """Write behind. Neighbouring entries of one kind may share a row; each stays separately readable.
+
+        Dropped, as is a `save`, if the run is gone or another owner's by then.
+        """
 
     def save(self, run: Run) -> None:
         """Write the run's record behind (its upstream, its losses)."""
@@ -142,7 +156,7 @@ class Store(Protocol):
     # threads
 
     async def create_thread(self, thread: Thread, checkpoints: Sequence[Checkpoint] = ()) -> None:
-        """Raises Conflict if the id exists."""
+        """Checkpoints come oldest first. Raises Conflict if the id exists."""
 
     async def thread(self, thread_id: str) -> Thread: ...
 
@@ -154,7 +168,9 @@ class Store(Protocol):
         """Replace the record, and add a checkpoint."""
 
     async def delete_thread(self, thread_id: str) -> None:
-        """The thread, its checkpoints and uploads; its runs stay, without it. Raises Conflict while one is active."""
+        """The thread, its checkpoints and uploads; its runs stay, without it. Raises Conflict while one is active or
+        queued.
+        """
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> list[Checkpoint]:
         """Newest first, those older than checkpoint `before`."""
@@ -162,7 +178,11 @@ class Store(Protocol):
     # artifacts
 
     async def put_artifact(self, artifact: Artifact, content: AsyncIterator[bytes], *, max_bytes: int) -> Artifact:
-        """Store a file; returns it with its size. Raises TooLarge and keeps nothing."""
+        """Store a file; returns it with its size. It is there only once it is whole.
+
+        Raises TooLarge, Conflict if the id exists, NotFound if its run or thread does not, and whatever `content`
+        raises, and keeps nothing then.
+        """
 
     async def artifact(self, artifact_id: str) -> Artifact: ...
 
@@ -183,7 +203,9 @@ class Store(Protocol):
         """Try again later; counts an attempt."""
 
     async def put_registration(self, registration: Registration) -> None:
-        """Raises Conflict if the name is taken by another owner's live registration."""
+        """Raises Conflict if the name is taken by another owner's live registration: one that has not expired, and
+        whose owner, if that is a store's, has not closed or died.
+        """
 
     async def registrations(self, now: float) -> list[Registration]:
         """Those that have not expired."""

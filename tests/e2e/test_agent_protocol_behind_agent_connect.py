@@ -16,10 +16,12 @@ STEPS = [f"step {n} of 3: {ASKED}" for n in (1, 2, 3)]
 WHOLE = "\n\n".join(STEPS)
 
 
-def client(gateway: Gateway, *args: str) -> list[dict[str, Any]]:
+def client(gateway: Gateway, *args: str, expected: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    """What the SDK made of the conversation. `expected`: operations that may be refused."""
     url = f"{gateway.url}/agent-connect"
     lines = run_program("agntcy-acp", "agent_connect_client.py", "--url", url, "--message", ASKED, *args)
-    assert not [line for line in lines if "error" in line], lines
+    wrong = [line for line in lines if "error" in line and line["op"] not in expected]
+    assert not wrong, wrong
     return lines
 
 
@@ -88,7 +90,7 @@ def test_it_streams_values_that_grow_to_the_whole(gateway: Gateway, command: str
 
 
 def test_it_talks_to_the_agent_over_a_thread(gateway: Gateway) -> None:
-    lines = client(gateway, "--name", "writer", "thread")
+    lines = client(gateway, "--name", "writer", "thread", expected=("get_thread",))  # asked for once more, deleted
     thread = results(lines, "create_thread")[0]
     first = results(lines, "create_and_wait_for_thread_run_output")[0]
     assert first["run"]["thread_id"] == thread["thread_id"]

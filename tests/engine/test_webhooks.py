@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from gateway.adapter import Callback
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import Answer, Run, Webhook
 from gateway.engine import Engine
 from gateway.engine.webhooks import Webhooks
@@ -26,6 +28,9 @@ class Told:
 
     def routes(self) -> Sequence[BaseRoute]:
         return []
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        raise error
 
     def callback(self, run: Run) -> Callback:
         return Callback(json.dumps([run.id, run.status]).encode(), {"content-type": "application/json"})

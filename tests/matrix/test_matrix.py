@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx2
 import pytest
@@ -36,33 +37,45 @@ def test_the_matrix_has_every_adapter_there_is() -> None:
     assert set(ROUTES) == {name for name, adapter in adapters.items() if adapter.call}
 
 
-def client(gateway: Gateway, inbound: str) -> Client:
-    return CLIENTS[inbound](gateway.url)
+Door = Callable[[str], Client]
+
+
+@pytest.fixture
+def door(gateway: Gateway) -> Iterator[Door]:
+    """Makes clients of an inbound protocol, and closes them."""
+    with contextlib.ExitStack() as stack:
+
+        def client(inbound: str) -> Client:
+            made = CLIENTS[inbound](gateway.url)
+            stack.callback(made.http.close)
+            return made
+
+        yield client
 
 
 @pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
-def test_a_run_gives_its_answer(gateway: Gateway, inbound: str, outbound: str) -> None:
-    end = client(gateway, inbound).run(f"{outbound}-echo", message(outbound, "echo"))
+def test_a_run_gives_its_answer(door: Door, inbound: str, outbound: str) -> None:
+    end = door(inbound).run(f"{outbound}-echo", message(outbound, "echo"))
     assert end.status == "success" and "hello my friend" in end.text
 
 
 @pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
-def test_what_is_streamed_only_grows_and_ends_as_the_whole(gateway: Gateway, inbound: str, outbound: str) -> None:
-    said = client(gateway, inbound).stream(f"{outbound}-echo", message(outbound, "echo"))
+def test_what_is_streamed_only_grows_and_ends_as_the_whole(door: Door, inbound: str, outbound: str) -> None:
+    said = door(inbound).stream(f"{outbound}-echo", message(outbound, "echo"))
     assert said and "hello my friend" in said[-1]
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(said))
 
 
 @pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
-def test_a_failure_is_told_with_its_reason(gateway: Gateway, inbound: str, outbound: str) -> None:
-    end = client(gateway, inbound).run(f"{outbound}-fail", message(outbound, "fail"))
+def test_a_failure_is_told_with_its_reason(door: Door, inbound: str, outbound: str) -> None:
+    end = door(inbound).run(f"{outbound}-fail", message(outbound, "fail"))
     assert end.status == "error", end
     assert "it failed on purpose" in end.text or (outbound == "agent_protocol" and "500" in end.text)
 
 
 @pytest.mark.parametrize(("inbound", "outbound"), PAIRS)
-def test_a_question_reaches_the_client_and_its_answer_the_agent(gateway: Gateway, inbound: str, outbound: str) -> None:
-    speaker = client(gateway, inbound)
+def test_a_question_reaches_the_client_and_its_answer_the_agent(door: Door, inbound: str, outbound: str) -> None:
+    speaker = door(inbound)
     asked = speaker.run(f"{outbound}-ask", message(outbound, "ask"))
     assert asked.status == "asks" and asked.text, asked
     value = {"message": "blue"} if outbound == "agent_protocol" else {"approved": True, "reason": "blue"}
@@ -74,24 +87,29 @@ def test_a_question_reaches_the_client_and_its_answer_the_agent(gateway: Gateway
 
 
 @pytest.mark.parametrize(("inbound", "outbound"), [pair for pair in PAIRS if pair[0] in CANCELS])
-def test_a_run_can_be_cancelled(gateway: Gateway, inbound: str, outbound: str) -> None:
-    speaker = client(gateway, inbound)
+def test_a_run_can_be_cancelled(door: Door, inbound: str, outbound: str) -> None:
+    speaker = door(inbound)
     run = speaker.begin(f"{outbound}-slow", message(outbound, "slow"))
     assert speaker.cancel(run).status == "cancelled"
 
 
 @pytest.mark.parametrize("inbound", CLIENTS)
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"input": ', b"\xff\xfe", b'"text"'])
-def test_a_body_that_is_not_the_protocols_is_refused_in_its_own_words(
-    gateway: Gateway, inbound: str, body: bytes
-) -> None:
-    answer: httpx2.Response = client(gateway, inbound).refused("plain-echo", body)
+def test_a_body_that_is_not_the_protocols_is_refused_in_its_own_words(door: Door, inbound: str, body: bytes) -> None:
+    answer: httpx2.Response = door(inbound).refused("plain-echo", body)
     assert answer.status_code in (400, 422), answer.text
     assert answer.headers["content-type"].startswith("application/json") and answer.text
 
 
 @pytest.mark.parametrize("inbound", CLIENTS)
-def test_an_unknown_agent_is_not_found(gateway: Gateway, inbound: str) -> None:
+def test_an_unknown_agent_is_not_found(door: Door, inbound: str) -> None:
     body = b'{"agent_id": "nobody", "input": {"message": "x"}}' if inbound == "agent_connect" else b'{"input": "x"}'
-    answer = client(gateway, inbound).refused("nobody", body)
+    answer = door(inbound).refused("nobody", body)
     assert answer.status_code == 404 and "nobody" in answer.text
+
+
+@pytest.mark.parametrize("inbound", CLIENTS)
+def test_a_path_that_does_not_exist_is_refused_in_the_protocols_own_words(door: Door, inbound: str) -> None:
+    answer = door(inbound).http.delete("/no/such/path")
+    assert answer.status_code in (404, 405)
+    assert answer.headers["content-type"].startswith("application/json") and "no operation" in answer.text

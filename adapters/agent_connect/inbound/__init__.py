@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from adapters.agent_connect import codec
+from adapters.agent_connect.inbound import call
 from adapters.agent_connect.inbound.agents import Agents
 from adapters.agent_connect.inbound.call import Endpoint, Operation
 from adapters.agent_connect.inbound.runs import Runs
 from adapters.agent_connect.inbound.threads import Threads
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.adapter import Callback, Gateway
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import Run
 
 _RUN = "/runs/{run_id}"
@@ -71,6 +74,11 @@ class AgentConnectInbound:
         ]
         limit = self._options.max_body
         return [Route(path, Endpoint(operation, limit), methods=[method]) for method, path, operation in table]
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """See `Inbound.refusal`."""
+        reply = call.refusal(error)
+        return Response(reply.body, reply.status, reply.headers, "application/json")
 
     def callback(self, run: Run) -> Callback:
         """A webhook's request: the `Run` object, as `GET .../runs/{run_id}` has it."""

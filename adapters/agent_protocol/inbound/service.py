@@ -15,12 +15,12 @@ from starlette.routing import BaseRoute, Route
 
 from adapters.agent_protocol import codec, requests, wire
 from adapters.agent_protocol.inbound import files
-from adapters.agent_protocol.inbound.http import Operations, answer, body, page
+from adapters.agent_protocol.inbound.http import Operations, answer, body, page, refusal
 from adapters.agent_protocol.legs import Leg, cut
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import announced, run_steps, step_json
 from gateway.adapter import Callback, Gateway
-from gateway.core.errors import Conflict, NotFound, Unsupported
+from gateway.core.errors import Conflict, InterlinguaError, NotFound, Unsupported
 from gateway.core.types import (
     Agent,
     Answer,
@@ -63,6 +63,10 @@ class AgentProtocolInbound:
             for prefix in PREFIXES
             for path, operations in paths.items()
         ]
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """See `Inbound.refusal`."""
+        return refusal(error)
 
     def callback(self, run: Run) -> Callback:
         """The protocol has no callbacks."""
