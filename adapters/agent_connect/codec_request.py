@@ -48,7 +48,7 @@ def read(adapter: TypeAdapter[T], body: bytes) -> T:
     if b"NaN" in body or b"Infinity" in body:  # which the parser takes, and which are no JSON
         try:
             msgspec.json.decode(body)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise Invalid(f"the body is not JSON: {error}") from None
     return value
 

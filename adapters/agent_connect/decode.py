@@ -123,7 +123,7 @@ class StreamDecoder:
     def _message(self, data: bytes, where: str, out: list[e.Event]) -> None:
         try:
             update = decode_update(data)
-        except (msgspec.DecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return self._unusual(data, where, out)
         if update.run_id != self.run_id:
             self._belongs(update.run_id, where)
@@ -202,7 +202,7 @@ def run_record(body: bytes, where: str) -> RunRecord:
     """The `Run` an agent answered with. Raises AgentBroken."""
     try:
         return decode_record(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise AgentBroken(f"{where} did not answer with a run: {error}", detail=repr(body[:200])) from None
 
 
@@ -210,7 +210,7 @@ def run_records(body: bytes, where: str) -> list[RunRecord]:
     """A list of `Run`s. Raises AgentBroken."""
     try:
         return decode_records(body)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise AgentBroken(f"{where} did not answer with runs: {error}", detail=repr(body[:200])) from None
 
 
@@ -327,7 +327,7 @@ def _fields(data: bytes, what: str) -> Fields:
         raise AgentBroken(f"{what} is not a JSON object", detail=repr(data[:200])) from None
     except RecursionError:
         raise AgentBroken(f"{what} is nested too deep") from None
-    except msgspec.DecodeError as error:
+    except ValueError as error:
         return _mended(data) or _no_json(what, error, data)
 
 
@@ -360,7 +360,7 @@ def _document(raw: msgspec.Raw) -> msgspec.Raw:
     data = bytes(raw)
     try:
         msgspec.json.decode(data)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return msgspec.Raw(deltas.encode(_value(raw)))
     return msgspec.Raw(data)
 

@@ -76,7 +76,7 @@ def _document(agent: Agent, text: str, fields: JsonObject) -> Json:
             return fields
         try:
             document = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             raise Invalid(
@@ -142,7 +142,7 @@ def _readings(schema: JsonObject, text: str | None, fields: JsonObject) -> Itera
 def _parsed(text: str) -> list[Json]:
     try:
         return [msgspec.json.decode(text)]
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (ValueError, RecursionError):
         return []
 
 

@@ -158,7 +158,7 @@ def error_text(content_type: str, body: bytes) -> str:
     """What an agent's error answer says, for a person: its message, detail or error, or its text; "" if nothing."""
     try:
         data: Json = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return "" if "html" in content_type else body[:TEXT_LIMIT].decode("utf-8", "replace").strip()
     return _message(data)[:TEXT_LIMIT]
 

@@ -56,7 +56,7 @@ def parse(line: bytes) -> Line:
     """One line from an agent. Raises AgentBroken."""
     try:
         return _lines.decode(line)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise AgentBroken(f"not a line of the plain protocol: {error}") from error
 
 

@@ -27,6 +27,7 @@ class PlainOutbound:
                 bearer=auth.bearer.get_secret_value() if auth.bearer else "",
                 api_key=auth.api_key.get_secret_value() if auth.api_key else "",
             ),
+            timeout=target.request_timeout,
         )
         self._idle = target.idle_timeout
 

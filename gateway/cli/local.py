@@ -13,13 +13,13 @@ from typing import Any, Self
 import msgspec
 
 from gateway.app import App
+from gateway.cli.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text, note
 from gateway.config import Config
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Run, RunRequest
 from gateway.registry import OPERATOR
-from gateway.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text, note
 
 
 class Local:

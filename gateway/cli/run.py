@@ -11,10 +11,10 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
+from gateway.cli.talk import End, Item, Note, Question, Talk, Text, as_answer
 from gateway.cli.view import View, view
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.core.types import RunStatus
-from gateway.talk import End, Item, Note, Question, Talk, Text, as_answer
 
 DEFAULT_ROUTES = Path("routes.yaml")
 CANCEL_SECONDS = 10.0
@@ -33,7 +33,7 @@ def talk(routes: Path | None, gateway: str | None) -> AbstractAsyncContextManage
 
 @asynccontextmanager
 async def _remote(url: str) -> AsyncIterator[Talk]:
-    from gateway.remote import Remote
+    from gateway.cli.remote import Remote
 
     async with Remote(url) as remote:
         yield remote

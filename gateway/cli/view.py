@@ -13,7 +13,7 @@ from rich.prompt import Prompt
 from rich.spinner import Spinner
 from rich.text import Text as Styled
 
-from gateway.talk import Question
+from gateway.cli.talk import Question
 
 
 class View(Protocol):

@@ -146,6 +146,11 @@ def laid_over(agent: Agent, route: Route) -> Agent:
     )
     return replace(
         agent,
-        text_input=projection.text_pointer(agent.input_schema, route.text.input or agent.text_input),
-        text_output=projection.text_pointer(agent.output_schema, route.text.output or agent.text_output),
+        text_input=projection.text_pointer(agent.input_schema, _either(route.text.input, agent.text_input)),
+        text_output=projection.text_pointer(agent.output_schema, _either(route.text.output, agent.text_output)),
     )
+
+
+def _either(first: str | None, second: str | None) -> str | None:
+    """The empty pointer is a pointer."""
+    return second if first is None else first

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
@@ -29,16 +29,16 @@ from gateway.core.types import (
     Thread,
     ThreadStatus,
 )
+from gateway.engine import recovery
 from gateway.engine.directory import Entry, check
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, LogWatch, RunLog
 from gateway.engine.records import Records
-from gateway.engine.recovery import recover
 from gateway.engine.rules import Hooks, Rules, Settings
 from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
 from gateway.engine.threads import new_id
 from gateway.router import Router
-from gateway.store import Delivery, Store
+from gateway.store import Delivery, Recovered, Store
 from gateway.store import Entry as LogEntry
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,25 @@ class Engine(Records):
     async def adopt(self) -> None:
         """Take up what another gateway on the same store left when it died. To be called now and then."""
         for found in await self.store.claim():
-            await recover(self, found)
+            await self._recover(found)
+
+    async def _recover(self, found: Recovered) -> None:
+        run = found.run
+        try:
+            entry = self.entry(run.agent, run.request.protocol, run.request.metadata)
+        except NotFound as error:
+            entry = recovery.entry_gone(run, str(error))
+        agent = await entry.describe()
+        thread = await self.store.thread(run.thread) if run.thread is not None else None
+        live = self._live(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
+        await recovery.taken_up(live, await self.events(run.id))
+        work = recovery.goes_on(live) if run.dispatched else self._wait_and_drive(live, turn=False)
+        self._begin(live, entry, work)
+
+    def _begin(self, live: LiveRun, entry: Entry, work: Coroutine[None, None, None]) -> None:
+        self.live[live.run.id] = live
+        entry.users += 1
+        live.task = asyncio.create_task(work, name=f"run {live.run.id}")
 
     def quiet(self) -> None:
         """Take no new run and no cancel: clients are about to lose their connections, and that is not their wish."""
@@ -124,7 +142,7 @@ class Engine(Records):
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
         thread = await self._thread_for(request, agent, entry)
-        live = self.live_run(self._new(request), agent, entry, thread)
+        live = self._live(self._new(request), agent, entry, thread)
         now = request.start_at is None or request.start_at <= time.time()
         at_once = now and request.if_busy is IfBusy.REJECT
         if at_once:
@@ -133,28 +151,25 @@ class Engine(Records):
         first = live.log.first(started)
         turn = await self._create(live, first, thread)
         live.log.created(started, first)
-        self.live[live.run.id] = live
-        entry.users += 1
-        work = live.drive() if at_once else self.wait_and_drive(live, turn)
-        live.task = asyncio.create_task(work, name=f"run {live.run.id}")
+        self._begin(live, entry, live.drive() if at_once else self._wait_and_drive(live, turn))
         return live.run
 
     def _new(self, request: RunRequest) -> Run:
         now = time.time()
         return Run(id=new_id(), request=request, created_at=now, updated_at=now)
 
-    def live_run(
+    def _live(
         self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
     ) -> LiveRun:
         """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
-        return LiveRun(
+        live = LiveRun(
             run=run,
             agent=agent,
             outbound=entry.outbound,
             store=self.store,
             threads=self.conversations,
             log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
-            hooks=Hooks(ended=lambda live: self._ended(live, entry), owed=self._owe),
+            hooks=Hooks(ended=lambda: self._ended(live, entry), owed=self._owe),
             settings=Settings(
                 timeout=entry.route.timeout,
                 cancel_grace=self._rules.cancel_grace,
@@ -165,6 +180,7 @@ class Engine(Records):
             thread=thread,
             target=entry.route.target,
         )
+        return live
 
     async def _thread_for(self, request: RunRequest, agent: Agent, entry: Entry) -> Thread | None:
         """The run's thread, after checking that the agent can do what is asked of it."""
@@ -194,7 +210,7 @@ class Engine(Records):
         for live in [live for live in self.live.values() if live.run.thread == thread_id]:
             await self.cancel(live.run.id, reason="interrupted by a newer run", wait=True)
 
-    async def wait_and_drive(self, live: LiveRun, turn: bool) -> None:
+    async def _wait_and_drive(self, live: LiveRun, turn: bool) -> None:
         """Wait for the run's time and its turn, then dispatch it."""
         try:
             start_at = live.run.request.start_at

@@ -250,7 +250,7 @@ class LiveRun:
             self.span.finish(self.run.status, usage=self.usage, tokens=self.log.last, failure=self.run.failure)
         self.log.close()
         self._stopped()
-        self.hooks.ended(self)
+        self.hooks.ended()
 
     async def answer(self, answer: Answer, interrupt_id: str | None) -> None:
         """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict."""

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Sequence
 
 from gateway.adapter import RunContext, TargetOptions
 from gateway.config import Route
 from gateway.core import events as e
 from gateway.core.errors import NotFound
-from gateway.core.types import Agent, Failure, Outcome
+from gateway.core.types import Agent, Failure, Outcome, Run
 from gateway.engine.directory import Entry
-from gateway.store import Recovered
-
-if TYPE_CHECKING:
-    from gateway.engine.engine import Engine
-    from gateway.engine.live import LiveRun
+from gateway.engine.live import LiveRun
 
 log = logging.getLogger(__name__)
 
@@ -43,18 +38,14 @@ class Missing:
         """Nothing to close."""
 
 
-async def recover(engine: Engine, found: Recovered) -> None:
-    """Take one run up again. Its events go on above what was reserved, so no number is ever used twice."""
-    run = found.run
-    try:
-        entry = engine.entry(run.agent, run.request.protocol, run.request.metadata)
-    except NotFound as error:
-        route = Route(name=run.agent, target=TargetOptions(protocol="none"))
-        entry = Entry(route, Missing(str(error)))
-    agent = await entry.describe()
-    thread = await engine.store.thread(run.thread) if run.thread is not None else None
-    live = engine.live_run(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
-    for _, event in await engine.events(run.id):
+def entry_gone(run: Run, why: str) -> Entry:
+    """What stands in for the route of a run that is no longer in the table."""
+    return Entry(Route(name=run.agent, target=TargetOptions(protocol="none")), Missing(why))
+
+
+async def taken_up(live: LiveRun, log_so_far: Sequence[tuple[int, e.Event]]) -> None:
+    """Bring a run in memory to where its log on disk ends. Its events go on above what was reserved before."""
+    for _, event in log_so_far:
         live.opener.replay(event)
         live.log.output.apply(event)
         if isinstance(event, e.Resumed) and event.answer.outcome is Outcome.ANSWERED:
@@ -62,19 +53,16 @@ async def recover(engine: Engine, found: Recovered) -> None:
         elif isinstance(event, e.ArtifactAdded):
             live.artifacts.append(event.artifact)
     await live.log.reserve()
-    engine.live[run.id] = live
-    entry.users += 1
-    log.info("run %s of %s: taken up again (%s)", run.id, agent.name, run.status)
-    if not run.dispatched:
-        work = engine.wait_and_drive(live, turn=False)
-    elif run.upstream is None:
-        failure = Failure(code="outcome_unknown", message=UNKNOWN)
-        work = live.finish(e.RunFailed(failure=failure))
-    elif run.cancel_reason is not None:
-        work = _cancelled(live)
-    else:
-        work = live.drive(attach=True)
-    live.task = asyncio.create_task(work, name=f"run {run.id}")
+    log.info("run %s of %s: taken up again (%s)", live.run.id, live.agent.name, live.run.status)
+
+
+def goes_on(live: LiveRun) -> Coroutine[None, None, None]:
+    """What to do with a run that had been dispatched: find it again, or end it with a reason. Never sent twice."""
+    if live.run.upstream is None:
+        return live.finish(e.RunFailed(failure=Failure(code="outcome_unknown", message=UNKNOWN)))
+    if live.run.cancel_reason is not None:
+        return _cancelled(live)
+    return live.drive(attach=True)
 
 
 async def _cancelled(live: LiveRun) -> None:

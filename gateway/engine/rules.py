@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gateway.store import Delivery
-
-if TYPE_CHECKING:
-    from gateway.engine.live import LiveRun
 
 
 @dataclass(frozen=True)
@@ -35,5 +31,5 @@ class Settings:
 class Hooks:
     """Who else wants to know. Called synchronously, after the commit; must not raise."""
 
-    ended: Callable[[LiveRun], None]
+    ended: Callable[[], None]
     owed: Callable[[Delivery], None]

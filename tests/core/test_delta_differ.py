@@ -363,6 +363,12 @@ def test_any_document_can_become_any_other(before: Any, after: Any) -> None:
         ({"a": 1, "b": 2}, {"a": 1}, Change(ABSENT, (Replaced("", {"a": 1}),))),
         ({"t": "one"}, {"t": "two"}, Change(ABSENT, (Replaced("/t", "two"),))),
         ([1, 2, 3, 4, 5], [0, 1, 2, 3, 4], Change(ABSENT, (Replaced("", [0, 1, 2, 3, 4]),))),
+        ([True, False, 1], [False, True, 1], Change(ABSENT, (Replaced("", [False, True, 1]),))),
+        (
+            {"a": True, "b": 1, "c": False},
+            {"a": 1, "b": 1, "c": True},
+            Change(ABSENT, (Replaced("", {"a": 1, "b": 1, "c": True}),)),
+        ),
         (1.0, 1, Change(ABSENT, (Replaced("", 1),))),
         ({"a": 1}, None, Change(ABSENT, (Replaced("", None),))),
         ({}, {}, UNCHANGED),

@@ -179,6 +179,7 @@ def test_a_pointer_alone_makes_a_document(pointer: str | None, document: Any) ->
         ({"output": {"answer": "a"}}, "/message", "a"),
         ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, None, "a"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "/messages/-/content", "a"),
+        ({"messages": [{"content": "q"}, {"content": "a"}]}, "/messages/-/content", "a"),
         ({"messages": []}, "/messages/-/content", None),
         ({"messages": "a"}, "/messages/-/content", "a"),
         (

@@ -90,7 +90,9 @@ def test_it_streams_values_that_grow_to_the_whole(gateway: Gateway, command: str
 
 
 def test_it_talks_to_the_agent_over_a_thread(gateway: Gateway) -> None:
-    lines = client(gateway, "--name", "writer", "thread", expected=("get_thread",))  # asked for once more, deleted
+    lines = client(
+        gateway, "--name", "writer", "--second", "four five", "thread", expected=("get_thread",)
+    )  # asked for once more, deleted
     thread = results(lines, "create_thread")[0]
     first = results(lines, "create_and_wait_for_thread_run_output")[0]
     assert first["run"]["thread_id"] == thread["thread_id"]

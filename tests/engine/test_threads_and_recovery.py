@@ -305,3 +305,15 @@ def test_agents_are_published_with_where_their_text_is() -> None:
             assert agent.capabilities == AGENT.capabilities
 
     run(scene())
+
+
+def test_ids_are_uuids_of_version_7_and_never_the_same() -> None:
+    import uuid
+
+    from gateway.engine.threads import new_id
+
+    made = [new_id() for _ in range(3000)]
+    assert len(set(made)) == len(made)
+    assert all(str(uuid.UUID(one)) == one and uuid.UUID(one).version == 7 for one in made)
+    assert all(uuid.UUID(one).variant == uuid.RFC_4122 for one in made)
+    assert made[0][:13] <= made[-1][:13]

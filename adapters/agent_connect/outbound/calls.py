@@ -134,7 +134,7 @@ def explanation(reply: Response) -> str:
     """The agent's reason in a line: the string of the specification, or what servers in use send instead."""
     try:
         value = msgspec.json.decode(reply.body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         if reply.content_type not in ("", "text/plain", "application/json"):
             return ""  # a page of HTML is no reason
         value = reply.body.decode("utf-8", "replace")

@@ -79,6 +79,6 @@ class Locator:
 def _json(reply: Response, where: str) -> Json:
     try:
         return msgspec.json.decode(reply.body)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         kind = reply.content_type or "something"
         raise AgentBroken(f"{where} answered {kind} that is not JSON", detail=str(error)) from None

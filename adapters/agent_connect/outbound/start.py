@@ -200,7 +200,7 @@ class Starter:
             raise complaint(reply, where)
         try:
             return msgspec.json.decode(reply.body, type=_Thread).thread_id
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise AgentBroken(f"{where} did not answer with a thread: {error}") from None
 
     async def _relocate(self, thread: str | None) -> bool:

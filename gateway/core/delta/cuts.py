@@ -135,11 +135,7 @@ def find(before: bytes, cuts: list[Cut], after: bytes, document: Json) -> list[C
     places = sorted(places[-LIMIT:])
     if not insertions:
         return []
-    routes = _routes(after, places, document)
-    if not routes:  # one that a delta cannot reach spoils the others
-        for place in places:
-            routes |= _routes(after, [place], document)
-    return sorted(routes.items())
+    return sorted(_routes(after, places, document).items())
 
 
 def _insertions(before: bytes, after: bytes) -> list[tuple[int, int, int]]:

@@ -38,7 +38,7 @@ class Response(msgspec.Struct, frozen=True):
         """The body as JSON. Raises AgentBroken if it is none, whatever the content type says."""
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, RecursionError) as exc:
+        except (ValueError, RecursionError) as exc:  # msgspec's errors, and bytes that are no text
             raise AgentBroken("the agent's answer is not JSON", detail=str(exc)) from exc
 
 

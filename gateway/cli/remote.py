@@ -9,10 +9,10 @@ from typing import Any, Self
 
 import httpx2
 
+from gateway.cli.talk import End, Item, Known, Question, Text, as_input, as_question, as_text, note
 from gateway.core.errors import AgentFailed, AgentGone, InterlinguaError, Invalid, NotFound
 from gateway.core.projection import text_pointer
 from gateway.core.types import JsonObject, RunStatus
-from gateway.talk import End, Item, Known, Question, Text, as_input, as_question, as_text, note
 from gateway.wire import sse
 
 DOOR = "/agent-connect"

@@ -1,0 +1,104 @@
+"""Agents as they are: the recorded server with its quirks, and one that dies while it speaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support import peers
+from tests.support.processes import Gateway, Process
+
+ROUTE = """\
+routes:
+  - name: agent
+    target: {{protocol: agent_connect, url: "{url}"{more}}}
+"""
+RECORDED = ", agent: org.agntcy.rig_agent, idle_timeout: 1"
+
+
+@pytest.fixture(scope="module")
+def replayed(agent_connect_replay: Process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
+    """A client of a gateway in front of the recorded server."""
+    text = ROUTE.format(url=agent_connect_replay.url, more=RECORDED)
+    with Gateway(text, tmp_path_factory.mktemp("replay")) as gateway:
+        with httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=30) as client:
+            yield client
+
+
+def body(message: str) -> dict[str, Any]:
+    return {"agent_id": "agent", "input": {"message": message}, "stream_mode": "values"}
+
+
+def stream(client: httpx2.Client, message: str) -> list[dict[str, Any]]:
+    with client.stream("POST", "/runs/stream", json=body(message)) as response:
+        assert response.status_code == 200, response.read()
+        return [json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: ")]
+
+
+def test_a_server_that_refuses_stream_mode_and_never_says_the_end_is_streamed_to_its_end(
+    replayed: httpx2.Client,
+) -> None:
+    events = stream(replayed, "stream this")
+    assert [event["status"] for event in events[:-1]] == ["pending"] * (len(events) - 1)
+    assert events[-1]["status"] == "success"
+    assert events[-1]["values"] == {"message": "echo: stream this", "steps": ["a", "b"]}
+
+
+def test_an_error_that_is_repeated_for_ever_is_one_error_and_the_end(replayed: httpx2.Client) -> None:
+    events = stream(replayed, "fail")
+    assert [event["type"] for event in events] == ["error"]
+    assert "boom" in events[0]["description"]
+    waited = replayed.post("/runs/wait", json=body("fail")).json()
+    assert waited["run"]["status"] == "error" and "boom" in waited["output"]["description"]
+
+
+def test_an_interrupt_that_the_stream_does_not_tell_is_found_and_can_be_answered(replayed: httpx2.Client) -> None:
+    events = stream(replayed, "interrupt me")
+    assert events[-1]["type"] == "interrupt"
+    assert "How can I help you?" in json.dumps(events[-1]["interrupt"])
+    run = events[-1]["run_id"]
+    assert replayed.post(f"/runs/{run}", json={"message": "blue"}).status_code == 200
+    waited = replayed.get(f"/runs/{run}/wait").json()
+    assert waited["run"]["status"] == "success"
+    assert "blue" in waited["output"]["values"]["message"]
+
+
+def test_an_agent_that_dies_while_it_speaks_leaves_what_it_said_and_an_error(tmp_path: Path) -> None:
+    with peers.agent_connect_agent() as agent:
+        text = ROUTE.format(url=agent.url, more=", agent: slow, reconnect_timeout: 1")
+        with Gateway(text, tmp_path) as gateway, httpx2.Client(base_url=f"{gateway.url}/agent-connect") as client:
+            seen: list[dict[str, Any]] = []
+            with client.stream("POST", "/runs/stream", json=body("30 seconds"), timeout=30) as response:
+                for line in response.iter_lines():
+                    if not line.startswith("data: "):
+                        continue
+                    seen.append(json.loads(line[6:]))
+                    if "tick 3" in seen[-1].get("values", {}).get("message", ""):
+                        agent.kill9()
+            assert seen[-1]["type"] == "error", seen[-1]
+            said = seen[-2]["values"]["message"]
+            assert "tick 3" in said
+            run = client.get(f"/runs/{seen[-1]['run_id']}").json()
+            assert run["status"] == "error"
+
+
+def test_an_agent_that_is_down_is_told_as_such_and_works_again_once_it_is_up(tmp_path: Path) -> None:
+    from tests.support.processes import free_port
+
+    port = free_port()
+    text = ROUTE.format(url=f"http://127.0.0.1:{port}", more=", agent: echo")
+    with Gateway(text, tmp_path) as gateway, httpx2.Client(base_url=f"{gateway.url}/agent-connect") as client:
+        refused = client.post("/runs/wait", json=body("hi"), timeout=30)
+        assert refused.status_code >= 500 and f"127.0.0.1:{port}" in refused.text
+        assert client.post("/agents/search", json={}).status_code == 200, "directories stay complete"
+        with peers.agent_connect_agent(port=port):
+            for _ in range(100):
+                answer = client.post("/runs/wait", json=body("hello again"), timeout=30)
+                if answer.status_code == 200:
+                    break
+            assert answer.json()["output"]["values"]["message"] == "hello again"
