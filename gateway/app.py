@@ -43,7 +43,7 @@ class App:
         """`address` is where the gateway listens, for links to files where `public_url` is left out."""
         self.config = config
         self.gateway = Engine(
-            open_store(config.store.url, str(config.base)),
+            open_store(config.store.url, str(config.base), fsync=config.store.fsync),
             public_url=str(config.public_url or address),
             rules=Rules(artifact_limit=config.store.artifact_limit),
         )

@@ -342,14 +342,21 @@ def link(file: Artifact) -> JsonObject:
 # --- stream updates ------------------------------------------------------------------------------------------------
 
 
-def values_update(run_id: str, status: str, document: bytes, origin: JsonObject | None = None) -> bytes:
-    """`ValueRunResultUpdate`, one line. A document that is null is `{}`: the member is required."""
-    if b"\n" in document or b"\r" in document:  # outside strings, where JSON has them raw
-        document = document.replace(b"\r", b" ").replace(b"\n", b" ")
-    shown = b"{}" if document == b"null" else escape_separators(document)
+def values_update(
+    run_id: str, status: str, document: bytes, origin: JsonObject | None = None, *, folded: bool = False
+) -> bytes:
+    """`ValueRunResultUpdate`, one line. A document that is null is `{}`: the member is required.
+
+    `folded`: the document was encoded by a fold of deltas, on one line and with the separators escaped.
+    """
+    if not folded:
+        if b"\n" in document or b"\r" in document:  # outside strings, where JSON has them raw
+            document = document.replace(b"\r", b" ").replace(b"\n", b" ")
+        document = escape_separators(document)
+    shown = b"{}" if document == b"null" else document
     extra = beyond(origin)
     if not extra:
-        return b"%b%b}" % (_values_head(run_id, status), shown)
+        return b"".join((_values_head(run_id, status), shown, b"}"))
     return b"%b%b,%b" % (_values_head(run_id, status), shown, escape_separators(_dump(extra))[1:])
 
 

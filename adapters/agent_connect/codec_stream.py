@@ -145,7 +145,7 @@ class StreamEncoder:
             if own.size > SMALL:
                 self._own = None
             elif self._values and self._batch_bytes < BURST:
-                self._snapshot(number, own.encoded)
+                self._snapshot(number, own.encoded, folded=True)
         return True
 
     def _event(self, number: int, event: e.Event, batch: Batch, at: int, run: Run) -> None:
@@ -227,8 +227,8 @@ class StreamEncoder:
         if newest is not None and not newest.empty:
             self._snapshot(number, newest.encoded)
 
-    def _snapshot(self, number: int, document: bytes, now: float | None = None) -> None:
-        data = codec.values_update(self._run_id, "pending", document, self._origin)
+    def _snapshot(self, number: int, document: bytes, now: float | None = None, *, folded: bool = False) -> None:
+        data = codec.values_update(self._run_id, "pending", document, self._origin, folded=folded)
         self._out.append((number, data))
         self._dirty, self._origin = False, None
         self._sent_size = len(document)
@@ -268,7 +268,7 @@ class StreamEncoder:
         for at, (number, data) in enumerate(out):
             first_of_two = at < last and out[at + 1][0] == number
             ident = f"{number}.1" if first_of_two else str(number)
-            frames.append(sse.encode(data, event=wire.EVENT, id=ident))
+            frames.append(sse.encode(data, event=wire.EVENT, id=ident, one_line=True))
         return b"".join(frames)
 
 

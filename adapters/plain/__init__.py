@@ -1,7 +1,7 @@
 """The toy protocol: the test double, and the template to copy for a new one."""
 
 from adapters.plain.inbound import PlainInbound
-from adapters.plain.options import PlainTarget
+from adapters.plain.options import PlainServe, PlainTarget
 from adapters.plain.outbound import PlainOutbound
 from gateway.adapter import Adapter
 
@@ -10,6 +10,7 @@ ADAPTER = Adapter(
     title="Plain (toy protocol of this project)",
     path="/plain",
     serve=PlainInbound,
+    serve_options=PlainServe,
     call=PlainOutbound,
     target_options=PlainTarget,
     losses={

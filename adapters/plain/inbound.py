@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from adapters.plain import codec, wire
-from gateway.adapter import Callback, Gateway, InboundOptions
-from gateway.core.errors import InterlinguaError, Invalid, Unsupported
+from adapters.plain.options import PlainServe
+from gateway.adapter import Callback, Gateway
+from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unsupported
 from gateway.core.stream import coalesce
 from gateway.core.types import Answer, Outcome, Run, RunRequest
 from gateway.wire import ndjson
@@ -38,8 +39,9 @@ def answered(handler: Handler) -> Handler:
 class PlainInbound:
     """See `gateway.adapter.Inbound`."""
 
-    def __init__(self, options: InboundOptions, gateway: Gateway) -> None:
+    def __init__(self, options: PlainServe, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._limit = options.max_body
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`."""
@@ -67,7 +69,7 @@ class PlainInbound:
     @answered
     async def start(self, request: Request) -> Response:
         """POST /{agent}: start a run and stream its lines."""
-        body = await _body(request, wire.RunBody)
+        body = await _body(request, wire.RunBody, self._limit)
         run = await self._gateway.start(
             RunRequest(
                 agent=request.path_params["agent"],
@@ -92,7 +94,7 @@ class PlainInbound:
     @answered
     async def answer(self, request: Request) -> Response:
         """POST /runs/{run}/answer."""
-        body = await _body(request, wire.AnswerBody)
+        body = await _body(request, wire.AnswerBody, self._limit)
         outcome = Outcome.DECLINED if body.declined else Outcome.ANSWERED
         answer = Answer(outcome=outcome, value=body.answer)
         run = await self._gateway.answer(request.path_params["run"], answer, body.id)
@@ -117,9 +119,15 @@ class PlainInbound:
                     yield frame
 
 
-async def _body(request: Request, model: type[_M]) -> _M:
+async def _body(request: Request, model: type[_M], limit: int) -> _M:
+    """The body as `model`. Raises TooLarge while it is still coming, Invalid with the path of the first mistake."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes")
     try:
-        return model.model_validate_json(await request.body())
+        return model.model_validate_json(bytes(body))
     except ValidationError as error:
         first = error.errors()[0]
         path = "".join(f"/{step}" for step in first["loc"])

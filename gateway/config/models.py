@@ -120,6 +120,10 @@ class StoreOptions(Section):
     retention: Annotated[Retention, BeforeValidator(_empty_if_null)] = Field(
         default=Retention(), description="When ended runs and idle threads are removed."
     )
+    fsync: bool = Field(
+        default=True,
+        description="Whether a transition waits for the disk. false: it survives the gateway's death, not a power cut.",
+    )
     artifact_limit: Size = Field(
         default=64_000_000, description="Largest file that an agent may make or a client upload."
     )

@@ -256,10 +256,9 @@ class LiveRun:
         """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict."""
         async with self._record:
             interrupts = self.run.interrupts
-            open_ = [i for i in interrupts if interrupt_id is None or i.id == interrupt_id]
-            if not open_ or self.cancelled:
+            chosen = next((i for i in interrupts if interrupt_id in (None, i.id)), None)
+            if chosen is None or self.cancelled:
                 raise Conflict("the run is not waiting for an answer")
-            chosen = open_[0]
             left = tuple(i for i in interrupts if i.id != chosen.id)
             status = RunStatus.INTERRUPTED if left else RunStatus.RUNNING
             run = replace(self.run, status=status, interrupts=left, updated_at=time.time())
@@ -305,8 +304,11 @@ class LiveRun:
             future = asyncio.get_running_loop().create_future()
             self._stops.add(future)
             try:
-                async with asyncio.timeout(timeout):
+                if timeout is None:
                     await future
+                else:
+                    async with asyncio.timeout(timeout):
+                        await future
             except TimeoutError:
                 return False
             finally:

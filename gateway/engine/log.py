@@ -136,8 +136,9 @@ class RunLog:
 
     def _number(self, events: Sequence[e.Event]) -> tuple[Entry, ...]:
         first = self.last + 1
+        encode = e.encode
         return tuple(
-            Entry(number, e.encode(event), type(event) is e.PartDelta) for number, event in enumerate(events, first)
+            [Entry(number, encode(event), type(event) is e.PartDelta) for number, event in enumerate(events, first)]
         )
 
     def _publish(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
@@ -173,7 +174,7 @@ class RunLog:
         if not self._tail or self._tail[0][0] > after + 1:
             return None
         start = after + 1 - self._tail[0][0]
-        return tuple((number, event) for number, event, _ in self._tail[start:])
+        return tuple([(number, event) for number, event, _ in self._tail[start:]])
 
     @property
     def tail_first(self) -> int:
@@ -182,16 +183,22 @@ class RunLog:
 
     async def changed(self, timeout: float | None) -> None:
         """Wait for the next append or the end. Raises TimeoutError."""
-        future = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
         self._waiting.add(future)
+        # `asyncio.timeout` costs several times as much, and this is done for every batch of every watcher.
+        timer = None if timeout is None else loop.call_later(timeout, _late, future)
         try:
-            if timeout is None:
-                await future
-            else:
-                async with asyncio.timeout(timeout):
-                    await future
+            await future
         finally:
             self._waiting.discard(future)
+            if timer is not None:
+                timer.cancel()
+
+
+def _late(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 class HasRun(Protocol):

@@ -44,7 +44,8 @@ STATUS = {
 def new_id() -> str:
     """A UUID (version 7): random, and later ones sort after earlier ones, which keeps the store's indexes compact."""
     if not _random:
-        _random.extend(os.urandom(2560)[at : at + 10].hex() for at in range(0, 2560, 10))
+        block = os.urandom(2560)
+        _random.extend(block[at : at + 10].hex() for at in range(0, 2560, 10))
     time_ = f"{time.time_ns() // 1_000_000:012x}"
     chance = _random.pop()
     variant = "89ab"[int(chance[3], 16) & 3]

@@ -224,11 +224,14 @@ class Store(Protocol):
         """
 
 
-def open_store(url: str, base: str = ".") -> Store:
-    """The engine for a URL: `sqlite:///file.db` (relative to `base`; `sqlite://` alone is in memory)."""
+def open_store(url: str, base: str = ".", *, fsync: bool = True) -> Store:
+    """The engine for a URL: `sqlite:///file.db` (relative to `base`; `sqlite://` alone is in memory).
+
+    Without `fsync` a commit is out of the process's hands when it returns, but not yet on the disk.
+    """
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         from gateway.store.sqlite import SqliteStore
 
-        return SqliteStore.from_path(rest.removeprefix("/") if rest else "", base)
+        return SqliteStore.from_path(rest.removeprefix("/") if rest else "", base, fsync=fsync)
     raise ValueError(f"no store engine for {scheme!r}; have sqlite")

@@ -214,13 +214,22 @@ class Decoder:
         return name
 
 
-def encode(data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None) -> bytes:
+def encode(
+    data: bytes,
+    *,
+    event: str | None = None,
+    id: str | None = None,
+    retry: int | None = None,
+    one_line: bool = False,
+) -> bytes:
     """One event, ready to send. `data` with line ends becomes several data lines.
 
     CR and CRLF inside `data` arrive as LF: the grammar has no way to carry them. Raises ValueError
     for an `event` or `id` with a line end, or an `id` with NUL, none of which can be said.
+
+    `one_line`: the caller knows that `data` has no line ends, which are then not looked for.
     """
-    if b"\n" in data or b"\r" in data:
+    if not one_line and (b"\n" in data or b"\r" in data):
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
     head = _event_line(event) if event else b""
     if id is not None:

@@ -25,9 +25,11 @@ RECORDED = ", agent: org.agntcy.rig_agent, idle_timeout: 1"
 def replayed(agent_connect_replay: Process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     """A client of a gateway in front of the recorded server."""
     text = ROUTE.format(url=agent_connect_replay.url, more=RECORDED)
-    with Gateway(text, tmp_path_factory.mktemp("replay")) as gateway:
-        with httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=30) as client:
-            yield client
+    with (
+        Gateway(text, tmp_path_factory.mktemp("replay")) as gateway,
+        httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=30) as client,
+    ):
+        yield client
 
 
 def body(message: str) -> dict[str, Any]:

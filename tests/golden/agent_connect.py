@@ -1,7 +1,7 @@
 """Agent Connect: what a recorded server answered, read; what the real SDK was given, written.
 
-What was recorded through the gateway was recorded with `agntcy-acp` 1.5.2, which read all of it back. A document ends with
-a line feed here that it does not have on the wire.
+What was recorded through the gateway was recorded with `agntcy-acp` 1.5.2, which read all of it back. A document ends
+with a line feed here that it does not have on the wire.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ is written as that wire; the kinds are functions of `tests/golden/<adapter>.py`.
 `--- events`, lines of `NUMBER JSON`, or `--- value`, a record that is no event (an agent, a run, a list) as JSON.
 `--- given` holds what the kind needs besides. What is read is read again split at every byte.
 
-`# from: CAPTURE CONNECTION SECONDS` says where in `tests/peers/captures` the wire was cut out: it must be there word for
-word, after that block and before the connection's next request. Wire is text as recorded, with `\\r\\n` where a line ends
-in a visible `\\r`.
+`# from: CAPTURE CONNECTION SECONDS` says where in `tests/peers/captures` the wire was cut out: it must be there word
+for word, after that block and before the connection's next request. Wire is text as recorded, with `\\r\\n` where a
+line ends in a visible `\\r`.
 """
 
 from __future__ import annotations

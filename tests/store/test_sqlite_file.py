@@ -260,3 +260,17 @@ def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogC
     with caplog.at_level(logging.ERROR):
         run(main())
     assert "drops what cannot be written" in caplog.text
+
+
+def test_without_fsync_a_commit_is_written_but_not_waited_for_on_disk(path: Path) -> None:
+    async def scene() -> None:
+        store = open_store(f"sqlite:///{path}", fsync=False)
+        assert isinstance(store, SqliteStore)
+        await store.open()
+        assert await inside(store, "PRAGMA synchronous", durable=True) == 1
+        made = make_run()
+        await store.create_run(made, [], reserved=1)
+        assert raw(path, "SELECT count(*) FROM runs") == [(1,)]
+        await store.close()
+
+    run(scene())

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -198,12 +199,11 @@ class Follower:
             try:
                 self._silence = asyncio.timeout(None)
                 async with self._silence:
-                    watchdog = asyncio.create_task(self._watch(self._silence))
+                    watchdog = _Later(self._options.idle_timeout, partial(self._watch, self._silence))
                     try:
                         return await self._read(opened, where, thread)
                     finally:
-                        watchdog.cancel()
-                        await asyncio.gather(watchdog, return_exceptions=True)
+                        await watchdog.stop()
             except TimeoutError:
                 if not self._silence.expired():
                     raise
@@ -346,3 +346,22 @@ async def stop(context: RunContext, calls: Calls, place: Place) -> None:
         context.lost("cancel_unsupported")
     elif reply.status >= 300 and reply.status not in (400, 404, 409):  # those: it has ended already
         raise complaint(reply, f"POST {path}")
+
+
+class _Later:
+    """A task that is made only when so many seconds have passed: most streams end before, and cost a timer."""
+
+    def __init__(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.create_task(self._work())
+
+    async def stop(self) -> None:
+        """End it, whether it has begun or not."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

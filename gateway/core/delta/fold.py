@@ -168,7 +168,12 @@ class Fold:
 
     def encoded(self) -> bytes:
         """The document as compact JSON in UTF-8, on one line however lines are split. ValueError while absent."""
-        return b"".join(self.encoded_parts())
+        parts = self._parts
+        if parts is None or len(parts) != 2:
+            return b"".join(self.encoded_parts())
+        data = b"".join((parts[0], self._texts[0].encoded(), parts[1]))  # the usual one text, by the shortest way
+        self._size = len(data)
+        return data
 
     def encoded_parts(self) -> tuple[bytes | memoryview, ...]:
         """`encoded()` in pieces for a scattering write; they stay as they are when the document grows."""

@@ -36,7 +36,12 @@ class SqliteStore:
     """
 
     def __init__(
-        self, path: Path | None = None, *, host: str | None = None, lease_seconds: float = lease.TTL_SECONDS
+        self,
+        path: Path | None = None,
+        *,
+        fsync: bool = True,
+        host: str | None = None,
+        lease_seconds: float = lease.TTL_SECONDS,
     ) -> None:
         self._path = path
         self._me = lease.identify(host)
@@ -48,6 +53,7 @@ class SqliteStore:
             beat=self._beat,
             farewell=partial(lease.drop, owner=self.owner),
             beat_seconds=lease_seconds / 3,
+            fsync=fsync,
         )
         self._readers: Readers | None = None
         self._unsettled: dict[str, int] = {}
@@ -56,9 +62,9 @@ class SqliteStore:
         self._closing: asyncio.Future[None] | None = None
 
     @classmethod
-    def from_path(cls, path: str, base: str = ".") -> SqliteStore:
+    def from_path(cls, path: str, base: str = ".", *, fsync: bool = True) -> SqliteStore:
         """The store in a file, relative to the directory `base`; in memory if `path` is empty."""
-        return cls(Path(base) / path if path else None)
+        return cls(Path(base) / path if path else None, fsync=fsync)
 
     async def open(self) -> None:
         if self._closing is not None:

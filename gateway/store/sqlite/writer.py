@@ -70,12 +70,14 @@ class Writer:
         beat: Work[None],
         farewell: Work[None],
         beat_seconds: float,
+        fsync: bool = True,
     ) -> None:
         self._connect = connect
         self._owner = owner
         self._beat = beat
         self._farewell = farewell
         self._beat_seconds = beat_seconds
+        self._fsync = fsync
         self._queue: deque[Piece] = deque()
         self._signal: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._asleep = False
@@ -306,7 +308,7 @@ class Writer:
             raise
 
     def _begin(self, cursor: sqlite3.Cursor, *, durable: bool) -> None:
-        wanted = "FULL" if durable else "NORMAL"
+        wanted = "FULL" if durable and self._fsync else "NORMAL"
         try:
             if wanted != self._synchronous:
                 cursor.execute(f"PRAGMA synchronous = {wanted}")

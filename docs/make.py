@@ -1,0 +1,286 @@
+"""Makes what of the documentation can be made from the code: `python docs/make.py` writes it, a test says if it is old.
+
+`configuration.md` wholly, and in other pages the parts between `<!-- made: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DOCS = Path(__file__).parent
+LONG = 64
+"""Characters of an example beyond which the whole file is looked at instead."""
+sys.path.insert(0, str(DOCS.parent))
+
+from gateway import registry, tracing  # noqa: E402
+from gateway.config import schema  # noqa: E402
+from gateway.core import errors  # noqa: E402
+
+EXAMPLE = """\
+inbound:
+  agent_connect: {path: /agent-connect, max_body: 16777216, keep_alive: 15}
+  agent_protocol: {path: /agent-protocol, on_disconnect: continue, max_body: 4194304, max_upload: 104857600}
+  plain: {path: /plain, max_body: 1048576}
+
+routes:
+  - name: mailcomposer
+    match: {protocol: [agent_connect], metadata: {team: mail}}
+    target:
+      protocol: agent_protocol
+      url: http://127.0.0.1:9001
+      agent: mail-composer
+      auth: {bearer: "${MAIL_TOKEN:-secret}"}
+      base_path: auto
+      drive: all
+      max_steps: 100
+      step_timeout: 600
+      poll_interval: 0.5
+      request_timeout: 30
+      max_artifact: 104857600
+    timeout: 10m
+    text: {input: /message, output: /message}
+    labels: {tools: [smtp], models: [], specializations: [mail]}
+    version: 1.2.0
+    description: Writes mails.
+    lossy: refuse
+    backpressure: false
+
+  - name: reporter
+    target:
+      protocol: agent_connect
+      url: https://agents.example.com/connect
+      agent: org.example.reporter
+      auth: {api_key: "${REPORTER_KEY:-secret}"}
+      api_key_header: x-api-key
+      stream: auto
+      poll_interval: 1
+      poll_timeout: 30
+      idle_timeout: 30
+      reconnect_timeout: 15
+      request_timeout: 30
+
+  - name: parrot
+    target:
+      {protocol: plain, url: http://127.0.0.1:9003, agent: parrot, auth: {}, request_timeout: 60, idle_timeout: 60}
+
+store:
+  url: sqlite:///interlingua.db
+  retention: {age: 7d, size: 10GB}
+  fsync: true
+  artifact_limit: 64MB
+webhooks: {allow: [10.0.0.0/8]}
+public_url: https://agents.example.com
+limits: {body: 8MB, shutdown: 10s}
+telemetry:
+  otlp: http://127.0.0.1:4318
+  headers: {authorization: "Bearer ${OTLP_TOKEN:-secret}"}
+  service_name: interlingua
+"""
+"""Every key there is, once: each row's example is taken from here, and a test loads it."""
+
+HEAD = """\
+# routes.yaml
+
+<!-- made by docs/make.py from the configuration models: change those, and run `python docs/make.py` -->
+
+One file says which agents there are and how the gateway behaves. `interlingua check routes.yaml` names every mistake
+with its file, line and key, and a wrong file stops the start. `interlingua schema` prints its JSON Schema, which is
+also [here](schemas/routes.schema.json); editors complete from it if the file begins with
+
+```yaml
+# yaml-language-server: $schema=docs/schemas/routes.schema.json
+```
+
+- `${VAR}` and `${VAR:-default}` are filled in from the environment, in any value.
+- A *duration* is `500ms`, `60s`, `5m`, `1h30m`, `7d`, or a number of seconds; a *size* is `64MB`, `1GiB`, or a
+  number of bytes.
+- `SIGHUP` or a change of the file reloads the routes without dropping a run; the other sections take effect at the
+  next start. A bad file is refused, and the old routes stay.
+- A key that is not here is a mistake.
+
+Everything at once:
+"""
+
+
+def configuration() -> str:
+    """The page `configuration.md`."""
+    found = schema(registry.scan())
+    example = yaml.safe_load(EXAMPLE)
+    out = [HEAD, f"```yaml\n{EXAMPLE}```\n"]
+    for heading, intro, node, values in _sections(found, example):
+        out.append(f"{heading}\n")
+        if intro:
+            out.append(f"{intro}\n")
+        out.append(_table(found, node, values))
+    return "\n".join(out)
+
+
+def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
+    """(heading, introduction, schema, example) of every mapping in the file, in reading order."""
+    defs = found["$defs"]
+    yield "## Sections", "", found, example
+    for name, section in found["properties"]["inbound"]["properties"].items():
+        intro = f"{section['description']} Left out: not served, unless `inbound` is left out as a whole."
+        yield f"## inbound.{name}", intro, _of(found, section), example["inbound"][name]
+    first = example["routes"][0]
+    yield "## routes", "A list: the first route of a name whose `match` fits takes the request.", defs["Route"], first
+    for key in ("match", "text"):
+        yield f"## routes.{key}", "", _of(found, defs["Route"]["properties"][key]), first[key]
+    for option in defs["Route"]["properties"]["target"]["oneOf"]:
+        target = _of(found, option)
+        protocol = target["properties"]["protocol"]["const"]
+        given = next(r["target"] for r in example["routes"] if r["target"]["protocol"] == protocol)
+        yield f"## routes.target, protocol: {protocol}", f"{target['title']}.", target, given
+    auth = {key: value for r in example["routes"] for key, value in r["target"].get("auth", {}).items()}
+    yield "## routes.target.auth", "At most one of the two.", defs["Auth"], auth
+    for key in ("store", "store.retention", "webhooks", "limits", "telemetry"):
+        node, values = found, example
+        for step in key.split("."):
+            node, values = _of(found, node["properties"][step]), values[step]
+        yield f"## {key}", "", node, values
+
+
+def _table(found: dict[str, Any], node: dict[str, Any], example: dict[str, Any]) -> str:
+    rows = ["| key | type | default | example | meaning |", "|---|---|---|---|---|"]
+    for key, value in node["properties"].items():
+        if key not in example:
+            raise SystemExit(f"docs/make.py: EXAMPLE has no {key!r} beside {sorted(example)}")
+        needed = key in node.get("required", ())
+        text = str(value["description"])
+        cells = (
+            f"`{key}`",
+            _type(found, value),
+            "required" if needed else _default(found, value),
+            _shown(example[key]),
+            (text[:1].upper() + text[1:]).replace("|", "\\|"),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _of(found: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """The mapping that a property refers to."""
+    for option in (node, *node.get("anyOf", ())):
+        if "$ref" in option:
+            return dict(found["$defs"][option["$ref"].rpartition("/")[2]])
+    return node
+
+
+def _type(found: dict[str, Any], node: dict[str, Any]) -> str:
+    if node.get("examples") == ["60s", "5m"]:
+        return "duration"
+    if node.get("examples") == ["64MB", "1GiB"]:
+        return "size"
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "enum" in node:
+        return ", ".join(f"`{choice}`" for choice in node["enum"])
+    if "oneOf" in node or "properties" in node or node.get("type") == "object":
+        return "mapping"
+    if "anyOf" in node:
+        inner = [_type(found, option) for option in node["anyOf"] if not str(option.get("$ref")).endswith("Variable")]
+        known = "duration" if "duration" in inner else "size" if "size" in inner else None
+        kinds = [known, *(["null"] if "null" in inner else [])] if known else inner
+        return " or ".join(dict.fromkeys(kind for kind in kinds if kind))
+    if "$ref" in node:
+        return _type(found, _of(found, node))
+    if node.get("type") == "array":
+        return f"list of {_type(found, node['items'])}s" if "type" in node["items"] else "list"
+    return {"uri": "URL", "ipvanynetwork": "CIDR"}.get(node.get("format", ""), str(node["type"]))
+
+
+def _default(found: dict[str, Any], node: dict[str, Any]) -> str:
+    value = node.get("default")
+    if value is None or value in ([], {}):
+        return ""
+    kind = _type(found, node)
+    if "mapping" in kind:
+        return "see below" if any(item not in (None, [], {}) for item in value.values()) else ""
+    if "duration" in kind:
+        for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+            if value % length == 0:
+                return f"`{value / length:g}{unit}`"
+        return f"`{value:g}s`"
+    if "size" in kind and value % 1_000_000 == 0:
+        return f"`{value // 1_000_000}MB`"
+    return _shown(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _shown(value: Any) -> str:
+    """A value as it is written in the file, on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False).removesuffix("...\n").strip()
+    return f"`{text}`" if len(text) <= LONG else "above"
+
+
+# --- parts of other pages --------------------------------------------------------------------------------------------
+
+
+def classes(root: type[errors.InterlinguaError] = errors.InterlinguaError) -> Iterator[type[errors.InterlinguaError]]:
+    """The error tree, a class before those below it, as they stand in the file."""
+    yield root
+    for below in root.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from classes(below)
+
+
+def error_table() -> str:
+    """Every class of the tree with each protocol's code for it."""
+    tables = {}
+    for name in registry.scan():
+        tables[name] = importlib.import_module(f"adapters.{name}.codec").ERRORS
+    rows = [f"| class | code | again? | {' | '.join(tables)} | what |", f"|---|---|---|{'---|' * len(tables)}---|"]
+    for cls in classes():
+        codes = [str(errors.lookup(table, _bare(cls))) for table in tables.values()]
+        what = (inspect.getdoc(cls) or "").splitlines()[0].replace("|", "\\|")
+        again = "yes" if cls.retryable else ""
+        rows.append(f"| `{cls.__name__}` | `{cls.code}` | {again} | {' | '.join(codes)} | {what} |")
+    return "\n".join(rows)
+
+
+def _bare(cls: type[errors.InterlinguaError]) -> errors.InterlinguaError:
+    return cls("")
+
+
+def metric_table() -> str:
+    """Every metric of `/metrics`."""
+    rows = ["| metric | kind | labels | what |", "|---|---|---|---|"]
+    for metric in tracing.metrics._all:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(rows)
+
+
+PARTS = {"errors": error_table, "metrics": metric_table}
+
+
+def pages() -> dict[Path, str]:
+    """Every page that is made, with what it should say."""
+    made = {DOCS / "configuration.md": configuration()}
+    for path in sorted(DOCS.glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"^<!-- made: (\w+) -->$", text, re.MULTILINE):
+            begin, end = f"<!-- made: {name} -->\n", "<!-- end -->\n"
+            before, _, rest = text.partition(begin)
+            _, _, after = rest.partition(end)
+            text = made[path] = f"{before}{begin}{PARTS[name]()}\n{end}{after}"
+    return made
+
+
+def main() -> None:
+    """Write what differs."""
+    for path, text in pages().items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.relative_to(DOCS.parent)}")
+
+
+if __name__ == "__main__":
+    main()

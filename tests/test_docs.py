@@ -1,0 +1,175 @@
+"""The build fails on what is not documented: keys, events, errors, metrics, spans, losses, commands, links."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import typer.main
+import yaml
+
+from gateway import cli, registry, tracing
+from gateway.adapter import Adapter
+from gateway.config import loads
+from gateway.core import events as e
+from gateway.tracing import names
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.rglob("*.md"), *(ROOT / "adapters").glob("*/README.md")])
+ADAPTERS = registry.scan()
+EVENTS = typing.get_args(e.AnyEvent)
+every_page = pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PAGES])
+
+
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_make", DOCS / "make.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MAKE = maker()
+
+
+def rows(page: Path) -> dict[str, str]:
+    """The rows of a page's tables by the code in their first cell."""
+    found = re.findall(r"^\| `([^`]+)`([^|]*\|.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return dict(found)
+
+
+# --- what is made from the code --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in MAKE.pages()])
+def test_what_is_made_from_the_code_is_current(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == MAKE.pages()[page], "run: python docs/make.py"
+
+
+def test_the_example_of_the_configuration_is_one() -> None:
+    config = loads(MAKE.EXAMPLE, ADAPTERS)
+    assert {route.target.protocol for route in config.routes} == {n for n, a in ADAPTERS.items() if a.call}
+
+
+def keys(node: object, at: str = "") -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield str(key)
+            if str(key) not in ("metadata", "labels", "headers"):  # what is below is the user's own
+                yield from keys(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from keys(item)
+
+
+def test_every_configuration_key_has_a_row() -> None:
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    headings = set(re.findall(r"^## inbound\.(\w+)$", text, re.MULTILINE))
+    models = [option for a in ADAPTERS.values() for option in (a.serve_options, a.target_options)]
+    wanted = set(keys(yaml.safe_load(MAKE.EXAMPLE))) | {name for model in models for name in model.model_fields}
+    assert wanted - told - headings == set()
+    assert headings == {name for name, adapter in ADAPTERS.items() if adapter.serve}
+
+
+def test_every_error_class_and_its_code_in_each_protocol_has_a_row() -> None:
+    told = rows(DOCS / "errors.md")
+    assert list(told) == [cls.__name__ for cls in MAKE.classes()]
+    assert all(f"`{cls.code}`" in told[cls.__name__] for cls in MAKE.classes())
+
+
+def test_every_metric_has_a_row() -> None:
+    told = rows(DOCS / "telemetry.md")
+    exposed = re.findall(r"^# TYPE (\w+) ", tracing.metrics.render(), re.MULTILINE)
+    assert exposed and set(exposed) <= told.keys()
+
+
+# --- what people wrote -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.__name__)
+def test_every_event_has_a_row_with_its_fields(event: type[e.Event]) -> None:
+    cells = rows(DOCS / "events.md")[event.__struct_config__.tag].split("|")
+    fields = [field for field in event.__struct_fields__ if field != "origin"]
+    assert [field for field in fields if f"`{field}`" not in cells[1]] == []
+    assert all(cell.strip() for cell in cells[2:-1]), "a protocol does not say what becomes of it"
+
+
+def test_every_protocol_has_a_column_in_the_table_of_events() -> None:
+    text = (DOCS / "events.md").read_text(encoding="utf-8")
+    (head,) = re.findall(r"^\| event \|.*$", text, re.MULTILINE)
+    assert set(ADAPTERS) <= {cell.strip() for cell in head.split("|")}
+    assert set(rows(DOCS / "events.md")) == {event.__struct_config__.tag for event in EVENTS}
+
+
+@pytest.mark.parametrize("name", [name for name in vars(names) if name.isupper()])
+def test_every_name_in_a_trace_is_documented(name: str) -> None:
+    assert f"`{getattr(names, name)}`" in (DOCS / "telemetry.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=lambda adapter: adapter.name)
+def test_every_loss_is_in_its_adapters_readme(adapter: Adapter) -> None:
+    text = (ROOT / "adapters" / adapter.name / "README.md").read_text(encoding="utf-8")
+    assert [loss for loss in adapter.losses if f"`{loss}`" not in text] == []
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=lambda adapter: adapter.name)
+def test_every_loss_that_an_adapter_counts_has_a_name_that_is_published(adapter: Adapter) -> None:
+    folder = ROOT / "adapters" / adapter.name
+    source = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
+    assert set(re.findall(r"\.lost\(\"(\w+)\"", source)) <= set(adapter.losses)
+
+
+def test_every_loss_of_the_gateways_own_is_documented() -> None:
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "gateway").rglob("*.py"))
+    counted = set(re.findall(r"\.lost\(\"(\w+)\"", source))
+    assert counted and counted <= rows(DOCS / "telemetry.md").keys()
+
+
+# --- links and commands ----------------------------------------------------------------------------------------------
+
+
+@every_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    here = [link.partition("#")[0] for link in links if not link.startswith(("http://", "https://"))]
+    assert [link for link in here if link and not (page.parent / link).exists()] == []
+
+
+def shell_lines(page: Path) -> Iterator[list[str]]:
+    """The commands of a page: lines of its shell blocks, continued lines joined, and `interlingua ...` in its text."""
+    text = page.read_text(encoding="utf-8")
+    for block in re.findall(r"^```(?:sh|bash|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield shlex.split(line.removeprefix("$ "), comments=True)
+    for command in re.findall(r"`(interlingua [^`]+)`", text):
+        yield re.sub(r"[\[\]]", " ", command).split()
+
+
+@every_page
+def test_every_command_is_one(page: Path) -> None:
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    for words in shell_lines(page):
+        program = words[0].rpartition("/")[2] if words else ""
+        if program == "make":
+            assert [word for word in words[1:] if "=" not in word and word not in targets] == [], words
+        elif program == "interlingua":
+            assert words[1] in commands, words
+            options = {option for parameter in commands[words[1]].params for option in parameter.opts}
+            assert [word for word in words[2:] if word.startswith("--") and word not in options] == [], words
+
+
+@every_page
+def test_every_address_is_below_a_protocols_mount(page: Path) -> None:
+    mounts = {adapter.path for adapter in ADAPTERS.values()} | {"/healthz", "/readyz", "/metrics", "/artifacts"}
+    for words in shell_lines(page):
+        for path in re.findall(r"http://127\.0\.0\.1:8080(/[\w-]+)", " ".join(words)):
+            assert path in mounts, words
