@@ -79,6 +79,8 @@ class Starter:
             except NotOffered as refusal:
                 if not _leaves_others(refusal.reply, threaded):
                     raise refusal.complaint() from None
+                if refusal.reply.status == 500 and thread is not None and await self._find_active(thread):
+                    return None  # it failed to say so, but it runs: it is not sent twice
                 last = refusal
                 tried.append(way)
             else:
@@ -157,13 +159,20 @@ class Starter:
         """Find the run that was just started among the thread's: the only one that works."""
         for pause in NAMING:
             await asyncio.sleep(pause)
-            path = f"/threads/{segment(thread)}/runs"
-            reply = await self._calls.send("GET", path, trace=self._trace)
-            if reply.status != 200:
+            if await self._find_active(thread) is not False:
                 return
-            active = [r for r in decode.run_records(reply.body, f"GET {path}") if r.status == "pending"]
-            if len(active) == 1:
-                return await self._follower.name(Place(active[0].run_id, thread, thread))
+
+    async def _find_active(self, thread: str) -> bool | None:
+        """Name the thread's only run that works. False if there is none, None if the agent does not list them."""
+        path = f"/threads/{segment(thread)}/runs"
+        reply = await self._calls.send("GET", path, trace=self._trace)
+        if reply.status != 200:
+            return None
+        active = [r for r in decode.run_records(reply.body, f"GET {path}") if r.status == "pending"]
+        if len(active) != 1:
+            return False
+        await self._follower.name(Place(active[0].run_id, thread, thread))
+        return True
 
     def _modes(self) -> list[str] | None:
         """`stream_mode`, only where it says more than its absence: servers in use refuse it in any form."""

@@ -359,3 +359,35 @@ def test_a_descriptor_without_specs_is_an_agent_that_takes_a_message() -> None:
 def test_a_description_that_makes_no_sense_is_the_agents_fault(part: dict[str, Handler], said: str) -> None:
     with pytest.raises(AgentBroken, match=said):
         ended(script(**part))
+
+
+# --- threads -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_on_a_thread_that_was_started_behind_a_500_is_found_and_not_sent_again() -> None:
+    sent: list[str] = []
+
+    def counted(name: str, handler: Handler) -> Handler:
+        async def answer(asked: Exchange) -> None:
+            sent.append(name)
+            await handler(asked)
+
+        return answer
+
+    async def on_the_thread(asked: Exchange) -> None:
+        if asked.method == "GET":
+            await says(text([record()]))(asked)
+        else:
+            await counted("background", refuses("500 Internal Server Error"))(asked)
+
+    agent = script(
+        **{
+            "/threads": says(text({"thread_id": "t"})),
+            "/threads/t/runs/stream": counted("stream", refuses("500 Internal Server Error")),
+            "/threads/t/runs": on_the_thread,
+            "/threads/t/runs/wait": counted("wait", refuses("500 Internal Server Error")),
+            f"/threads/t/runs/{RUN}/stream": streams(event({"m": "it ran"}, status="success")),
+        }
+    )
+    assert ended(agent, thread="t-1").output == {"m": "it ran"}
+    assert sent == ["stream"]
