@@ -8,6 +8,7 @@ sizes.py      how much of everything: full, quick, tiny
 measure.py    the measurements, in order
 stage.py      the processes: started, asked for their memory and processor time, ended
 load.py       the load: does one job at a time, told on its standard input
+bare.py       a proxy of the same libraries that does nothing else, for comparison
 agent.py      the Agent Connect echo agent and the plain one
 http.py       both ends of HTTP/1.1 that agent and load stand on, as lean as can be
 report.py     medians, targets, the table and the JSON

@@ -1,7 +1,8 @@
 """The measurements, one after the other. Each returns a plain dict that goes into the JSON as it is.
 
-`direct` is the load at the agent, `through` the same load at the gateway in front of the same agent. Every pair is
-taken in the same round; figures are medians over the rounds, `added` the median of the rounds' differences.
+`direct` is the load at the agent, `through` the same load at the gateway in front of the same agent, `bare` the same at
+a proxy of the gateway's own libraries that does nothing (bare.py). All three are taken in every round; figures are
+medians over the rounds, `added` is the median of the rounds' differences between `through` and `direct`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bench.stage import Broken, Child, Stage
 
 Figures = dict[str, Any]
 PREFIX = "/agent-connect"
+WAYS = ("direct", "bare", "through")
 WARM_SECONDS = 0.5
 HELD_CHUNKS = 10
 MEGABYTE = 1e6
@@ -38,7 +40,7 @@ def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
             starts.append(seconds)
             streams = open_streams(stage, gateway, sizes)
             figures["idle_cores"] = gateway.at_rest()
-            bench = Pairs(stage, gateway, sizes, until)
+            bench = Rounds(stage, gateway, sizes, until)
             told("requests, one after the other")
             figures["wait_1"] = bench.requests(1, sizes.one_seconds)
             told(f"requests, {MANY} at once")
@@ -60,7 +62,7 @@ def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
 
 def warm(stage: Stage) -> None:
     """Connections, caches and code paths of both ends, before anything counts."""
-    for port, prefix in ((stage.agent_port, ""), (stage.port, PREFIX)):
+    for port, prefix in ((stage.agent_port, ""), (stage.bare_port, ""), (stage.port, PREFIX)):
         job = {"kind": "requests", "port": port, "path": f"{prefix}/runs/wait", "body": wait_body()}
         stage.do(**job, connections=4, seconds=WARM_SECONDS)
         path, body = f"{prefix}/runs/stream", stream_body(20, 0.0)
@@ -79,8 +81,8 @@ def stream_body(chunks: int, pace: float) -> str:
     return msgspec.json.encode(body).decode()
 
 
-class Pairs:
-    """What is measured directly and through the gateway, in turns."""
+class Rounds:
+    """What is measured directly, through the bare proxy and through the gateway, in turns."""
 
     def __init__(self, stage: Stage, gateway: Child, sizes: Sizes, until: float) -> None:
         """`until`: when (time.monotonic) no further rounds are begun."""
@@ -92,8 +94,8 @@ class Pairs:
     def requests(self, connections: int, seconds: float) -> Figures:
         """`/runs/wait`: ms and requests a second."""
         rounds = self._rounds("/runs/wait", kind="requests", body=wait_body(), connections=connections, seconds=seconds)
-        for _, half in _halves(rounds):
-            half["per_second"] = half["count"] / half["seconds"]
+        for turn in _turns(rounds):
+            turn["per_second"] = turn["count"] / turn["seconds"]
         return {
             **_medians(rounds, ("p50", "p99", "per_second")),
             "added_ms": _added(rounds, "p50"),
@@ -127,10 +129,10 @@ class Pairs:
             streams=sizes.saturate_streams,
             seconds=sizes.saturate_seconds,
         )
-        for _, half in _halves(rounds):
-            half["per_second"] = half["chunks"] / half["seconds"]
-            half["snapshots_per_second"] = half["snapshots"] / half["seconds"]
-            half["megabytes_per_second"] = half["bytes"] / half["seconds"] / MEGABYTE
+        for turn in _turns(rounds):
+            turn["per_second"] = turn["chunks"] / turn["seconds"]
+            turn["snapshots_per_second"] = turn["snapshots"] / turn["seconds"]
+            turn["megabytes_per_second"] = turn["bytes"] / turn["seconds"] / MEGABYTE
         names = ("per_second", "snapshots_per_second", "megabytes_per_second")
         return {**_medians(rounds, names), **self._costs(rounds, "chunks")}
 
@@ -139,32 +141,32 @@ class Pairs:
         for number in range(self._sizes.rounds):
             if rounds and time.monotonic() > self._until:
                 break
-            ways = ["direct", "through"] if number % 2 == 0 else ["through", "direct"]
-            rounds.append({way: self._half(way, path, job) for way in ways})
+            first = number % len(WAYS)
+            rounds.append({way: self._turn(way, path, job) for way in (*WAYS[first:], *WAYS[:first])})
         return rounds
 
-    def _half(self, way: str, path: str, job: Figures) -> Figures:
-        direct = way == "direct"
-        port = self._stage.agent_port if direct else self._stage.port
-        processes = {"agent": self._stage.agent, "gateway": self._gateway}
+    def _turn(self, way: str, path: str, job: Figures) -> Figures:
+        stage = self._stage
+        port = {"direct": stage.agent_port, "bare": stage.bare_port, "through": stage.port}[way]
+        processes = {"agent": stage.agent, "bare": stage.bare, "gateway": self._gateway}
         before = {name: child.cpu() for name, child in processes.items()}
-        result = self._stage.do(port=port, path=path if direct else PREFIX + path, **job)
+        result = stage.do(port=port, path=PREFIX + path if way == "through" else path, **job)
         used = {name: _less(child.cpu(), before[name]) for name, child in processes.items()}
         return {**result, "cores": {name: _share(seconds, result["wall"]) for name, seconds in used.items()}}
 
     def _costs(self, rounds: list[Figures], unit: str) -> Figures:
-        """Who took how much of a core, and what one unit cost the gateway in processor time."""
-        halves = [pair["through"] for pair in rounds]
-        cores: Figures = {"load": statistics.median(half["cpu"] / half["wall"] for half in halves)}
+        """Who took how much of a core with the gateway, and what one unit cost it and the bare proxy in CPU time."""
+        turns = [turn["through"] for turn in rounds]
+        cores: Figures = {"load": statistics.median(turn["cpu"] / turn["wall"] for turn in turns)}
         for name in ("agent", "gateway"):
-            shares = [half["cores"][name] for half in halves]
+            shares = [turn["cores"][name] for turn in turns]
             cores[name] = None if None in shares else statistics.median(shares)
-        shares = [half["cores"]["gateway"] for half in halves]
-        micros = None
-        if None not in shares:
-            spent = sum(share * half["wall"] for share, half in zip(shares, halves, strict=True))
-            micros = spent / max(1, sum(half[unit] for half in halves)) * 1e6
-        return {"cores": cores, "gateway_cpu_us": micros, "rounds": rounds}
+        return {
+            "cores": cores,
+            "gateway_cpu_us": _micros("gateway", turns, unit),
+            "bare_cpu_us": _micros("bare", [turn["bare"] for turn in rounds], unit),
+            "rounds": rounds,
+        }
 
 
 def whole(stage: Stage, sizes: Sizes, until: float) -> Figures:
@@ -232,15 +234,21 @@ def idle_threads(stage: Stage, gateway: Child, sizes: Sizes) -> Figures:
     return {"threads": sizes.threads, "per_thread_kb": (gateway.rss() - before) / sizes.threads / 1e3}
 
 
-def _halves(rounds: list[Figures]) -> list[tuple[str, Figures]]:
-    return [(way, half) for pair in rounds for way, half in pair.items()]
+def _turns(rounds: list[Figures]) -> list[Figures]:
+    return [turn for one in rounds for turn in one.values()]
 
 
 def _medians(rounds: list[Figures], names: tuple[str, ...]) -> Figures:
-    return {
-        way: {name: statistics.median(pair[way][name] for pair in rounds) for name in names}
-        for way in ("direct", "through")
-    }
+    return {way: {name: statistics.median(pair[way][name] for pair in rounds) for name in names} for way in WAYS}
+
+
+def _micros(name: str, turns: list[Figures], unit: str) -> float | None:
+    """Microseconds of that process's processor time for each `unit`."""
+    shares = [turn["cores"][name] for turn in turns]
+    if None in shares:
+        return None
+    spent = sum(share * turn["wall"] for share, turn in zip(shares, turns, strict=True))
+    return float(spent / max(1, sum(turn[unit] for turn in turns)) * 1e6)
 
 
 def _added(rounds: list[Figures], name: str) -> float:

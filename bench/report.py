@@ -94,8 +94,8 @@ def text(report: Figures) -> str:
     """What a person reads."""
     figures, here = report["figures"], report["machine"]
     lines = [f"{here['cores']} cores, load {_number(here['load'])} before, Python {here['python']}, {here['system']}"]
-    lines += ["", *_table(("", "direct", "through", "added", "ratio"), _latencies(figures)), ""]
-    lines += _table(("cores taken", "load", "agent", "gateway", "gateway CPU"), _costs(figures))
+    lines += ["", *_table(("", "direct", "bare proxy", "gateway", "added", "of bare"), _latencies(figures)), ""]
+    lines += _table(("cores taken", "load", "agent", "gateway", "CPU, gateway", "bare proxy"), _costs(figures))
     lines += ["", *_singles(figures), ""]
     rows: list[tuple[str, ...]] = [
         (one["name"], one["target"], f"{_number(one['measured'])} {one['unit']}", "hit" if one["hit"] else "missed")
@@ -122,7 +122,7 @@ def _latencies(figures: Figures) -> list[tuple[str, ...]]:
     rows.append(_pair("  snapshots/s (out)", one, "snapshots_per_second"))
     rows.append(_pair("  MB/s to the client", one, "megabytes_per_second"))
     for size, one in figures["whole"]["sizes"].items():
-        both = {"direct": {"s": one["direct_seconds"]}, "through": {"s": one["seconds"]}}
+        both: Figures = {"direct": {"s": one["direct_seconds"]}, "through": {"s": one["seconds"]}}
         rows.append(_pair(f"{int(size) // 1000} KB from deltas, s", both, "s", one["seconds"] - one["direct_seconds"]))
         both = {"direct": {"mb": one["direct_bytes"] / 1e6}, "through": {"mb": one["bytes"] / 1e6}}
         rows.append(_pair(f"  MB sent, {int(one['events'])} snapshots", both, "mb"))
@@ -131,8 +131,9 @@ def _latencies(figures: Figures) -> list[tuple[str, ...]]:
 
 def _pair(title: str, one: Figures, name: str, added: float | None = None) -> tuple[str, ...]:
     direct, through = one["direct"][name], one["through"][name]
-    ratio = f"{through / direct:.2f}" if direct else "-"
-    return title, _number(direct), _number(through), _number(added), ratio
+    bare = one["bare"][name] if "bare" in one else None
+    ratio = f"{through / bare:.2f}" if bare else "-"
+    return title, _number(direct), _number(bare), _number(through), _number(added), ratio
 
 
 def _costs(figures: Figures) -> list[tuple[str, ...]]:
@@ -140,7 +141,7 @@ def _costs(figures: Figures) -> list[tuple[str, ...]]:
     for name, unit in (("wait_1", "request"), ("wait_many", "request"), *_stream_names(figures), ("saturate", "chunk")):
         one = figures[name]
         cores = [_number(one["cores"][who]) for who in ("load", "agent", "gateway")]
-        rows.append((name, *cores, f"{_number(one['gateway_cpu_us'])} us a {unit}"))
+        rows.append((name, *cores, f"{_number(one['gateway_cpu_us'])} us a {unit}", _number(one["bare_cpu_us"])))
     return rows
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sizes:
-    """Rounds are pairs: once directly, once through the gateway, which goes first changing from round to round."""
+    """A round is one turn directly, one through the bare proxy, one through the gateway; which is first changes."""
 
     name: str
     limit: float
@@ -16,9 +16,9 @@ class Sizes:
     """Gateways that are started only to see how long it takes; two others are."""
     rounds: int
     one_seconds: float
-    """Of each half of a round of requests one after the other."""
+    """Of each turn of requests one after the other."""
     many_seconds: float
-    """Of each half of a round of requests at `MANY`."""
+    """Of each turn of requests, `MANY` at once."""
     streams: tuple[int, ...]
     stream_chunks: int
     pace: float
@@ -40,14 +40,14 @@ FULL = Sizes(
     name="full",
     limit=140.0,
     starts=1,
-    rounds=5,
+    rounds=4,
     one_seconds=1.0,
-    many_seconds=1.5,
+    many_seconds=1.25,
     streams=(1, 32, 200),
     stream_chunks=40,
     pace=0.05,
     saturate_streams=32,
-    saturate_seconds=1.5,
+    saturate_seconds=1.25,
     saturate_chunks=200,
     held=100,
     threads=500,

@@ -136,7 +136,7 @@ class Child:
 
 
 class Stage:
-    """Agent and load for the whole time, gateways one after the other. Use as a context manager."""
+    """Agent, bare proxy and load for the whole time, gateways one after the other. Use as a context manager."""
 
     def __init__(self, plain: tuple[int, ...]) -> None:
         """`plain`: the sizes of answer for which there is a route `plain{size}`."""
@@ -152,6 +152,10 @@ class Stage:
             argv = ["-m", "bench.agent", "--port", str(self.agent_port)]
             self.agent = self._start("agent", argv)
             self.agent.until_answers(f"http://127.0.0.1:{self.agent_port}/agents/any/descriptor")
+            self.bare_port = free_port()
+            argv = ["-m", "bench.bare", "--port", str(self.bare_port), "--agent", str(self.agent_port)]
+            self.bare = self._start("bare proxy", argv)
+            self.bare.until_answers(f"http://127.0.0.1:{self.bare_port}/agents/any/descriptor")
             self.load = self._start("load", ["-m", "bench.load"], talks=True)
         except BaseException:
             self._stack.close()

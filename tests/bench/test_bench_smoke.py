@@ -33,7 +33,7 @@ def test_every_figure_is_measured_directly_and_through_the_gateway(ran: tuple[di
         assert figures[name]["direct"]["p50"] > 0, name
         assert figures[name]["through"]["p50"] > figures[name]["direct"]["p50"] / 10, name
         assert isinstance(figures[name]["added_ms"], float)
-    for way in ("direct", "through"):
+    for way in ("direct", "bare", "through"):
         assert figures["wait_many"][way]["per_second"] > 0
         assert figures["saturate"][way]["per_second"] > 0
         assert figures["saturate"][way]["snapshots_per_second"] > 0

@@ -165,7 +165,7 @@ async def search_runs(request: Request) -> Response:
     wanted = {key: asked[key] for key in ("agent_id", "status") if asked.get(key)}
     found = [
         run.public()
-        for run in WORLD.runs.values()
+        for run in reversed(WORLD.runs.values())
         if run.thread is None
         and within(wanted, run.public())
         and within(asked.get("metadata"), run.creation.get("metadata"))
