@@ -87,8 +87,13 @@ def text_delta(text: str, pointer: str | None) -> Json:
     """The delta that adds the text to a document made by `wrap` with the same pointer."""
     delta: Json = text
     for step in reversed(split(pointer or "")):
-        delta = [delta] if step == LAST or (step.isdecimal() and int(step) < 100) else {step: delta}
+        delta = [delta] if is_item(step) else {step: delta}
     return delta
+
+
+def is_item(step: str) -> bool:
+    """True if a pointer's step names an item of an array, as far as can be told without the document."""
+    return step == LAST or (step.isdecimal() and int(step) < 100)
 
 
 def unwrap(document: Json, pointer: str) -> str | None:

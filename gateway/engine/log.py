@@ -58,6 +58,8 @@ class RunLog:
             return
         if not events:
             return
+        for event in events:
+            self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
         entries = self._number(events)
         self._store.append(self.run_id, entries)
         self._publish(events, entries)
@@ -77,7 +79,7 @@ class RunLog:
                     self._reserved = entries[-1].number + RESERVE
                     change = replace(change, reserved=self._reserved)
                 await self._store.commit(self.run_id, replace(change, events=entries))
-                self._publish(events, entries)
+                self.created(events, entries)
             finally:
                 if gate:
                     self._release()
@@ -107,7 +109,9 @@ class RunLog:
         return self._number(events)
 
     def created(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
-        """Show what `first` numbered, after the commit."""
+        """Fold and show what `first` numbered, after the commit."""
+        for event in events:
+            self.output.apply(event)
         self._publish(events, entries)
 
     def moved(self) -> None:
@@ -142,9 +146,7 @@ class RunLog:
         )
 
     def _publish(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
-        apply = self.output.apply
         for event, entry in zip(events, entries, strict=True):
-            apply(event)
             size = len(entry.data)
             self._tail.append((entry.number, event, size))
             self._tail_bytes += size
