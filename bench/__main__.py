@@ -1,4 +1,7 @@
-"""`python -m bench [--quick] [--json FILE]`. Leaves with 1 if something broke; a missed target is no failure."""
+"""`python -m bench [--quick] [--no-fsync] [--json FILE]`.
+
+Leaves with 1 if something broke; a missed target is no failure.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_const", dest="sizes", const="quick", help="less of everything")
     parser.add_argument("--sizes", choices=sizes.ALL, help="how much of everything")
     parser.set_defaults(sizes="full")
+    parser.add_argument(
+        "--no-fsync", action="store_false", dest="fsync", help="a store that does not wait for the disk"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures, every round of them, to FILE")
     options = parser.parse_args(argv)
     chosen = sizes.ALL[options.sizes]
     began = time.monotonic()
     here = report.machine()
     try:
-        figures = measure(chosen, lambda what: print(f"  {what} ...", file=sys.stderr, flush=True))
+        figures = measure(chosen, lambda what: print(f"  {what} ...", file=sys.stderr, flush=True), fsync=options.fsync)
     except Broken as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

@@ -26,12 +26,12 @@ HELD_CHUNKS = 10
 MEGABYTE = 1e6
 
 
-def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
-    """Everything. `told` hears what is measured next."""
-    figures: Figures = {}
+def measure(sizes: Sizes, told: Callable[[str], None], *, fsync: bool = True) -> Figures:
+    """Everything. `told` hears what is measured next. Without `fsync` the store does not wait for the disk."""
+    figures: Figures = {"fsync": fsync}
     starts: list[float] = []
     until = time.monotonic() + sizes.limit
-    with Stage(sizes.whole) as stage:
+    with Stage(sizes.whole, fsync=fsync) as stage:
         told("start-up and memory of open streams")
         for _ in range(sizes.starts):
             with stage.gateway() as (_, seconds):
@@ -40,6 +40,7 @@ def measure(sizes: Sizes, told: Callable[[str], None]) -> Figures:
             starts.append(seconds)
             streams = open_streams(stage, gateway, sizes)
             figures["idle_cores"] = gateway.at_rest()
+            figures["sync_ms"] = stage.sync_ms()
             bench = Rounds(stage, gateway, sizes, until)
             told("requests, one after the other")
             figures["wait_1"] = bench.requests(1, sizes.one_seconds)

@@ -152,7 +152,9 @@ def _stream_names(figures: Figures) -> list[tuple[str, str]]:
 def _singles(figures: Figures) -> list[str]:
     memory, whole = figures["memory"], figures["whole"]
     return [
-        f"start-up: {figures['start']['seconds']:.2f} s; at rest it takes {_number(figures['idle_cores'])} of a core",
+        f"start-up: {figures['start']['seconds']:.2f} s; at rest it takes {_number(figures['idle_cores'])} of a core; "
+        f"an fsync takes {_number(figures['sync_ms'])} ms here"
+        + ("" if figures["fsync"] else " (the store does none)"),
         f"memory: {memory['fresh_mb']:.0f} MB fresh, {memory['idle_mb']:.0f} MB idle, {memory['open_mb']:.0f} MB with "
         f"{memory['streams']} open streams ({memory['per_stream_kb']:.0f} KB each), "
         f"{memory['per_thread_kb']:.1f} KB an idle thread",

@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 30.0
 ANSWER_SECONDS = 150.0
 LOG_TAIL = 2000
+SYNCS = 20
 REST_SECONDS = 0.25
 REST_SHARE = 0.05
 REST_TRIES = 60
@@ -32,7 +34,7 @@ routes:
   - name: echo
     target: {{protocol: agent_connect, url: "http://127.0.0.1:{agent}"}}
 {plain}
-store: {{url: "sqlite:///bench.db"}}
+store: {{url: "sqlite:///bench.db", fsync: {fsync}}}
 """
 PLAIN = """\
   - name: plain{size}
@@ -138,9 +140,10 @@ class Child:
 class Stage:
     """Agent, bare proxy and load for the whole time, gateways one after the other. Use as a context manager."""
 
-    def __init__(self, plain: tuple[int, ...]) -> None:
-        """`plain`: the sizes of answer for which there is a route `plain{size}`."""
+    def __init__(self, plain: tuple[int, ...], *, fsync: bool = True) -> None:
+        """`plain`: the sizes of answer for which there is a route `plain{size}`. `fsync`: see `store.fsync`."""
         self._plain = plain
+        self._fsync = fsync
         self._stack = contextlib.ExitStack()
         self.agent_port = free_port()
         self.port = 0
@@ -177,7 +180,7 @@ class Stage:
         with tempfile.TemporaryDirectory(dir=self._directory, prefix="gateway-") as directory:
             routes = Path(directory) / "routes.yaml"
             plain = "".join(PLAIN.format(size=size, agent=self.agent_port) for size in self._plain)
-            routes.write_text(ROUTES.format(agent=self.agent_port, plain=plain))
+            routes.write_text(ROUTES.format(agent=self.agent_port, plain=plain, fsync=str(self._fsync).lower()))
             argv = ["-m", "gateway", "serve", str(routes), "--port", str(self.port), "--log-level", "warning"]
             child = Child("gateway", argv, self._directory / "gateway.log")
             try:
@@ -186,6 +189,18 @@ class Stage:
             finally:
                 self.do(kind="forget", port=self.port)
                 child.end()
+
+    def sync_ms(self) -> float:
+        """Median time of an fsync of 4 KB where the store lies: a run's beginning and its end wait for one each."""
+        took = []
+        with (self._directory / "sync").open("wb") as file:
+            for _ in range(SYNCS):
+                file.write(b"x" * 4096)
+                file.flush()
+                began = time.perf_counter()
+                os.fsync(file.fileno())
+                took.append((time.perf_counter() - began) * 1e3)
+        return statistics.median(took)
 
     def do(self, **job: Any) -> dict[str, Any]:
         """Have the load do a job (see load.py). Raises Broken."""

@@ -38,6 +38,7 @@ def test_every_figure_is_measured_directly_and_through_the_gateway(ran: tuple[di
         assert figures["saturate"][way]["per_second"] > 0
         assert figures["saturate"][way]["snapshots_per_second"] > 0
     assert figures["start"]["seconds"] > 0
+    assert figures["sync_ms"] > 0
     assert figures["memory"]["fresh_mb"] > 10
 
 
