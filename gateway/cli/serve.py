@@ -31,6 +31,9 @@ log = logging.getLogger("interlingua")
 BACKLOG = 2048
 GC_THRESHOLDS = 20_000, 20, 100
 """A run makes and drops some thousand objects: at the interpreter's own 700, an eighth of our time is collecting."""
+DEBOUNCE_MS, STEP_MS = 200, 50
+"""Several writes in a row are one change."""
+GONE_SECONDS = 0.2
 KUBERNETES_DATA = "..data"
 """What a mounted ConfigMap swaps when it changes, instead of the file."""
 
@@ -213,15 +216,36 @@ def _digest(path: Path) -> bytes | None:
 
 
 def _changes(path: Path) -> AsyncIterator[object]:
-    """Yields whenever the file may have changed: written, replaced, or swapped as a mounted ConfigMap is."""
+    """Yields whenever the file may have changed: written, replaced, or swapped as a mounted ConfigMap is.
+
+    The folder is watched only where the file is a link in it. Else the file alone is: the store usually lies beside it,
+    and each of its writes would wake us.
+    """
+    path = path.absolute()
+    return _link_changes(path) if path.is_symlink() else _file_changes(path)
+
+
+def _link_changes(path: Path) -> AsyncIterator[object]:
     from watchfiles import awatch
 
-    path = path.absolute()
     names = {path.name, path.resolve().name, KUBERNETES_DATA}
     return awatch(
         *{path.parent, path.resolve().parent},
         watch_filter=lambda _, changed: Path(changed).name in names,
         recursive=False,
-        debounce=200,
-        step=50,
+        debounce=DEBOUNCE_MS,
+        step=STEP_MS,
     )
+
+
+async def _file_changes(path: Path) -> AsyncIterator[object]:
+    from watchfiles import awatch
+
+    while True:  # a file that was replaced is another one: it is watched anew
+        yield None
+        try:
+            changes = awatch(path, watch_filter=None, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS)
+            async with contextlib.aclosing(changes):
+                await anext(changes)
+        except (FileNotFoundError, StopAsyncIteration):
+            await asyncio.sleep(GONE_SECONDS)  # between two files

@@ -29,7 +29,7 @@ from gateway.store.sqlite.faults import CannotBegin, is_engines, unavailable
 T = TypeVar("T")
 Work = Callable[[sqlite3.Cursor], T]
 
-HOLD_SECONDS = 0.005
+HOLD_SECONDS = 0.02
 RETRY_SECONDS = 0.5
 LONGEST_BATCH = 4096
 """Pieces in one transaction: bounds how long one batch keeps the others waiting."""
