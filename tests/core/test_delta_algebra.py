@@ -1,4 +1,4 @@
-"""`combine`, `diff`, `compose`: seed 004's examples word for word, and DESIGN section 2's laws."""
+"""`combine`, `diff`, `compose`: the protocol's own examples word for word, and the laws they follow."""
 
 from __future__ import annotations
 

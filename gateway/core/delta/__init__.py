@@ -1,4 +1,4 @@
-"""Deltas and snapshots: the only place that turns one into the other (DESIGN section 2).
+"""Deltas and snapshots: the only place that turns one into the other.
 
 `combine`, `diff` and `compose` are the algebra (algebra.py); `Fold` grows a document from deltas (fold.py); `Differ`
 makes deltas of snapshots (differ.py); JSON pointers are in pointer.py, and what a JSON value is in values.py.

@@ -1,4 +1,4 @@
-"""The algebra of deltas: seed 004's algorithm, its inverse, and the composition of two deltas.
+"""The algebra of deltas: the pre-alpha Agent Communication Protocol's, its inverse, and the composition of two deltas.
 
 All functions are pure: they never change an argument, and what they return may share parts with it.
 """
@@ -52,7 +52,7 @@ TOO_DEEP = "nested too deep"
 
 
 def combine(output: Json | Sentinel, delta: Json) -> Json:
-    """The output after the delta (seed 004, "Delta Algorithm"); `output` is ABSENT while there is no value yet.
+    """The output after the delta (that protocol's "Delta Algorithm"); `output` is ABSENT while there is no value yet.
 
     Numbers add, strings append, objects merge, arrays join at the last element, null changes nothing, equal booleans
     stay. Where there is no value yet (ABSENT, null, an empty array's items, a new key, an appended item) the delta
