@@ -45,11 +45,11 @@ EXAMPLES: list[tuple[Any, Any, Any]] = [
 
 
 @pytest.mark.parametrize(("output", "delta", "result"), EXAMPLES)
-def test_the_seed_says_what_a_value_and_a_delta_combine_to(output: Any, delta: Any, result: Any) -> None:
+def test_the_protocol_says_what_a_value_and_a_delta_combine_to(output: Any, delta: Any, result: Any) -> None:
     assert same(combine(output, delta), result)
 
 
-def test_the_seed_says_that_different_types_cannot_be_combined() -> None:
+def test_the_protocol_says_that_different_types_cannot_be_combined() -> None:
     with pytest.raises(DeltaError):
         combine(1, ["hello"])
 
