@@ -127,8 +127,8 @@ class App:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
             routes = [_traced(route, name) for route in inbound.routes()]
-            self._paths[name] = options.path or adapter.path
-            mounts.append(Mount(options.path or adapter.path, routes=routes, name=name))
+            path = self._paths[name] = options.path or adapter.path
+            mounts.append(Mount(path, routes=routes, name=name))
         return mounts
 
     async def _keep_house(self) -> None:

@@ -174,7 +174,6 @@ AnyEvent = (
     | RunCancelled
 )
 TERMINAL = (RunFinished, RunFailed, RunCancelled)
-TRANSITIONS = (Interrupted, Resumed, *TERMINAL)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)

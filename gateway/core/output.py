@@ -43,7 +43,7 @@ class Output:
         self._schema = agent.output_schema
         self._text_at = agent.text_output or ""
         steps = deltas.split(self._text_at)
-        self._inside_out = [None if projection.is_item(step) else step for step in reversed(steps)]
+        self._inside_out = projection.inside_out(self._text_at)
         self._pointer = deltas.join(["0" if step == projection.LAST else step for step in steps])
         self._data: str | None = None
         self._final: bytes | None = None
@@ -150,10 +150,7 @@ class Output:
             wrapped = projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT)
             self._fold.set(wrapped)
         else:
-            value: Json = text  # as `projection.text_delta` makes it; here for every token
-            for step in self._inside_out:
-                value = [value] if step is None else {step: value}
-            self._fold.apply(value)
+            self._fold.apply(projection.nest(text, self._inside_out))
 
     def _where(self, part: str) -> tuple[int, int]:
         at = 0

@@ -85,15 +85,21 @@ def wrap(text: str, pointer: str | None, schema: Schema = None, role: str = USER
 
 def text_delta(text: str, pointer: str | None) -> Json:
     """The delta that adds the text to a document made by `wrap` with the same pointer."""
-    delta: Json = text
-    for step in reversed(split(pointer or "")):
-        delta = [delta] if is_item(step) else {step: delta}
-    return delta
+    return nest(text, inside_out(pointer))
 
 
-def is_item(step: str) -> bool:
-    """True if a pointer's step names an item of an array, as far as can be told without the document."""
-    return step == LAST or (step.isdecimal() and int(step) < 100)
+def inside_out(pointer: str | None) -> list[str | None]:
+    """A pointer's steps from the text outwards, for `nest`; None for an item of an array, as far as a pointer tells."""
+    steps = reversed(split(pointer or ""))
+    return [None if step == LAST or (step.isdecimal() and int(step) < 100) else step for step in steps]
+
+
+def nest(text: str, steps: Iterable[str | None]) -> Json:
+    """The text inside as many objects and arrays as there are steps: `text_delta` where the same place grows often."""
+    value: Json = text
+    for step in steps:
+        value = [value] if step is None else {step: value}
+    return value
 
 
 def unwrap(document: Json, pointer: str) -> str | None:

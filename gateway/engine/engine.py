@@ -32,7 +32,7 @@ from gateway.core.types import (
 from gateway.engine import recovery
 from gateway.engine.directory import Entry, check
 from gateway.engine.live import LiveRun
-from gateway.engine.log import RESERVE, LogWatch, RunLog
+from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
 from gateway.engine.records import Records
 from gateway.engine.rules import Hooks, Rules, Settings
 from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
@@ -304,7 +304,7 @@ class Engine(Records):
         """See `Gateway.events`."""
         out: list[tuple[int, e.Event]] = []
         while entries := await self.store.events(run_id, after, max_bytes=EVENTS_BYTES):
-            out += [(entry.number, e.decode(entry.data)) for entry in entries]
+            out += decoded(entries)
             after = entries[-1].number
         return out
 

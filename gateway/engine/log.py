@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -198,6 +198,11 @@ class RunLog:
                 timer.cancel()
 
 
+def decoded(entries: Iterable[Entry]) -> tuple[tuple[int, e.Event], ...]:
+    """Stored entries as watchers get them."""
+    return tuple([(entry.number, e.decode(entry.data)) for entry in entries])
+
+
 def _late(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_exception(TimeoutError())
@@ -254,7 +259,7 @@ class LogWatch:
         until = log.tail_first
         entries = await self._store.events(log.run_id, after, max_bytes=READ_BYTES, deltas=self._deltas)
         entries = [entry for entry in entries if entry.number < until]
-        events = tuple((entry.number, e.decode(entry.data)) for entry in entries)
+        events = decoded(entries)
         if not self._deltas or not entries:
             # every entry up to the tail that is not here is a delta: the snapshot stands for it
             full = sum(len(entry.data) for entry in entries) >= READ_BYTES

@@ -10,7 +10,7 @@ from gateway.adapter import Batch
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Run
-from gateway.engine.log import READ_BYTES
+from gateway.engine.log import READ_BYTES, decoded
 from gateway.store import Store
 
 POLL_SECONDS = 0.2
@@ -33,7 +33,7 @@ class StoredWatch:
         entries = await self._store.events(self.run.id, after, max_bytes=READ_BYTES, deltas=self._deltas)
         if not entries:
             return None
-        events = tuple((entry.number, e.decode(entry.data)) for entry in entries)
+        events = decoded(entries)
         self.after = entries[-1].number
         complete = isinstance(events[-1][1], e.TERMINAL)
         return Batch(
@@ -74,19 +74,17 @@ class ForeignWatch:
 
     async def _news(self) -> Batch | None:
         """What was written since, if it is above the cursor."""
-        entries = await self._store.events(self.run.id, self._read, max_bytes=READ_BYTES)
-        if not entries:
-            return None
-        events = [(entry.number, e.decode(entry.data)) for entry in entries]
-        for _, event in events:
-            self._output.apply(event)
-        self._read = entries[-1].number
-        fresh = tuple((number, event) for number, event in events if number > self._after)
-        if not fresh:
-            return await self._news()
-        whole = sum(len(entry.data) for entry in entries) < READ_BYTES
-        self.run = await self._store.run(self.run.id)
-        return Batch(events=fresh, last=self._read, snapshot=self._output if whole else None)
+        while entries := await self._store.events(self.run.id, self._read, max_bytes=READ_BYTES):
+            events = decoded(entries)
+            for _, event in events:
+                self._output.apply(event)
+            self._read = entries[-1].number
+            fresh = tuple((number, event) for number, event in events if number > self._after)
+            if fresh:
+                whole = sum(len(entry.data) for entry in entries) < READ_BYTES
+                self.run = await self._store.run(self.run.id)
+                return Batch(events=fresh, last=self._read, snapshot=self._output if whole else None)
+        return None
 
 
 async def stopped_elsewhere(look: Callable[[], Coroutine[Any, Any, Run]], timeout: float | None) -> Run | None:

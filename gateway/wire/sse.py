@@ -22,8 +22,6 @@ DEFAULT_LIMIT = 16 * 1024 * 1024
 KEEPALIVE = b": keep-alive\n\n"
 
 _BOM = b"\xef\xbb\xbf"
-_LF = 10
-_COLON = 58
 _MAX_RETRY_DIGITS = 15
 _MAX_NAMES = 64
 
