@@ -169,7 +169,7 @@ class App:
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, request: Request) -> Response:
-        agents = {entry.route.name: entry.reachable for entry in self.gateway.entries.values()}
+        agents = {entry.route.name: entry.ready for entry in self.gateway.entries.values()}
         body = {"ready": self.ready, "agents": agents}
         return JSONResponse(body, status_code=200 if self.ready else 503)
 

@@ -251,12 +251,27 @@ class ChatMessage(Record, frozen=True, kw_only=True):
     metadata: JsonObject = {}
 
 
+class ThreadUpdate(Record, frozen=True, kw_only=True):
+    """What changed about a conversation and belongs to none of its runs: its modes, commands, title, stray output.
+
+    `protocol` says whose words `kind` and `data` are in. Of most kinds only the newest counts; where `kept` is true
+    every one does. `after` is the run that had last started when it came (set by the engine).
+    """
+
+    protocol: str
+    kind: str
+    data: Json = None
+    kept: bool = False
+    after: str | None = None
+
+
 class Thread(Record, frozen=True, kw_only=True):
     """A conversation: what each protocol calls thread, session or task.
 
     `values` is the thread's state (the newest checkpoint's). `upstream` holds the outbound adapters' own ids,
     by agent name. `attributes` are the inbound adapter's own marks. `agent` is set where the protocol binds the
-    thread to one (a task of an agent's), and `protocol` names the inbound that made it.
+    thread to one (a task of an agent's), and `protocol` names the inbound that made it. `updates` are what came
+    beside its runs, oldest first.
     """
 
     id: str
@@ -269,6 +284,7 @@ class Thread(Record, frozen=True, kw_only=True):
     values: Json = None
     status: ThreadStatus = ThreadStatus.IDLE
     upstream: dict[str, JsonObject] = {}
+    updates: tuple[ThreadUpdate, ...] = ()
 
 
 class Checkpoint(Record, frozen=True, kw_only=True):

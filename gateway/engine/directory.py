@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
 from msgspec.structs import replace
 
-from gateway.adapter import Outbound
+from gateway.adapter import Outbound, Supervised
 from gateway.config import Route
 from gateway.core import delta as deltas
 from gateway.core import projection
@@ -99,6 +99,14 @@ class Entry:
         self.agent = laid_over(described, self.route)
         self.reachable = self._described = True
         self._validators.clear()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the agent is there, as far as is known now. A process that nobody has needed yet counts as its last
+        description does.
+        """
+        now = self.outbound.reachable if isinstance(self.outbound, Supervised) else None
+        return self.reachable if now is None else now
 
     def doubt(self) -> None:
         """The agent failed to answer: describe it again before the next run."""

@@ -8,11 +8,12 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
+import msgspec
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from gateway import tracing
-from gateway.adapter import Watch
+from gateway.adapter import Caller, Relay, Watch
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, Conflict, NotFound, Unavailable, Unsupported
 from gateway.core.output import Output
@@ -30,6 +31,7 @@ from gateway.core.types import (
     ThreadStatus,
 )
 from gateway.engine import recovery
+from gateway.engine.beside import Beside
 from gateway.engine.directory import Entry, check
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
@@ -109,6 +111,7 @@ class Engine(Records):
         for entry in self.entries.values():
             with contextlib.suppress(Exception):
                 await entry.outbound.aclose()
+        await self.conversations.settled()
         await self.store.close()
 
     # --- agents -------------------------------------------------------------------------------------------------
@@ -151,6 +154,8 @@ class Engine(Records):
         first = live.log.first(started)
         turn = await self._create(live, first, thread)
         live.log.created(started, first)
+        if live.thread is not None:
+            self.conversations.listeners.tell(live.thread.id, live.run)
         self._begin(live, entry, live.drive() if at_once else self._wait_and_drive(live, turn))
         return live.run
 
@@ -247,6 +252,47 @@ class Engine(Records):
         waiting = self._turns.pop(live.run.thread, None) if live.run.thread else None
         if waiting is not None:
             waiting.set()
+
+    # --- beside runs --------------------------------------------------------------------------------------------
+
+    async def relay(
+        self,
+        agent: str,
+        protocol: str,
+        method: str,
+        params: msgspec.Raw,
+        *,
+        thread: str | None = None,
+        caller: Caller | None = None,
+    ) -> msgspec.Raw:
+        """See `Gateway.relay`."""
+        relay, context = await self._beside(agent, protocol, thread, caller)
+        return await relay.relay(context, method, params)
+
+    async def forward(
+        self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
+    ) -> None:
+        """See `Gateway.forward`."""
+        relay, context = await self._beside(agent, protocol, thread, None)
+        await relay.forward(context, method, params)
+
+    async def _beside(
+        self, name: str, protocol: str, thread_id: str | None, caller: Caller | None
+    ) -> tuple[Relay, Beside]:
+        thread = await self.store.thread(thread_id) if thread_id is not None else None
+        entry = self.entry(name, protocol, thread.metadata if thread else None)
+        agent = await entry.need()
+        if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
+            raise Unsupported(f"agent {agent.name} does not speak this protocol itself")
+        return entry.outbound, Beside(agent=agent, threads=self.conversations, thread=thread, given=caller)
+
+    def lost(self, run_id: str, what: str, count: int = 1) -> None:
+        """See `Gateway.lost`."""
+        live = self.live.get(run_id)
+        if live is not None:
+            live.lost(what, count)
+
+    # --- runs in progress ---------------------------------------------------------------------------------------
 
     def _owe(self, delivery: Delivery) -> None:
         self.on_owed(delivery)

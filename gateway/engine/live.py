@@ -22,7 +22,6 @@ from gateway.core.errors import (
 from gateway.core.state import Item
 from gateway.core.stream import Opener
 from gateway.core.types import (
-    Agent,
     Answer,
     Artifact,
     Interrupt,
@@ -30,14 +29,15 @@ from gateway.core.types import (
     Outcome,
     Run,
     RunStatus,
-    Thread,
+    ThreadUpdate,
 )
 from gateway.engine import ending
+from gateway.engine.beside import Beside
 from gateway.engine.clock import Clock
 from gateway.engine.log import RunLog
 from gateway.engine.records import in_chunks
 from gateway.engine.rules import Hooks, Settings
-from gateway.engine.threads import Threads, new_id
+from gateway.engine.threads import new_id
 from gateway.store import Change, Delivery, Store
 
 log = logging.getLogger(__name__)
@@ -46,19 +46,16 @@ BACKLOG_BYTES = 8 * 1024 * 1024
 CANCEL_CALL_SECONDS = 5.0
 
 
-@dataclass
-class LiveRun:
+@dataclass(kw_only=True)
+class LiveRun(Beside):
     """See `gateway.adapter.RunContext` for the methods that outbound adapters call."""
 
     run: Run
-    agent: Agent
     outbound: Outbound
     store: Store
-    threads: Threads
     log: RunLog
     hooks: Hooks
     settings: Settings = field(default_factory=Settings)
-    thread: Thread | None = None
     target: TargetOptions | None = None
     traceparent: str | None = None
     opener: Opener = field(default_factory=Opener)
@@ -87,11 +84,6 @@ class LiveRun:
     def cancelled(self) -> bool:
         """True once a cancel was asked for."""
         return self.run.cancel_reason is not None
-
-    @property
-    def upstream_thread(self) -> JsonObject | None:
-        """What the agent's own thread is called."""
-        return self.thread.upstream.get(self.agent.name) if self.thread else None
 
     def emit(self, *events: e.Event) -> None:
         """See `RunContext.emit`."""
@@ -126,11 +118,16 @@ class LiveRun:
         async with self._record:
             self.run = replace(self.run, upstream=upstream)
             self.store.save(self.run)
-        if thread is not None and self.thread is not None and thread != self.upstream_thread:
-            name = self.agent.name
-            self.thread = await self.threads.change(
-                self.thread.id, lambda now: replace(now, upstream={**now.upstream, name: thread})
-            )
+        if thread is not None:
+            await self.set_thread(thread)
+
+    def note(self, update: ThreadUpdate) -> None:
+        """See `ThreadContext.note`."""
+        in_turn = self._terminal is None and not self.ended
+        if in_turn:
+            self.emit(e.Custom(name=update.protocol, data=update.data))
+        if self.thread is not None and not (in_turn and update.kept):
+            self.threads.note(self.thread.id, replace(update, after=self.run.id), tell=not in_turn)
 
     async def ask(self, interrupt: Interrupt) -> Answer:
         """See `RunContext.ask`."""
@@ -336,15 +333,16 @@ class LiveRun:
         run = replace(run, losses=dict(self._losses))
         delivery = self._delivery(run)
         thread = None
-        if run.thread is not None and run.status is not self.run.status:
-            thread = self.thread = await self.threads.noted(run)
-        await self.log.commit(self.opener.feed(events), Change(run=run, thread=thread, delivery=delivery))
+        async with self.threads.held(run.thread):
+            if run.thread is not None and run.status is not self.run.status:
+                thread = self.thread = await self.threads.noted(run)
+            await self.log.commit(self.opener.feed(events), Change(run=run, thread=thread, delivery=delivery))
         self.run = run
         self._told(delivery)
 
     async def _commit_end(self, end: e.Event) -> None:
         await self.log.settled()  # the document is whole only when nothing is held back
-        async with self._record:
+        async with self._record, self.threads.held(self.run.thread):
             run = replace(self.run, updated_at=time.time(), losses=dict(self._losses))
             run, last = ending.concluded(run, end, self.log.output)
             delivery = self._delivery(run)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import AsyncIterator, Sequence
 
 from msgspec.structs import replace
 
+from gateway.adapter import Caller, ThreadWatch
 from gateway.core.errors import Conflict, Invalid
 from gateway.core.types import Artifact, Checkpoint, JsonObject, Thread, ThreadQuery
 from gateway.engine.threads import Threads, new_id
@@ -69,6 +71,13 @@ class Records:
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
         """See `Gateway.history`."""
         return await self.store.history(thread_id, limit=limit, before=before)
+
+    @contextlib.asynccontextmanager
+    async def join(self, thread_id: str, caller: Caller | None = None) -> AsyncIterator[ThreadWatch]:
+        """See `Gateway.join`."""
+        await self.store.thread(thread_id)
+        with self.conversations.listeners.join(thread_id, caller) as listener:
+            yield listener
 
     # --- artifacts ----------------------------------------------------------------------------------------------
 

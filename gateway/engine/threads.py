@@ -7,15 +7,19 @@ agents that offer neither.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.core import projection
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import (
     Agent,
     Artifact,
@@ -27,8 +31,14 @@ from gateway.core.types import (
     RunStatus,
     Thread,
     ThreadStatus,
+    ThreadUpdate,
 )
+from gateway.engine.listeners import Listeners
 from gateway.store import Store
+
+log = logging.getLogger(__name__)
+
+KEPT_UPDATES = 200
 
 STATUS = {
     RunStatus.PENDING: ThreadStatus.BUSY,
@@ -56,16 +66,35 @@ _random: list[str] = []
 """Randomness for the next ids: one call of the system's serves a few hundred."""
 
 
+def with_update(updates: tuple[ThreadUpdate, ...], update: ThreadUpdate) -> tuple[ThreadUpdate, ...]:
+    """The updates with one more: it takes the place of the last one of its kind unless every one counts.
+
+    Of those that all count the oldest go when there are more than KEPT_UPDATES.
+    """
+    if update.kept:
+        kept = [each for each in updates if each.kept]
+        gone = kept[: max(0, len(kept) + 1 - KEPT_UPDATES)]
+        return (*(each for each in updates if not any(each is old for old in gone)), update)
+    same = (update.protocol, update.kind)
+    return (*(each for each in updates if each.kept or (each.protocol, each.kind) != same), update)
+
+
 class Threads:
     """Reads and changes thread records, one change of a thread at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._writing: set[asyncio.Task[None]] = set()
+        self.listeners = Listeners()
 
     def lock(self, thread_id: str) -> asyncio.Lock:
         """Held while a thread's record is read, changed and written."""
         return self._locks.setdefault(thread_id, asyncio.Lock())
+
+    def held(self, thread_id: str | None) -> AbstractAsyncContextManager[object]:
+        """The thread's lock, or nothing to hold without a thread."""
+        return contextlib.nullcontext() if thread_id is None else self.lock(thread_id)
 
     async def change(
         self, thread_id: str, edit: Callable[[Thread], Thread], checkpoint: Checkpoint | None = None
@@ -95,6 +124,24 @@ class Threads:
             ),
             checkpoint,
         )
+
+    def note(self, thread_id: str, update: ThreadUpdate, *, tell: bool = True) -> None:
+        """Record an update behind; watchers are told at once unless they hear of it otherwise."""
+        if tell:
+            self.listeners.tell(thread_id, update)
+        task = asyncio.ensure_future(self._record(thread_id, update))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _record(self, thread_id: str, update: ThreadUpdate) -> None:
+        try:
+            await self.change(thread_id, lambda now: replace(now, updates=with_update(now.updates, update)))
+        except InterlinguaError as error:
+            log.warning("thread %s: an update could not be recorded: %s", thread_id, error)
+
+    async def settled(self) -> None:
+        """Wait until every update noted so far is recorded."""
+        await asyncio.gather(*self._writing)
 
     async def noted(self, run: Run) -> Thread:
         """The thread's record with what its run is doing now. Writes nothing."""
@@ -137,7 +184,9 @@ class Threads:
         """A new thread with the same metadata, state and history; its agents start afresh."""
         source = await self._store.thread(thread_id)
         now = time.time()
-        target = replace(source, id=new_id(), created_at=now, updated_at=now, upstream={}, status=ThreadStatus.IDLE)
+        target = replace(
+            source, id=new_id(), created_at=now, updated_at=now, upstream={}, updates=(), status=ThreadStatus.IDLE
+        )
         history = await self._store.history(thread_id, limit=1_000_000)
         copies = [replace(point, id=new_id(), thread=target.id) for point in reversed(history)]
         await self._store.create_thread(target, copies)

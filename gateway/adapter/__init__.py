@@ -1,0 +1,71 @@
+"""THE contract between the gateway and its adapters. Above it: engine, router, store. Below it: one folder a protocol.
+
+An adapter folder exports one value, `ADAPTER`. Its inbound half turns requests into calls of `Gateway` and events
+into answers; its outbound half turns a run into calls of an agent and what the agent says into events. Neither half
+knows any other protocol, and neither touches a run's state: only the engine does.
+
+    client -> Inbound -> Gateway (engine) -> Outbound -> agent
+    client <- Inbound <- Watch (run log)  <- RunContext.emit <- agent
+
+What passes beside runs (a conversation's modes, files that an agent asks for) is in backchannel.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
+from gateway.adapter.inbound import Batch, Callback, Conversing, Gateway, Inbound, Snapshot, Watch
+from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
+from gateway.adapter.outbound import Outbound, RunContext
+
+__all__ = [
+    "Adapter",
+    "Auth",
+    "Batch",
+    "Callback",
+    "Caller",
+    "Conversing",
+    "Gateway",
+    "HttpUrl",
+    "Inbound",
+    "InboundOptions",
+    "News",
+    "Options",
+    "Outbound",
+    "Relay",
+    "RunContext",
+    "Snapshot",
+    "Supervised",
+    "TargetOptions",
+    "ThreadContext",
+    "ThreadWatch",
+    "Watch",
+]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One protocol. `name` is its folder, its key in the route table and its id in spans.
+
+    `serve(options, gateway)` makes the inbound half, `call(target)` the outbound half; None where a half does not
+    exist. `path` is the default mount point. `losses` names what this
+    protocol cannot say, with the reason (docs are made from it). Making the value imports nothing heavy.
+    `example` is a shell line to try, shown by `serve`: `{url}` is the mount's address, `{agent}` an agent's name.
+    `socket` is the path below the mount of a WebSocket that carries what a `Conversing` inbound says on stdin and
+    stdout; `editors` is true for the protocol that `interlingua stdio` speaks unless told otherwise.
+    """
+
+    name: str
+    title: str
+    path: str = ""
+    serve: Callable[[Any, Gateway], Inbound] | None = None
+    serve_options: type[InboundOptions] = InboundOptions
+    call: Callable[[Any], Outbound] | None = None
+    target_options: type[TargetOptions] = TargetOptions
+    losses: Mapping[str, str] = field(default_factory=dict)
+    example: str = ""
+    socket: str | None = None
+    editors: bool = False

@@ -1,0 +1,218 @@
+"""The inbound half: serving clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from gateway.adapter.backchannel import Caller, ThreadWatch
+from gateway.core.errors import InterlinguaError
+from gateway.core.events import Event
+from gateway.core.types import (
+    Agent,
+    Answer,
+    Artifact,
+    Checkpoint,
+    JsonObject,
+    Run,
+    RunQuery,
+    RunRequest,
+    Thread,
+    ThreadQuery,
+)
+from gateway.transport.pipe import Pipe
+
+
+class Snapshot(Protocol):
+    """The run's output document at the newest event, shared by all watchers: it grows as the run does."""
+
+    @property
+    def encoded(self) -> bytes:
+        """The document as JSON."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes, known without encoding it."""
+
+    @property
+    def empty(self) -> bool:
+        """True while nothing has been said yet."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What a watcher gets at once. `events` are (number, event) in order.
+
+    `snapshot` is given where the batch reaches the newest event of a live or finished run. `skipped` is true where
+    deltas were left out (only if the watch was opened with `deltas=False` and lagged): take the snapshot instead.
+    `last` is the number to resume after.
+    """
+
+    events: tuple[tuple[int, Event], ...]
+    last: int
+    snapshot: Any = None
+    skipped: bool = False
+
+
+class Watch(Protocol):
+    """A cursor into one run's log."""
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now."""
+
+    async def next(self, timeout: float | None = None) -> Batch | None:
+        """The next events; None after the terminal event was delivered. Raises TimeoutError after `timeout` seconds."""
+
+
+class Gateway(Protocol):
+    """What an inbound adapter may ask for. Every method raises errors of the tree, NotFound for unknown ids."""
+
+    public_url: str
+
+    def names(self, protocol: str) -> Sequence[str]:
+        """Names of the agents that clients of `protocol` may call, in route order."""
+
+    async def agents(self, protocol: str) -> Sequence[Agent]:
+        """Those agents, described (asks the targets if need be; one that is down is described by its route alone)."""
+
+    async def agent(self, name: str, protocol: str) -> Agent:
+        """One of them, by name or by UUID."""
+
+    async def start(self, request: RunRequest) -> Run:
+        """Validate, commit and start a run.
+
+        Raises Invalid (with path), NotFound, Conflict (busy thread), Unsupported.
+        """
+
+    async def run(self, run_id: str) -> Run: ...
+
+    async def runs(self, query: RunQuery) -> Sequence[Run]: ...
+
+    async def count_runs(self, query: RunQuery) -> int: ...
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
+        """The run once it has stopped (ended or interrupted); None when `timeout` seconds passed first."""
+
+    def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AbstractAsyncContextManager[Watch]:
+        """Follow a run from event `after` + 1. With `deltas=False` a lagging watcher skips text deltas."""
+
+    async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Event]]:
+        """The run's log so far, whole."""
+
+    async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
+        """Answer an open interrupt (the oldest if not named).
+
+        Raises Conflict if none is open, Invalid if the value does not fit (it stays open).
+        """
+
+    async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
+        """Store the wish, tell the agent. With `wait`, returns when the run has ended. Ended runs: no effect."""
+
+    async def delete_run(self, run_id: str) -> None:
+        """Cancel it if need be, then remove it with its log and artifacts."""
+
+    async def create_thread(self, thread: Thread, *, or_get: bool = False) -> Thread:
+        """Raises Conflict if the id exists, unless `or_get`."""
+
+    async def thread(self, thread_id: str) -> Thread: ...
+
+    async def threads(self, query: ThreadQuery) -> Sequence[Thread]: ...
+
+    async def count_threads(self, query: ThreadQuery) -> int: ...
+
+    async def update_thread(
+        self,
+        thread_id: str,
+        *,
+        metadata: JsonObject | None = None,
+        attributes: JsonObject | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Thread:
+        """Merge keys into metadata and attributes; a checkpoint becomes the newest state."""
+
+    async def copy_thread(self, thread_id: str) -> Thread:
+        """A new thread with the same record."""
+
+    async def delete_thread(self, thread_id: str) -> None:
+        """Remove the thread, its checkpoints and uploads. Raises Conflict while a run is active on it."""
+
+    async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
+        """Checkpoints, newest first."""
+
+    def join(self, thread_id: str, caller: Caller | None = None) -> AbstractAsyncContextManager[ThreadWatch]:
+        """Watch a thread. `caller` is whom its agent may ask from now on, until it leaves or a newer one joins.
+
+        Raises NotFound.
+        """
+
+    async def relay(
+        self,
+        agent: str,
+        protocol: str,
+        method: str,
+        params: msgspec.Raw,
+        *,
+        thread: str | None = None,
+        caller: Caller | None = None,
+    ) -> msgspec.Raw:
+        """Hand a request of `protocol`'s own to an agent that speaks it too (`protocol` is among `Agent.extra`).
+
+        `caller` is only needed without a thread. Raises Unsupported for an agent of another protocol,
+        `gateway.wire.jsonrpc.RpcError` with the agent's own error.
+        """
+
+    async def forward(
+        self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
+    ) -> None:
+        """The same for a notification."""
+
+    def lost(self, run_id: str, what: str, count: int = 1) -> None:
+        """Count something of a run in progress that its client cannot be told (see `RunContext.lost`)."""
+
+    async def add_artifact(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
+        """Store an uploaded file; id, size, url and time are set here. Raises TooLarge."""
+
+    async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
+        """Files of a run, or of a thread (uploads and those of its runs), oldest first."""
+
+    async def artifact(self, artifact_id: str) -> Artifact: ...
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]: ...
+
+
+@dataclass(frozen=True)
+class Callback:
+    """A webhook request: POST `body` with `headers`."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class Inbound(Protocol):
+    """Serves one protocol's clients."""
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """Starlette routes below the protocol's mount point. Called once."""
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """An error as this protocol answers it; for requests below the mount point that reach no route."""
+
+    def callback(self, run: Run) -> Callback:
+        """The webhook request that tells a client of this protocol what became of `run`."""
+
+
+@runtime_checkable
+class Conversing(Protocol):
+    """Offered by inbound adapters whose protocol runs over one two-way connection: a WebSocket, or stdin and stdout."""
+
+    async def converse(self, pipe: Pipe, agent: str | None) -> None:
+        """Serve the client at the other end until it has gone, then close the pipe.
+
+        `agent` is the only one it may talk to, None for any. What it left unfinished goes on.
+        """

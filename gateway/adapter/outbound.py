@@ -1,0 +1,105 @@
+"""The outbound half: calling agents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from gateway.adapter.backchannel import ThreadContext
+from gateway.core.events import Event
+from gateway.core.types import Agent, Answer, Artifact, Interrupt, JsonObject, Run
+
+
+class RunContext(ThreadContext, Protocol):
+    """What an outbound adapter sees of one run. Made by the engine, valid until `Outbound.run` returns.
+
+    What it has as a `ThreadContext` stays valid.
+    """
+
+    @property
+    def run(self) -> Run:
+        """The run as it is now (a new record after every change)."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """W3C header to send to the agent; None when nothing is traced."""
+
+    @property
+    def cancelled(self) -> bool:
+        """True once a cancel was asked for."""
+
+    def emit(self, *events: Event) -> None:
+        """Append events to the run's log. Never blocks; follow every burst with one `drain()`.
+
+        The engine opens and closes messages and parts that the events imply, so `PartDelta(part="output",
+        delta=...)` alone is enough: a part that was never started is an assistant's, text if the delta is a string
+        and data otherwise. After a terminal event (or a cancel's fence) everything is dropped and counted.
+        Interrupts go through `ask`, artifacts through `add_artifact`. Raises IllegalEvent.
+        """
+
+    async def drain(self) -> None:
+        """Wait until the log may grow again (disk, and readers where the route says so). Cancellable."""
+
+    async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
+        """Record how to find the run again. Call it as soon as the agent has named it; written behind.
+
+        `thread` is recorded on the thread under this agent's name.
+        """
+
+    async def ask(self, interrupt: Interrupt) -> Answer:
+        """Put the agent's question to the caller and wait, however long it takes.
+
+        Returns what was answered, after it was committed; a cancel answers every open question `cancelled`. Several
+        may wait at once, each in its own task. On a re-attached run, a question with the id of one that is still
+        open is the same question; one answered but not yet delivered returns at once.
+        """
+
+    async def add_artifact(
+        self,
+        name: str,
+        content: AsyncIterator[bytes] | bytes,
+        *,
+        media_type: str = "application/octet-stream",
+        relative_path: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Artifact:
+        """Store a file the agent made and emit `ArtifactAdded`. Raises TooLarge; nothing is kept then."""
+
+    async def uploads(self) -> Sequence[Artifact]:
+        """Files the client put on the run's thread, oldest first."""
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
+        """The content of a stored file, in chunks."""
+
+    def lost(self, what: str, count: int = 1) -> None:
+        """Count something that could not be said. `what` is one of the codec's named losses."""
+
+
+class Outbound(Protocol):
+    """Calls the agents of one route's target. One instance per route, made at start-up, used by many runs at once."""
+
+    async def describe(self) -> Agent:
+        """The agent as its own protocol publishes it (its `name` is replaced by the route's).
+
+        Called before the first run and again after failures. Raises AgentGone, AgentTimeout, AgentBroken, NotFound.
+        """
+
+    async def run(self, context: RunContext) -> None:
+        """Send the run and see it to its end: emit what the agent says, last a `RunFinished`.
+
+        Called once per run, in a task of its own; a failure is raised as an AgentError (or emitted as `RunFailed`).
+        Returning without a terminal event is a failure. The task is cancelled when a cancel's grace or the run's
+        timeout is over: clean up, and do not swallow the cancellation.
+        """
+
+    async def attach(self, context: RunContext) -> None:
+        """Go on with a run that was sent before a restart; `context.run.upstream` says which.
+
+        Emits a `PartReplaced` (or RunFinished) for what was missed. Raises Unsupported where the protocol cannot.
+        """
+
+    async def cancel(self, context: RunContext) -> None:
+        """Ask the agent to stop the run, while `run` goes on. Called at most once per run; errors are logged."""
+
+    async def aclose(self) -> None:
+        """Close connections and processes. Called once, at shutdown or when the route goes."""

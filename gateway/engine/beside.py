@@ -1,0 +1,45 @@
+"""What an outbound adapter sees of a conversation, in a run and beside runs (see `gateway.adapter.ThreadContext`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gateway.adapter import Caller
+from gateway.core.types import Agent, JsonObject, Thread, ThreadUpdate
+from gateway.engine.threads import Threads
+
+
+@dataclass(kw_only=True)
+class Beside:
+    """One conversation, or none: then `given` is the client whose request this is."""
+
+    agent: Agent
+    threads: Threads
+    thread: Thread | None = None
+    given: Caller | None = None
+
+    @property
+    def upstream_thread(self) -> JsonObject | None:
+        """See `ThreadContext.upstream_thread`."""
+        return self.thread.upstream.get(self.agent.name) if self.thread else None
+
+    @property
+    def caller(self) -> Caller | None:
+        """See `ThreadContext.caller`."""
+        return self.given or (self.threads.listeners.caller(self.thread.id) if self.thread else None)
+
+    async def set_thread(self, upstream: JsonObject) -> None:
+        """See `ThreadContext.set_thread`."""
+        if self.thread is None or upstream == self.upstream_thread:
+            return
+        name = self.agent.name
+        self.thread = await self.threads.change(
+            self.thread.id, lambda now: replace(now, upstream={**now.upstream, name: upstream})
+        )
+
+    def note(self, update: ThreadUpdate) -> None:
+        """See `ThreadContext.note`."""
+        if self.thread is not None:
+            self.threads.note(self.thread.id, update)

@@ -1,0 +1,42 @@
+"""What JSON-RPC runs over: a two-way stream of whole messages, whatever carries them (a subprocess, a socket, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A message that was skipped because it is no message: the stream itself goes on.
+
+    `reason` says why (over the limit, not UTF-8), `start` is how it began, at most 200 bytes. `size` in bytes.
+    """
+
+    reason: str
+    start: bytes
+    size: int
+
+
+class Pipe(Protocol):
+    """One connection. Used by one reader and any number of writers; made open, closed once."""
+
+    @property
+    def name(self) -> str:
+        """What is at the other end, for logs and error messages."""
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """Write messages (one JSON text each, no line breaks inside) in one go; waits while the peer reads slowly.
+
+        Raises AgentGone when the other end has gone.
+        """
+
+    async def receive(self) -> Sequence[bytes | Unreadable]:
+        """The next messages, everything that has arrived by now; empty once the other end has closed.
+
+        Raises AgentGone where the connection broke and there is more to say than that it ended.
+        """
+
+    async def aclose(self) -> None:
+        """Close it, bounded in time; `receive` then returns empty. Idempotent."""
