@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.adapter import Caller
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.stream import Opener
@@ -25,6 +26,7 @@ from gateway.core.types import (
     RunRequest,
     RunStatus,
     Thread,
+    ThreadUpdate,
 )
 
 CANCELLED = Answer(outcome=Outcome.CANCELLED)
@@ -44,6 +46,7 @@ class FakeContext:
     run: Run
     thread: Thread | None = None
     answers: list[Any] = field(default_factory=list)
+    caller: Caller | None = None
     traceparent: str | None = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
     def __post_init__(self) -> None:
@@ -53,6 +56,7 @@ class FakeContext:
         self.losses: Counter[str] = Counter()
         self.artifacts: list[tuple[Artifact, bytes]] = []
         self.upstreams: list[JsonObject] = []
+        self.notes: list[ThreadUpdate] = []
         self.cancelled = False
         self.uploaded: list[tuple[Artifact, bytes]] = []
         self.changed = asyncio.Event()
@@ -65,6 +69,15 @@ class FakeContext:
     @property
     def upstream_thread(self) -> JsonObject | None:
         return self.thread.upstream.get(self.agent.name) if self.thread else None
+
+    async def set_thread(self, upstream: JsonObject) -> None:
+        if self.thread is not None:
+            known = {**self.thread.upstream, self.agent.name: upstream}
+            self.thread = msgspec.structs.replace(self.thread, upstream=known)
+
+    def note(self, update: ThreadUpdate) -> None:
+        self.notes.append(update)
+        self._told()
 
     def emit(self, *events: e.Event) -> None:
         self.bursts.append(len(events))
@@ -79,9 +92,8 @@ class FakeContext:
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
         self.upstreams.append(upstream)
         self.run = msgspec.structs.replace(self.run, upstream=upstream)
-        if thread is not None and self.thread is not None:
-            known = {**self.thread.upstream, self.agent.name: thread}
-            self.thread = msgspec.structs.replace(self.thread, upstream=known)
+        if thread is not None:
+            await self.set_thread(thread)
         self._told()
 
     async def ask(self, interrupt: Interrupt) -> Answer:
