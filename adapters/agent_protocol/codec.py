@@ -24,6 +24,8 @@ TASK: Final = "task"
 """The thread attribute that holds the body a task was created with."""
 STEP: Final = "step"
 """Kind of the question an agent driven one step at a time asks: what is the next step's input?"""
+PERMISSION: Final = "permission"
+"""Kind of the question whether an agent may go on to its next step."""
 ADDITIONAL_OUTPUT: Final = "agent_protocol.additional_output"
 """Name of the `Custom` event that carries a step's `additional_output`."""
 
@@ -65,6 +67,15 @@ STEP_BODY: Final[JsonObject] = {
 
 That is left out here: a form can only be made of an object of plain values.
 """
+
+
+GO_ON: Final = "continue"
+APPROVAL: Final[JsonObject] = {
+    "title": "Approval",
+    "type": "string",
+    "oneOf": [{"const": GO_ON, "title": "Continue"}, {"const": "stop", "title": "Stop here"}],
+}
+"""Answer schema of a `permission` question."""
 
 
 def origin(**said: Json) -> JsonObject:
@@ -126,8 +137,9 @@ def plan(steps: Sequence[wire.Step]) -> e.PlanUpdated:
 
 
 def is_step_question(interrupt: Interrupt) -> bool:
-    """Whether this asks for the next step of an Agent Protocol agent."""
-    return interrupt.kind == STEP and interrupt.answer_schema.get("title") == STEP_BODY["title"]
+    """Whether this asks for the next step of an Agent Protocol agent, or whether it may be executed."""
+    title = interrupt.answer_schema.get("title")
+    return (interrupt.kind, title) in ((STEP, STEP_BODY["title"]), (PERMISSION, APPROVAL["title"]))
 
 
 # --- files: names and paths are labels, and still nobody downstream should trip over them ------------------------

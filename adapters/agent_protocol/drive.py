@@ -31,7 +31,8 @@ class Drive:
         self._context = context
         self._trace = context.traceparent
         native = context.run.request.protocol == codec.PROTOCOL
-        self._asks = target.drive == "one" or (target.drive == "auto" and native)
+        self._approve = target.drive == "approve"
+        self._asks = self._approve or target.drive == "one" or (target.drive == "auto" and native)
         self._record = Record("")
         self._plan: list[wire.Step] = []
         self._told: e.PlanUpdated | None = None
@@ -136,8 +137,7 @@ class Drive:
                 body = {}
                 continue
             await self._fetch_all()
-            count = len(self._record.done)
-            given = await self._ask(upstream.question(self._record.task_id, count, step, self._plan))
+            given = await self._ask(self._question(step))
             if given is None:
                 return
             body = given
@@ -202,15 +202,20 @@ class Drive:
     def _busy(self) -> bool:
         return any(step.status == "running" for step in self._plan)
 
+    def _question(self, step: wire.Step) -> Interrupt:
+        record = self._record
+        return upstream.question(record.task_id, len(record.done), step, self._plan, approve=self._approve)
+
     async def _ask(self, question: Interrupt) -> JsonObject | None:
         """The next step's body. None if the client declines: the run ends, and the next one goes on with the task."""
         answer = await self._context.ask(question)
         if answer.outcome is Outcome.CANCELLED:
             raise Stopped
-        if answer.outcome is Outcome.DECLINED:
+        refused = question.kind == codec.PERMISSION and answer.value != codec.GO_ON
+        if answer.outcome is Outcome.DECLINED or refused:
             await self._end()
             return None
-        return upstream.answer_body(answer)
+        return {} if question.kind == codec.PERMISSION else upstream.answer_body(answer)
 
     # what is told
 

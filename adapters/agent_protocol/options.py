@@ -28,9 +28,10 @@ class AgentProtocolTarget(TargetOptions):
     base_path: Literal["auto", "ap_v1", "legacy"] = Field(
         "auto", description="`ap_v1`: paths begin `/ap/v1/agent`; `legacy`: the RFC's `/agent`; `auto`: ask the agent."
     )
-    drive: Literal["auto", "all", "one"] = Field(
+    drive: Literal["auto", "all", "one", "approve"] = Field(
         "auto",
-        description="`all`: execute steps to the last; `one`: after each step ask the client how to go on; "
+        description="`all`: execute steps to the last; `one`: after each step ask the client for the next one's input; "
+        "`approve`: after each step ask the client's permission to go on; "
         "`auto`: `one` for clients of this protocol, who expect it, and `all` for every other.",
     )
     max_steps: int = Field(100, ge=1, description="Steps in one run; a task that wants more fails.")

@@ -28,8 +28,10 @@ class AgentProtocolOutbound:
     async def describe(self) -> Agent:
         """The protocol publishes nothing about an agent: asks whether it is there, and gives the default schemas."""
         await self._api.probe()
-        asks = self._target.drive == "one"
-        spec = InterruptSpec(kind=codec.STEP, payload_schema=STEP_PAYLOAD, answer_schema=codec.STEP_BODY)
+        drive = self._target.drive
+        asks = drive in ("one", "approve")
+        kind, answers = (codec.PERMISSION, codec.APPROVAL) if drive == "approve" else (codec.STEP, codec.STEP_BODY)
+        spec = InterruptSpec(kind=kind, payload_schema=STEP_PAYLOAD, answer_schema=answers)
         return Agent(
             name=self._target.agent or "agent",
             version="v1",

@@ -132,16 +132,22 @@ def step_events(step: wire.Step, *, again: bool = False) -> list[e.Event]:
     return said
 
 
-def question(task: str, count: int, step: wire.Step, plan: Sequence[wire.Step]) -> Interrupt:
-    """What an agent driven one step at a time asks after its `count`-th step: the next step's input."""
+def question(task: str, count: int, step: wire.Step, plan: Sequence[wire.Step], *, approve: bool = False) -> Interrupt:
+    """What an agent driven one step at a time asks after its `count`-th step: the next step's input.
+
+    With `approve` it asks whether it may go on at all.
+    """
     following = next((planned.name for planned in plan if planned.status == "created"), None)
+    then = f": {following}" if following else ""
     payload = {"step_id": step.step_id, "name": step.name, "output": codec.as_text(step.output), "next": following}
     return Interrupt(
         id=f"{task}/{count}",
-        kind=codec.STEP,
+        kind=codec.PERMISSION if approve else codec.STEP,
         payload={key: value for key, value in payload.items() if value is not None},
-        message=codec.as_text(step.output) or f"Input for the next step{f': {following}' if following else ''}",
-        answer_schema=codec.STEP_BODY,
+        message=f"Go on with the next step{then}?"
+        if approve
+        else codec.as_text(step.output) or f"Input for the next step{then}",
+        answer_schema=codec.APPROVAL if approve else codec.STEP_BODY,
     )
 
 

@@ -247,6 +247,22 @@ def test_driven_one_step_at_a_time_the_client_says_how_to_go_on() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("refusal", [DECLINED, "stop", "no idea", {"message": "continue?"}])
+def test_driven_by_approval_no_step_is_executed_that_was_not_allowed(refusal: Any) -> None:
+    async def scene() -> None:
+        async with calling(Agent(plan=THREE), drive="approve") as (outbound, agent):
+            made = context(AGENT, "x", answers=["continue", refusal])
+            await outbound.run(made)
+            assert agent.posted() == [{"input": "x"}, {}]
+            assert [asked.kind for asked in made.asked] == ["permission", "permission"]
+            assert made.asked[0].message == "Go on with the next step: Write?"
+            assert isinstance(made.end, e.RunFinished)
+            described = await outbound.describe()
+            assert [spec.kind for spec in described.interrupts] == ["permission"]
+
+    run(scene())
+
+
 def test_a_declined_step_ends_the_run_and_the_next_run_goes_on_with_the_task() -> None:
     async def scene() -> None:
         async with calling(Agent(plan=THREE), drive="one") as (outbound, agent):
