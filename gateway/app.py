@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import tracing
-from gateway.adapter import Inbound, Outbound
+from gateway.adapter import Conversing, Inbound, Outbound
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
 from gateway.core.errors import InterlinguaError, NotFound
@@ -87,6 +87,15 @@ class App:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.gateway.close()
         await self._callbacks.aclose()
+
+    def conversing(self, protocol: str) -> Conversing:
+        """The inbound half that talks over one two-way connection, whether the file serves it on the port or not."""
+        adapter = self.config.adapters[protocol]
+        inbound = self._inbound.get(protocol)
+        if inbound is None and adapter.serve is not None:
+            inbound = adapter.serve(adapter.serve_options(), self.gateway)
+        assert isinstance(inbound, Conversing), "adapters that say `socket` have one"
+        return inbound
 
     async def reload(self, config: Config) -> None:
         """Take a new route table without dropping a run. Other sections need a restart: a change there is logged."""

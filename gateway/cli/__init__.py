@@ -118,6 +118,29 @@ def run(
 
 
 @app.command()
+def stdio(
+    agent: Annotated[str | None, typer.Argument(help="The agent's name. [default: the client chooses]")] = None,
+    *,
+    protocol: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to speak. [default: what editors speak]")
+    ] = None,
+    routes: Routes = None,
+    gateway: Gateway = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Be an agent on standard input and output, for an editor to start.
+
+    Nothing but the protocol goes to standard output; the log goes to standard error.
+    """
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.stdio import serve_stdio
+
+    raise SystemExit(serve_stdio(agent, protocol, routes, gateway))
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of routes.yaml, for editors."""
     import json

@@ -21,5 +21,5 @@ def configure(level: str) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(PLAIN))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name in ("uvicorn", "httpx2", "httpcore2", "watchfiles", "asyncio"):
+    for name in ("uvicorn", "httpx2", "httpcore2", "watchfiles", "websockets", "asyncio"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))

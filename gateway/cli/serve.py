@@ -25,6 +25,7 @@ from gateway.config import Config, ConfigError, Mistake, load
 from gateway.core.errors import InterlinguaError
 from gateway.registry import BrokenAdapter
 from gateway.tracing import metrics
+from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 
 log = logging.getLogger("interlingua")
 
@@ -128,6 +129,9 @@ class _Gateway:
                 lifespan="off",
                 http="httptools",
                 ws="websockets-sansio",
+                ws_max_size=HARD_LIMIT,
+                ws_ping_interval=PING_INTERVAL,
+                ws_ping_timeout=PING_TIMEOUT,
                 ws_per_message_deflate=False,
                 access_log=False,
                 log_config=None,

@@ -1,0 +1,117 @@
+"""`interlingua stdio`: be an agent on standard input and output, over a route table or a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Coroutine
+from pathlib import Path
+
+from gateway import registry
+from gateway.adapter import Adapter
+from gateway.cli.codes import FAILED, OK, USAGE, leave
+from gateway.cli.files import read
+from gateway.cli.run import DEFAULT_ROUTES
+from gateway.config import Config
+from gateway.core.errors import InterlinguaError
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.stdio.own import OwnPipe
+
+log = logging.getLogger("interlingua")
+
+LIMIT = 64 * 1024 * 1024
+
+
+def serve_stdio(agent: str | None, protocol: str | None, routes: Path | None, gateway: str | None) -> int:
+    """Serve until standard input ends. Leaves with USAGE for a wrong file, agent or protocol."""
+    if routes is not None and gateway is not None:
+        leave(USAGE, "give --routes or --gateway, not both")
+    if gateway is not None:
+        work = _remote(_adapter(registry.scan(), protocol), agent, gateway.rstrip("/"))
+    else:
+        if routes is None and not DEFAULT_ROUTES.exists():
+            leave(USAGE, "there is no routes.yaml here; name one with --routes FILE, or a gateway with --gateway URL")
+        config = read(routes or DEFAULT_ROUTES)
+        work = _local(config, _adapter(config.adapters, protocol), agent)
+    return asyncio.run(_until_told(work))
+
+
+def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
+    """The protocol to speak: the one that editors do, unless another is named."""
+    if protocol is None:
+        return next(adapter for adapter in adapters.values() if adapter.editors)
+    known = [name for name, adapter in adapters.items() if adapter.socket is not None]
+    if protocol not in known:
+        leave(USAGE, f"--protocol: '{protocol}' does not run over standard input and output; have {', '.join(known)}")
+    return adapters[protocol]
+
+
+async def _until_told(work: Coroutine[None, None, int]) -> int:
+    """The work's exit code; SIGTERM and SIGINT end it in good order."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return OK
+
+
+async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
+    """The agents of a route table, in this process. Its store is the file's: sessions are there the next time."""
+    from gateway.app import App
+
+    pipe = OwnPipe(LIMIT)
+    app = App(config)
+    names = app.gateway.names(adapter.name)
+    if agent is not None and agent not in names:
+        leave(USAGE, f"no agent '{agent}' for {adapter.name}; have {', '.join(names) or 'none'}")
+    try:
+        await app.start()
+    except InterlinguaError as error:
+        leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
+    try:
+        await app.conversing(adapter.name).converse(pipe, agent)
+    finally:
+        await app.stop()
+    return OK
+
+
+async def _remote(adapter: Adapter, agent: str | None, gateway: str) -> int:
+    """A thin pipe to a running gateway: every line is a message of its WebSocket, and the other way round."""
+    from gateway.transport.websocket import connect
+
+    assert adapter.socket is not None
+    scheme, _, rest = gateway.partition("://")
+    below = adapter.socket.replace("/{agent}", f"/{agent}" if agent else "")
+    url = f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{rest}{adapter.path}{below}"
+    own = OwnPipe(LIMIT)
+    try:
+        far = await connect(url, limit=LIMIT)
+    except InterlinguaError as error:
+        leave(FAILED, f"{gateway}: {error}")
+    up, down = asyncio.create_task(_copy(own, far)), asyncio.create_task(_copy(far, own))
+    try:
+        await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+        if up.done():  # the client has finished: what the gateway still says of it is not for anybody
+            return OK
+        log.error("%s has closed the connection", gateway)
+        return FAILED
+    finally:
+        for task in (up, down):
+            task.cancel()
+        await asyncio.gather(up, down, return_exceptions=True)
+        await far.aclose()
+        await own.aclose()
+
+
+async def _copy(source: Pipe, sink: Pipe) -> None:
+    with contextlib.suppress(InterlinguaError):
+        while messages := await source.receive():
+            for message in messages:
+                if isinstance(message, Unreadable):
+                    log.error("%s: %s", source.name, message.reason)
+            await sink.send([message for message in messages if isinstance(message, bytes)])
