@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from gateway import tracing
 from gateway.adapter import Conversing, Inbound, Outbound
@@ -25,6 +25,7 @@ from gateway.engine import Engine
 from gateway.engine.directory import Entry
 from gateway.engine.rules import Rules
 from gateway.engine.webhooks import Webhooks
+from gateway.paths import FixedPaths, traced
 from gateway.router import Router
 from gateway.store import open_store
 from gateway.transport.guard import Guard
@@ -57,16 +58,15 @@ class App:
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
         self._use(config)
-        self.asgi: ASGIApp = Starlette(
-            routes=[
-                Route("/healthz", self._healthz),
-                Route("/readyz", self._readyz),
-                Route("/metrics", self._metrics),
-                Route("/artifacts/{owner}/{artifact}", self._artifact),
-                *mounts,
-            ],
-            exception_handlers={HTTPException: self._no_route},
-        )
+        routes = [
+            Route("/healthz", self._healthz),
+            Route("/readyz", self._readyz),
+            Route("/metrics", self._metrics),
+            Route("/artifacts/{owner}/{artifact}", self._artifact),
+            *mounts,
+        ]
+        starlette = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
+        self.asgi: ASGIApp = FixedPaths(starlette, routes)
 
     async def start(self) -> None:
         """Open the store, take unfinished runs up again, begin with callbacks and retention."""
@@ -135,7 +135,7 @@ class App:
             if adapter.serve is None or options is None:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
-            routes = [_traced(route, name) for route in inbound.routes()]
+            routes = [traced(route, name) for route in inbound.routes()]
             path = self._paths[name] = options.path or adapter.path
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
@@ -194,27 +194,6 @@ class App:
         if artifact is None or owner not in (artifact.run, artifact.thread):
             return PlainTextResponse("no such artifact\n", status_code=404)
         return StreamingResponse(self.gateway.open_artifact(artifact_id), headers=download_headers(artifact))
-
-
-def _traced(route: BaseRoute, protocol: str) -> BaseRoute:
-    """Wrap a route's application in the request's span; its answers are counted."""
-    if isinstance(route, Route):
-        inner, path = route.app, route.path
-
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            given = next((value.decode("latin-1") for key, value in scope["headers"] if key == b"traceparent"), None)
-
-            async def counted(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    span.answered(message["status"])
-                    tracing.metrics.requests.add(1, protocol, str(message["status"]))
-                await send(message)
-
-            with tracing.inbound_span(protocol, f"{scope['method']} {path}", given) as span:
-                await inner(scope, receive, counted)
-
-        route.app = app
-    return route
 
 
 def download_headers(artifact: Artifact) -> Mapping[str, str]:

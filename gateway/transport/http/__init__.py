@@ -3,6 +3,7 @@
 client.py    HttpClient: request, stream, upload, download; what adapters use
 response.py  what they get back
 session.py   aiohttp: connections, redirects, the one retry, its errors as ours
+exchange.py  one plain request on aiohttp's connections, the short way
 body.py      a response's bytes: limits, idle time, the end that was not the end
 gunzip.py    bounded decompression
 """

@@ -10,7 +10,7 @@ from gateway.core.errors import AgentBroken, AgentTimeout, InterlinguaError
 from gateway.transport.http.gunzip import Gunzip
 
 if TYPE_CHECKING:
-    import aiohttp
+    from gateway.transport.http.session import Answer
 
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
 _CLOCK_SLACK = 0.002  # uvloop's clock counts in milliseconds
@@ -38,7 +38,7 @@ class Body:
 
     def __init__(
         self,
-        raw: aiohttp.ClientResponse,
+        raw: Answer,
         translate: Callable[[BaseException], InterlinguaError],
         *,
         max_bytes: int,
@@ -106,11 +106,10 @@ class Body:
     async def _receive(self) -> bytes:
         """What has come, at once; else what comes next; b"" at the end."""
         try:
-            if self._idle_timeout is None:
-                return await self._content.readany()
-            now = self._waiting_since = self._loop.time()
-            if self._timer is None:
-                self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
+            if self._idle_timeout is not None:
+                now = self._waiting_since = self._loop.time()
+                if self._timer is None:
+                    self._timer = self._loop.call_at(now + self._idle_timeout, self._on_idle)
             return await self._content.readany()
         except Exception as exc:
             # aiohttp's reader raises before it has given out what came before the error.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,10 +19,8 @@ from gateway.transport.http.response import Response, StreamResponse
 if TYPE_CHECKING:
     import ssl
 
-    import aiohttp
-
     from gateway.transport.guard import Guard
-    from gateway.transport.http.session import Session
+    from gateway.transport.http.session import Answer, Session
 
 MAX_BYTES = 32 * 1024 * 1024
 USER_AGENT = "interlingua"
@@ -153,8 +151,7 @@ class HttpClient:
         out = Outgoing(method, path, headers, params, Form(fields, tuple(files)))
         return await self._whole(out, timeout, max_bytes)
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         method: str,
         path: str,
@@ -167,7 +164,7 @@ class HttpClient:
         idle_timeout: float | None = None,
         max_bytes: int | None = None,
         redirects: int = 0,
-    ) -> AsyncIterator[StreamResponse]:
+    ) -> AbstractAsyncContextManager[StreamResponse]:
         """Call and give the answer as soon as its head is there.
 
         `timeout` ends with the head; `idle_timeout` is the longest silence in the body, None for no
@@ -176,15 +173,9 @@ class HttpClient:
         """
         body, kind = (body, None) if json is None else (json, _JSON)
         out = Outgoing(method, path, headers, params, body, kind, False, redirects)
-        raw, made = await self._begin(out, timeout, max_bytes or (1 << 62), idle_timeout)
-        try:
-            yield StreamResponse(raw.status, raw.headers, made)
-        finally:
-            self._live.discard(made)
-            made.close()
+        return _Streaming(self, out, timeout, max_bytes or (1 << 62), idle_timeout)
 
-    @asynccontextmanager
-    async def download(
+    def download(
         self,
         path: str,
         *,
@@ -194,10 +185,10 @@ class HttpClient:
         idle_timeout: float | None = 60.0,
         max_bytes: int | None = None,
         redirects: int = 0,
-    ) -> AsyncIterator[StreamResponse]:
+    ) -> AbstractAsyncContextManager[StreamResponse]:
         """`stream` for a file: a GET whose `chunks` stop with AgentBroken after `max_bytes`
         (default: the client's) and with AgentTimeout after a silence."""
-        async with self.stream(
+        return self.stream(
             "GET",
             path,
             headers=headers,
@@ -206,8 +197,7 @@ class HttpClient:
             idle_timeout=idle_timeout,
             max_bytes=self._max_bytes if max_bytes is None else max_bytes,
             redirects=redirects,
-        ) as response:
-            yield response
+        )
 
     async def _whole(self, out: Outgoing, timeout: float | None, limit: int | None) -> Response:
         limit = self._max_bytes if limit is None else limit
@@ -224,20 +214,18 @@ class HttpClient:
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
-    async def _begin(
-        self, out: Outgoing, timeout: float | None, limit: int, idle: float | None
-    ) -> tuple[aiohttp.ClientResponse, Body]:
+    async def _begin(self, out: Outgoing, timeout: float | None, limit: int, idle: float | None) -> tuple[Answer, Body]:
         seconds = self._seconds(timeout)
         session = self._bound()
+        if seconds is None:
+            return await self._open(session, out, limit, idle)
         try:
             async with asyncio.timeout(seconds):
                 return await self._open(session, out, limit, idle)
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
-    async def _open(
-        self, session: Session, out: Outgoing, limit: int, idle: float | None
-    ) -> tuple[aiohttp.ClientResponse, Body]:
+    async def _open(self, session: Session, out: Outgoing, limit: int, idle: float | None) -> tuple[Answer, Body]:
         raw = await session.open(out)
         try:
             failed = partial(session.translate, out.path)
@@ -270,6 +258,26 @@ class HttpClient:
     def _seconds(self, timeout: float | None) -> float | None:
         seconds = self._timeout if timeout is None else timeout
         return None if seconds == math.inf else seconds
+
+
+class _Streaming:
+    """`HttpClient.stream`, to be entered once."""
+
+    __slots__ = ("_body", "_call", "_client")
+
+    def __init__(
+        self, client: HttpClient, out: Outgoing, timeout: float | None, limit: int, idle: float | None
+    ) -> None:
+        self._client = client
+        self._call = (out, timeout, limit, idle)
+
+    async def __aenter__(self) -> StreamResponse:
+        raw, self._body = await self._client._begin(*self._call)
+        return StreamResponse(raw.status, raw.headers, self._body)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._client._live.discard(self._body)
+        self._body.close()
 
 
 def _late(target: str, seconds: float | None) -> AgentTimeout:

@@ -17,7 +17,7 @@ import functools
 import io
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -32,6 +32,7 @@ from gateway.core.errors import (
     InterlinguaError,
     Invalid,
 )
+from gateway.transport.http.exchange import Exchange, exchange, possible
 from gateway.transport.http.outgoing import Form, Outgoing, Params
 from gateway.transport.http.response import Unreachable
 
@@ -40,10 +41,15 @@ if TYPE_CHECKING:
 
     from gateway.transport.guard import Guard
 
+Answer: TypeAlias = aiohttp.ClientResponse | Exchange
+"""Status, headers and content, and `close`."""
+
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HARMLESS = ("Accept", "Accept-Encoding", "User-Agent", "traceparent", "tracestate")
 _WHOLE_WRITE = 1024 * 1024  # aiohttp writes larger bodies piece by piece if they come as a file
+MOST_PEERS = 64
+"""Origins that are remembered; only callbacks and redirects go to more than one."""
 KEEP_ALIVE = 4.0  # servers drop idle connections after 5 s (uvicorn, Node): be first
 
 
@@ -91,12 +97,15 @@ class Session:
             trust_env=False,
         )
         self._session._retry_connection = False
+        self._connector = connector
+        self._timeout = self._session.timeout
+        self._peers: dict[URL, aiohttp.ClientRequest] = {}
 
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
 
-    async def open(self, out: Outgoing) -> aiohttp.ClientResponse:
+    async def open(self, out: Outgoing) -> Answer:
         """Send and return once the head of the answer is there. Raises our errors only."""
         url = self._url(out.path)
         headers = self._merged(out, url)
@@ -127,15 +136,24 @@ class Session:
         """What went wrong while the answer to `path` was read."""
         return translate(exc, self.target(path))
 
-    async def _send(
-        self, out: Outgoing, url: URL, headers: CIMultiDict[str], params: Params | None
-    ) -> aiohttp.ClientResponse:
+    async def _send(self, out: Outgoing, url: URL, headers: CIMultiDict[str], params: Params | None) -> Answer:
         if self._guard is not None:
             userinfo = url.raw_user is not None or url.raw_password is not None
             self._guard.check_form(url.scheme, url.host or "", userinfo=userinfo)
         again = out.repeatable and out.method in _IDEMPOTENT
         while True:
             try:
+                if url.raw_user is None and url.raw_password is None and possible(headers, out.body):
+                    whole = url.extend_query(params) if params else url
+                    return await exchange(
+                        self._connector,
+                        self._peer(url),
+                        self._timeout,
+                        method=out.method,
+                        target=whole.raw_path_qs,
+                        headers=headers,
+                        body=cast("bytes | None", out.body),
+                    )
                 return await self._session.request(
                     out.method,
                     url,
@@ -150,6 +168,16 @@ class Session:
                 again = False
             except (aiohttp.ClientError, OSError, ValueError, RuntimeError) as exc:
                 raise translate(exc, _host_port(url)) from exc
+
+    def _peer(self, url: URL) -> aiohttp.ClientRequest:
+        """What the connector has to know of the URL's origin."""
+        origin = url.origin()
+        peer = self._peers.get(origin)
+        if peer is None:
+            if len(self._peers) >= MOST_PEERS:
+                self._peers.clear()
+            peer = self._peers[origin] = aiohttp.ClientRequest("GET", origin, loop=self.loop)
+        return peer
 
     def _url(self, path: str) -> URL:
         """`path` below the base, or an absolute URL as it is. Raises Invalid if it is neither."""

@@ -1,0 +1,104 @@
+"""Fixed paths go straight to their route; everything else is Starlette's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from gateway.paths import FixedPaths
+from tests.support.aio import run
+
+
+class Endpoint:
+    """Says which endpoint it is; keeps the scope."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.scope: Scope = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = dict(scope)
+        await PlainTextResponse(self.name)(scope, receive, send)
+
+
+async def function(request: Request) -> Response:
+    return PlainTextResponse("function")
+
+
+ONE, WAIT, LATE = Endpoint("one"), Endpoint("wait"), Endpoint("late")
+ROUTES = [
+    Mount(
+        "/mount",
+        routes=[
+            Route("/runs/wait", WAIT, methods=["POST"]),
+            Route("/runs/{run}", ONE, methods=["GET"]),
+            Route("/runs/late", LATE, methods=["GET"]),
+            Route("/function", function),
+        ],
+    )
+]
+
+
+class Counting:
+    """Starlette, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self._app = Starlette(routes=ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        await self._app(scope, receive, send)
+
+
+def ask(app: Any, method: str, path: str, **more: Any) -> tuple[int, bytes]:
+    """(status, body) of a request without a body."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [], **more}
+    run(app(scope, receive, send))
+    return said[0]["status"], b"".join(message.get("body", b"") for message in said[1:])
+
+
+def asked(method: str, path: str, **more: Any) -> tuple[int, bytes, int]:
+    """The answer, and how often Starlette was asked."""
+    inner = Counting()
+    return (*ask(FixedPaths(inner, ROUTES), method, path, **more), inner.asked)
+
+
+def test_a_fixed_path_goes_straight_to_its_route() -> None:
+    assert asked("POST", "/mount/runs/wait") == (200, b"wait", 0)
+
+
+def test_its_endpoint_sees_what_starlette_would_have_shown_it() -> None:
+    names = ("path_params", "root_path", "app_root_path", "endpoint", "route", "path")
+    asked("POST", "/mount/runs/wait")
+    short = {name: WAIT.scope[name] for name in names}
+    ask(Starlette(routes=ROUTES), "POST", "/mount/runs/wait")
+    assert short == {name: WAIT.scope[name] for name in names}
+
+
+def test_a_fixed_path_behind_a_pattern_that_takes_it_is_the_patterns() -> None:
+    assert asked("GET", "/mount/runs/late")[:2] == (200, b"one")
+
+
+def test_patterns_functions_wrong_methods_and_unknown_paths_are_starlettes() -> None:
+    assert asked("GET", "/mount/runs/7") == (200, b"one", 1)
+    assert asked("GET", "/mount/function") == (200, b"function", 1)
+    assert asked("DELETE", "/mount/runs/wait")[::2] == (405, 1)
+    assert asked("GET", "/elsewhere")[::2] == (404, 1)
+
+
+def test_below_a_root_path_starlette_takes_it_apart() -> None:
+    assert asked("POST", "/outer/mount/runs/wait", root_path="/outer") == (200, b"wait", 1)
