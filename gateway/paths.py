@@ -47,6 +47,7 @@ class FixedPaths:
     def __init__(self, inner: ASGIApp, routes: Sequence[BaseRoute]) -> None:
         """`routes` are those of `inner`."""
         self._inner = inner
+        self._mounts = frozenset(mount.path for mount in routes if isinstance(mount, Mount))
         self._table = {
             (method, mount.path + route.path): found
             for mount in routes
@@ -58,6 +59,8 @@ class FixedPaths:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") in self._mounts:  # the mount itself: Starlette would redirect, which no socket follows
+            scope["path"] += "/"
         if scope["type"] == "http" and not scope.get("root_path"):
             found = self._table.get((scope["method"], scope["path"]))
             if found is not None:

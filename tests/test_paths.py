@@ -30,7 +30,7 @@ async def function(request: Request) -> Response:
     return PlainTextResponse("function")
 
 
-ONE, WAIT, LATE = Endpoint("one"), Endpoint("wait"), Endpoint("late")
+ONE, WAIT, LATE, ROOT = Endpoint("one"), Endpoint("wait"), Endpoint("late"), Endpoint("root")
 ROUTES = [
     Mount(
         "/mount",
@@ -39,6 +39,7 @@ ROUTES = [
             Route("/runs/{run}", ONE, methods=["GET"]),
             Route("/runs/late", LATE, methods=["GET"]),
             Route("/function", function),
+            Route("/", ROOT, methods=["POST"]),
         ],
     )
 ]
@@ -98,6 +99,10 @@ def test_patterns_functions_wrong_methods_and_unknown_paths_are_starlettes() -> 
     assert asked("GET", "/mount/function") == (200, b"function", 1)
     assert asked("DELETE", "/mount/runs/wait")[::2] == (405, 1)
     assert asked("GET", "/elsewhere")[::2] == (404, 1)
+
+
+def test_a_mount_itself_is_found_with_and_without_its_slash_and_is_no_redirect() -> None:
+    assert asked("POST", "/mount") == asked("POST", "/mount/") == (200, b"root", 0)
 
 
 def test_below_a_root_path_starlette_takes_it_apart() -> None:

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
+from gateway.wire.ndjson import Unreadable
 
-
-class Unreadable(msgspec.Struct, frozen=True):
-    """A message that was skipped because it is no message: the stream itself goes on.
-
-    `reason` says why (over the limit, not UTF-8), `start` is how it began, at most 200 bytes. `size` in bytes.
-    """
-
-    reason: str
-    start: bytes
-    size: int
+__all__ = ["Pipe", "Unreadable"]
 
 
 class Pipe(Protocol):

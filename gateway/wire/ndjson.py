@@ -2,40 +2,162 @@
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Sequence
+
+import msgspec
+
 from gateway.core.errors import AgentBroken
+from gateway.wire.sse import escape_separators
 
 LIMIT = 16 * 1024 * 1024
 
+_BOM = b"\xef\xbb\xbf"
+_START = 200
+_STEP = 1024 * 1024
 
-class Decoder:
-    """Bytes in, lines out. Lines longer than `limit` bytes raise AgentBroken; empty lines are passed over."""
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A message that was skipped because it is no message: the stream itself goes on.
+
+    `reason` says why (over the limit, not UTF-8), `start` is how it began, at most 200 bytes. `size` in bytes.
+    """
+
+    reason: str
+    start: bytes
+    size: int
+
+
+class Splitter:
+    """Bytes in, lines out, in order, in time proportional to the bytes however they are cut.
+
+    A line of more than `limit` bytes, or one that is not UTF-8, becomes an Unreadable in its place; of the former
+    only the start is kept in memory. Blank lines, a CR before the line feed and a byte order mark before the first
+    line are passed over.
+    """
+
+    __slots__ = ("_fresh", "_limit", "_rest", "_size", "_start")
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._rest = bytearray()
+        self._fresh = True  # nothing was completed yet: a byte order mark may come
+        self._rest = bytearray()  # of an unfinished line; empty while one is skipped
+        self._size = 0  # of the unfinished line
+        self._start = b""  # of a line that is skipped
+
+    def feed(self, chunk: bytes) -> list[bytes | Unreadable]:
+        """The lines that `chunk` completes, without their ends."""
+        lines: list[bytes] = chunk.split(b"\n")
+        rest = lines.pop()
+        done: list[bytes | Unreadable] = []
+        if lines and (self._size or self._fresh):
+            self._hold(lines[0])
+            done = self._complete()
+            del lines[0]
+        if lines:
+            if b"\r" in chunk:
+                lines = [line.removesuffix(b"\r") for line in lines]
+            lines = [line for line in lines if line and not line.isspace()]
+            if chunk.isascii() and len(chunk) <= self._limit:
+                done += lines
+            else:
+                done += [self._judge(line) for line in lines]
+        if rest:
+            self._hold(rest)
+        return done
+
+    def close(self) -> list[bytes | Unreadable]:
+        """The last line, if it lacks its end."""
+        return self._complete()
+
+    @property
+    def skipping(self) -> bool:
+        """Whether the unfinished line is over the limit already."""
+        return bool(self._start)
+
+    def _hold(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._limit:
+            self._rest += piece
+        elif not self._start:
+            self._start = bytes(self._rest[:_START]) + piece[: max(0, _START - len(self._rest))]
+            self._rest = bytearray()
+
+    def _complete(self) -> list[bytes | Unreadable]:
+        size, start, line = self._size, self._start, bytes(self._rest)
+        self._size, self._start, self._rest = 0, b"", bytearray()
+        if start:
+            self._fresh = False
+            return [self._too_long(start, size)]
+        if self._fresh:
+            self._fresh = False
+            line = line.removeprefix(_BOM)
+        line = line.removesuffix(b"\r")
+        return [self._judge(line)] if line and not line.isspace() else []
+
+    def _judge(self, line: bytes) -> bytes | Unreadable:
+        if len(line) > self._limit:
+            return self._too_long(line[:_START], len(line))
+        if not line.isascii() and not _is_utf8(line):
+            return Unreadable("a line that is not UTF-8", line[:_START], len(line))
+        return line
+
+    def _too_long(self, start: bytes, size: int) -> Unreadable:
+        return Unreadable(f"a line of {size} bytes, over the limit of {self._limit}", start, size)
+
+
+class Decoder:
+    """A Splitter for streams that are broken by one bad line: AgentBroken instead of an Unreadable."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._splitter = Splitter(limit)
+        self._limit = limit
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, without their ends."""
-        if b"\n" not in chunk:
-            self._rest += chunk
-            self._check()
-            return []
-        self._rest += chunk
-        *lines, rest = bytes(self._rest).split(b"\n")
-        self._rest = bytearray(rest)
-        self._check()
-        return [line for raw in lines if (line := raw.removesuffix(b"\r"))]
+        lines = [_readable(line) for line in self._splitter.feed(chunk)]
+        if self._splitter.skipping:  # its end may never come
+            raise AgentBroken(f"a line of more than {self._limit} bytes")
+        return lines
 
     def close(self) -> list[bytes]:
         """The last line, if it lacks its end."""
-        rest, self._rest = bytes(self._rest).strip(), bytearray()
-        return [rest] if rest else []
-
-    def _check(self) -> None:
-        if len(self._rest) > self._limit:
-            raise AgentBroken(f"a line of more than {self._limit} bytes")
+        return [_readable(line) for line in self._splitter.close()]
 
 
 def encode(data: bytes) -> bytes:
     """One line. `data` is one JSON text without raw newlines, as every JSON encoder here makes it."""
     return data + b"\n"
+
+
+def frame(messages: Sequence[bytes]) -> bytes:
+    """One line for each JSON text, whoever encoded it, as bytes to write at once.
+
+    Raw line ends, which JSON has only between tokens, become spaces; U+2028, U+2029 and U+0085, which it has only in
+    strings, become escapes: readers exist that cut lines there (Node's readline, Python's splitlines).
+    """
+    data = b"\n".join((*messages, b""))
+    if b"\r" in data or data.count(b"\n") != len(messages):
+        data = b"\n".join((*(m.replace(b"\r", b" ").replace(b"\n", b" ") for m in messages), b""))
+    return escape_separators(data)
+
+
+def _readable(line: bytes | Unreadable) -> bytes:
+    if isinstance(line, Unreadable):
+        raise AgentBroken(line.reason)
+    return line
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        if len(line) <= _STEP:
+            line.decode()
+            return True
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        view = memoryview(line)  # piece by piece: a string may take four times the room
+        for at in range(0, len(line), _STEP):
+            decoder.decode(view[at : at + _STEP])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,5 +1,6 @@
 """The pins install what they say, and peers' environments are made once, whole, or not at all."""
 
+import json
 import re
 import threading
 import tomllib
@@ -10,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support import peers
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, start
 
 PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+( *; .+)?")
 
@@ -29,6 +30,16 @@ def test_every_requirement_is_an_exact_version_and_nothing_else(file: Path) -> N
     assert [line for line in pins(file) if not PIN.fullmatch(line)] == []
 
 
+@pytest.mark.parametrize("lock", sorted(peers.PEERS.glob("*/package-lock.json")), ids=lambda lock: lock.parent.name)
+def test_every_node_dependency_is_an_exact_version_and_names_no_place(lock: Path) -> None:
+    wanted = json.loads((lock.parent / "package.json").read_text())["dependencies"]
+    root, *packages = json.loads(lock.read_text())["packages"].items()
+    assert root == ("", {"name": lock.parent.name, "version": "0.0.0", "dependencies": wanted})
+    pinned = {name.removeprefix("node_modules/"): package for name, package in packages}
+    assert {name: pinned[name]["version"] for name in wanted} == wanted
+    assert [name for name, package in pinned.items() if "integrity" not in package or "resolved" in package] == []
+
+
 def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     pinned = {canonicalize_name(r.name): r.specifier for r in map(Requirement, pins(ROOT / "requirements.txt"))}
@@ -45,7 +56,9 @@ def test_no_package_is_pinned_twice() -> None:
 
 @pytest.fixture
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folders of their own for locks and environments."""
+    """Folders of their own for locks and environments; Node is the real one."""
+    node = peers.node()
+    monkeypatch.setattr(peers, "node", lambda: node)
     monkeypatch.setattr(peers, "PEERS", tmp_path)
     monkeypatch.setattr(peers, "BUILT", tmp_path / "built")
     return tmp_path
@@ -88,3 +101,37 @@ def test_an_environment_whose_interpreter_is_gone_is_made_again(workshop: Path) 
     python.unlink()
     python.symlink_to("/nowhere/python")
     assert peers.peer_python("thing").exists()
+
+
+def test_node_runs_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with start([str(peers.node()), "-p", "process.version"]) as process:
+        assert process.wait(30) == 0
+        assert process.stdout().startswith("v24.")
+
+
+@pytest.fixture
+def packages(workshop: Path) -> Path:
+    """A lock of no packages for Node."""
+    folder = workshop / "thing"
+    folder.mkdir()
+    (folder / "package.json").write_text('{"name": "thing", "version": "0.0.0"}')
+    lock = {"name": "thing", "version": "0.0.0", "lockfileVersion": 3, "requires": True, "packages": {"": {}}}
+    (folder / "package-lock.json").write_text(json.dumps(lock))
+    return folder
+
+
+def test_node_packages_are_made_once_and_anew_for_another_lock(packages: Path) -> None:
+    first = peers.make_peer("thing")
+    assert peers.make_peer("thing") == first and (first / "package-lock.json").exists()
+    lock = packages / "package-lock.json"
+    lock.write_text(lock.read_text() + "\n")
+    assert peers.peer_names() == ["thing"]
+    assert peers.make_peer("thing") != first
+
+
+def test_node_packages_that_cannot_be_had_say_why_and_leave_nothing(packages: Path) -> None:
+    (packages / "package.json").write_text('{"name": "thing", "dependencies": {"left": "file:/nowhere.tgz"}}')
+    with pytest.raises(peers.PeerUnavailable, match="nowhere"):
+        peers.make_peer("thing")
+    assert not list((packages.parent / "built").glob("thing-*"))

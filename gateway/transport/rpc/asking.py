@@ -1,0 +1,120 @@
+"""Our requests: who waits for which answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec import Raw
+
+from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError
+from gateway.transport.rpc.handler import Canceller, Counts
+from gateway.transport.rpc.outbox import Outbox
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id, Response, RpcError
+
+log = logging.getLogger(__name__)
+
+Answer: TypeAlias = Raw | InterlinguaError
+
+_NULL = Raw(b"null")
+
+
+class Asking:
+    """The requests of one Peer that are not answered yet. Ids are counted from `first_id`."""
+
+    def __init__(self, name: str, outbox: Outbox, counts: Counts, first_id: int) -> None:
+        self._name = name
+        self._outbox = outbox
+        self._counts = counts
+        self._first_id = self._next_id = first_id
+        self._pending: dict[Id, asyncio.Future[Answer]] = {}
+        self._gone: AgentGone | None = None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    async def request(
+        self,
+        method: str,
+        params: Any,
+        timeout: float | None,
+        cancel: Canceller | None,
+        named: Callable[[Id], None] | None,
+    ) -> Raw:
+        """See Peer.request. However it ends, nothing of it stays here."""
+        if self._gone is not None:
+            raise _again(self._gone)
+        id = self._next_id
+        self._outbox.put(jsonrpc.request(id, method, params))
+        self._next_id += 1
+        if named is not None:
+            named(id)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._pending[id] = future
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await future
+        except TimeoutError:
+            if not _answered(future):
+                raise AgentTimeout(f"{self._name} did not answer {method} within {timeout or 0:g} seconds") from None
+            answer = future.result()  # it came while the time ran out
+        finally:
+            del self._pending[id]
+            if cancel is not None and self._gone is None and not _answered(future):
+                self._give_up(*cancel(id))
+        if isinstance(answer, InterlinguaError):
+            raise answer
+        return answer
+
+    def settle(self, response: Response) -> bool:
+        """An answer has come. False if nobody waits for it."""
+        error = response.error
+        if error is not None:
+            return self._set(response.id, RpcError(error.code, error.message, error.data))
+        return self._set(response.id, response.result or _NULL)
+
+    def fail(self, id: Id, why: InterlinguaError) -> bool:
+        """The answer to `id` will not come. False if nobody waits for it."""
+        return self._set(id, why)
+
+    def end(self, why: AgentGone) -> None:
+        """No answer comes any more, to nothing."""
+        self._gone = why
+        for id in self._pending:
+            self._set(id, _again(why))
+
+    def stray(self, response: Response) -> None:
+        """Count an answer that nobody waited for."""
+        late = isinstance(response.id, int) and self._first_id <= response.id < self._next_id
+        if late:
+            self._counts.late += 1
+        else:
+            self._counts.unknown += 1
+        told = f": {response.error.message}" if response.error else ""
+        log.debug("%s answers %r, which nobody waits for%s", self._name, response.id, told)
+
+    def _set(self, id: Id, answer: Answer) -> bool:
+        """Errors are results here: an exception that nobody fetches, its caller being cancelled, makes asyncio log."""
+        future = self._pending.get(id)
+        if future is None or future.done():
+            return False
+        future.set_result(answer)
+        return True
+
+    def _give_up(self, method: str, params: Any) -> None:
+        try:
+            self._outbox.put(jsonrpc.notification(method, params))
+        except AgentGone:
+            return
+
+
+def _answered(future: asyncio.Future[Answer]) -> bool:
+    return future.done() and not future.cancelled()
+
+
+def _again(error: AgentGone) -> AgentGone:
+    """One for each who gets it: raising adds a traceback."""
+    return AgentGone(str(error), detail=error.detail)

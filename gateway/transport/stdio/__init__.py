@@ -1,0 +1,16 @@
+"""Agents that are subprocesses: one message a line on stdin and stdout. Knows no protocol.
+
+pipe.py        spawn, StdioPipe: what adapters use
+lines.py       both pipes' ends: whole lines, backpressure
+complaints.py  stderr: logged within measure, the last lines kept
+process.py     starts the warden, hears from it how the agent fares
+warden.py      a program of its own beside each agent: no process is left, even when the gateway is killed
+own.py         OwnPipe: this program's own stdin and stdout, where the gateway is somebody's agent
+supervisor.py  Supervisor: starts a connection when it is needed, keeps it warm, starts it again when it dies
+"""
+
+from gateway.transport.stdio.pipe import LIMIT, StdioPipe, spawn
+from gateway.transport.stdio.process import Exit, Grace
+from gateway.transport.stdio.supervisor import Supervisor
+
+__all__ = ["LIMIT", "Exit", "Grace", "StdioPipe", "Supervisor", "spawn"]

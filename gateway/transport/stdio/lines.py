@@ -1,0 +1,195 @@
+"""A pipe's two ends without a buffer too many: whole lines out of one, whole lines into the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from dataclasses import dataclass
+
+from gateway.wire.ndjson import Splitter, Unreadable
+
+BLOCK = 64 * 1024  # a pipe's whole capacity, and below what malloc maps and unmaps each time
+HELD = 1024 * 1024
+LAST = 1024 * 1024
+JOINED = 64
+
+
+class LineReader:
+    """Reads a pipe as it fills and gives its lines to one taker; stops reading while a mebibyte waits to be taken.
+
+    Owns `fd`. Made on the running loop.
+    """
+
+    def __init__(self, fd: int, limit: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._splitter = Splitter(limit)
+        self._lines: list[bytes | Unreadable] = []
+        self._held = 0
+        self._taker: asyncio.Future[None] | None = None
+        self._paused = False
+        self._discarding = False
+        self.ended = False
+        """Whether nothing more will come."""
+        self._loop.add_reader(fd, self._readable)
+
+    async def take(self) -> list[bytes | Unreadable]:
+        """All lines read by now, waiting for the first; empty at the end."""
+        while not self._lines and not self.ended and not self._discarding:
+            if self._taker is not None:
+                raise RuntimeError("a pipe has one reader")
+            self._taker = self._loop.create_future()
+            try:
+                await self._taker
+            finally:
+                self._taker = None
+        lines, self._lines, self._held = self._lines, [], 0
+        if self._paused and not self.ended:
+            self._paused = False
+            self._loop.add_reader(self._fd, self._readable)
+        return lines
+
+    def discard(self) -> None:
+        """Nobody takes any more: read on, so that the writer is not held up, and drop it."""
+        self._discarding = True
+        self._lines = []
+        if self._paused and not self.ended:
+            self._paused = False
+            self._loop.add_reader(self._fd, self._readable)
+        self._wake()
+
+    def finish(self) -> None:
+        """Nobody is left to write: take what is in the pipe, then end, even if some stranger holds it open."""
+        left = LAST
+        while not self.ended and left > 0:
+            got = self._read()
+            if not got:
+                break
+            left -= got
+        self._end()
+
+    def _readable(self) -> None:
+        self._read()
+        if self._lines and self._held >= HELD and not self.ended:
+            self._paused = True
+            self._loop.remove_reader(self._fd)
+
+    def _read(self) -> int:
+        """How many bytes came; 0 if there are none now, or never again."""
+        try:
+            data = os.read(self._fd, BLOCK)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+        elif not self._discarding:
+            self._keep(self._splitter.feed(data), len(data))
+        return len(data)
+
+    def _keep(self, lines: list[bytes | Unreadable], size: int) -> None:
+        self._held += size
+        if lines:
+            self._lines += lines
+            self._wake()
+
+    def _end(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+        if not self._discarding:
+            self._keep(self._splitter.close(), 0)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._taker is not None and not self._taker.done():
+            self._taker.set_result(None)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    data: memoryview
+    size: int
+    done: asyncio.Future[bool]
+
+
+class LineWriter:
+    """Writes to a pipe in order. Keeps nothing: who writes waits until the pipe has taken it. Owns `fd`."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Waiting] = deque()
+        self._closed = False
+
+    async def write(self, data: bytes) -> None:
+        """Write all of it. Raises OSError once nobody reads. Cancelled, it writes all or nothing."""
+        if self._closed:
+            raise BrokenPipeError
+        written = 0
+        if not self._waiting:
+            try:
+                written = os.write(self._fd, data)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                self.close()
+                raise
+            if written == len(data):
+                return
+            self._loop.add_writer(self._fd, self._writable)
+        turn = _Waiting(memoryview(data)[written:], len(data), self._loop.create_future())
+        self._waiting.append(turn)
+        try:
+            if not await turn.done:
+                raise BrokenPipeError
+        except asyncio.CancelledError:
+            if len(turn.data) == turn.size and turn in self._waiting:
+                self._waiting.remove(turn)
+                self._rest()
+            raise
+
+    async def flush(self) -> None:
+        """Wait until all has been taken, or nobody reads."""
+        if self._waiting:
+            await asyncio.wait([turn.done for turn in self._waiting])
+
+    def close(self) -> None:
+        """Close the pipe; who waits gets BrokenPipeError."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_writer(self._fd)
+        os.close(self._fd)
+        for turn in self._waiting:
+            if not turn.done.done():
+                turn.done.set_result(False)
+        self._waiting.clear()
+
+    def _writable(self) -> None:
+        turns = self._waiting
+        try:
+            count = os.writev(self._fd, [turns[at].data for at in range(min(len(turns), JOINED))])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        while turns and count >= len(turns[0].data):
+            turn = turns.popleft()
+            count -= len(turn.data)
+            if not turn.done.done():
+                turn.done.set_result(True)
+        if count:
+            turns[0].data = turns[0].data[count:]
+        self._rest()
+
+    def _rest(self) -> None:
+        if not self._waiting and not self._closed:
+            self._loop.remove_writer(self._fd)

@@ -1,0 +1,139 @@
+"""StdioPipe: an agent that is a subprocess, as a pipe of messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+
+from gateway.core.errors import AgentGone
+from gateway.transport.stdio.complaints import Complaints
+from gateway.transport.stdio.lines import LineReader, LineWriter
+from gateway.transport.stdio.process import Exit, Grace, Process, launch
+from gateway.wire.ndjson import Unreadable, frame
+
+LIMIT = 64 * 1024 * 1024
+FLUSH = 0.5
+SETTLE = 0.5
+SAID = 300
+
+
+class StdioPipe:
+    """See `gateway.transport.pipe.Pipe`. Made by `spawn`.
+
+    A line over the limit or not UTF-8 is an Unreadable in its place. When the agent's main process ends without having
+    been asked to, `receive` gives what was still in the pipe and then raises AgentGone with how it ended; where the
+    agent has only closed its output, `receive` is empty and the process lives until `aclose`. `send` to an agent that
+    has closed its input raises AgentGone, and `receive` goes on.
+
+    An AgentGone's message ends with the last line of the agent's stderr; all that was kept of it is in its `detail`.
+    """
+
+    def __init__(self, name: str, process: Process, limit: int) -> None:
+        self._name = name
+        self._process = process
+        self._reader = LineReader(process.stdout, limit)
+        self._writer = LineWriter(process.stdin)
+        self._complaints = Complaints(process.stderr, name)
+        self._closing: asyncio.Task[None] | None = None
+        process.exited.add_done_callback(lambda _: self._complaints.drain())
+        process.gone.add_done_callback(lambda _: self._finish())
+
+    @property
+    def name(self) -> str:
+        """What the agent is called, for logs and error messages."""
+        return self._name
+
+    @property
+    def pid(self) -> int:
+        """The agent's main process, which is also its process group."""
+        return self._process.pid
+
+    @property
+    def exit(self) -> Exit | None:
+        """How the main process ended; None while it runs."""
+        return self._process.exited.result() if self._process.exited.done() else None
+
+    def stderr(self) -> list[str]:
+        """The last lines that the agent complained of, at most 20, oldest first."""
+        return self._complaints.tail()
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """See `Pipe.send`. Returns when the pipe has taken all of it. Cancelled, it writes all of it or nothing."""
+        if self._closing is not None:
+            raise AgentGone(f"the connection to {self._name} is closed")
+        if not messages:
+            return
+        try:
+            await self._writer.write(frame(messages))
+        except OSError:
+            await self._settle()
+            raise self._gone("has closed its input") from None
+
+    async def receive(self) -> Sequence[bytes | Unreadable]:
+        """See `Pipe.receive`."""
+        if lines := await self._reader.take():
+            return lines
+        if self._closing is None:
+            await self._settle()
+        if self._closing is None and self.exit is not None:
+            raise self._gone()
+        return []
+
+    async def aclose(self) -> None:
+        """End the agent and all that it started: end of input, SIGTERM, SIGKILL, with the graces given to `spawn`.
+
+        Bounded by the graces and a few seconds. Goes on if the caller is cancelled. Idempotent.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            self._reader.discard()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH):
+                    await self._writer.flush()
+            self._writer.close()
+            self._process.end()
+            await self._process.wait_gone()
+        finally:
+            self._process.end()
+            self._finish()
+
+    def _finish(self) -> None:
+        self._writer.close()
+        self._complaints.finish()
+        self._reader.finish()
+
+    async def _settle(self) -> None:
+        """A pipe has broken: how the process ended, if it did, is known in a moment."""
+        await asyncio.wait([self._process.exited], timeout=SETTLE)
+
+    def _gone(self, otherwise: str = "") -> AgentGone:
+        if self._closing is not None:
+            return AgentGone(f"the connection to {self._name} is closed")
+        tail = self.stderr()
+        said = f": {tail[-1][:SAID]}" if tail else ""
+        return AgentGone(f"{self._name} {self.exit or otherwise}{said}", detail="\n".join(tail))
+
+
+async def spawn(
+    command: Sequence[str],
+    *,
+    name: str,
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    limit: int = LIMIT,
+    grace: Grace | None = None,
+) -> StdioPipe:
+    """Start an agent in a session of its own, under a warden that ends it when the gateway is gone.
+
+    `env` is added to the gateway's own environment; the program is looked up in the PATH that results. `limit` is in
+    bytes a line. Returns once the program runs. Raises AgentGone where it cannot be started, with the reason;
+    AgentTimeout; Unavailable where the gateway has no file or process left to give. Cancellable; nothing is left then.
+    """
+    process = await launch(command, name=name, cwd=cwd, env={**os.environ, **(env or {})}, grace=grace or Grace())
+    return StdioPipe(name, process, limit)

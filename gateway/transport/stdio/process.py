@@ -1,0 +1,239 @@
+"""One agent's processes: the warden, what it reports, and their end. See `warden.py` for who does what."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import MAGIC_NUMBER, cache_from_source
+from pathlib import Path
+
+from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable
+
+WARDEN = Path(__file__).with_name("warden.py")
+START_TIMEOUT = 20.0
+KILL_TIMEOUT = 7.0
+"""How long the warden may need beyond both graces: what it spends on killing, and some more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a main process ended: its code, or the signal that ended it; neither where nobody could see it."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            try:
+                return f"was ended by {signal.Signals(self.signal).name}"
+            except ValueError:
+                return f"was ended by signal {self.signal}"
+        return "was lost" if self.code is None else f"exited with {self.code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """Seconds an agent gets to leave: once its input has ended, then after SIGTERM; SIGKILL comes next."""
+
+    eof: float = 1.0
+    term: float = 2.0
+
+
+class Process:
+    """A started warden and its agent. Made by `launch`; `end` it and wait for `gone`.
+
+    stdin, stdout, stderr: our ends of the agent's pipes; whoever takes them over closes them.
+    pid: the agent's, once `launch` has returned.
+    exited: done when the agent's main process has ended, or nothing will be known of it.
+    gone: done when nothing of it is left and the warden is reaped.
+    """
+
+    def __init__(self, command: Sequence[str], cwd: str | None, env: Mapping[str, str], grace: Grace) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[OSError | None] = self._loop.create_future()
+        self.exited: asyncio.Future[Exit] = self._loop.create_future()
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self.pid = 0
+        self._report = b""
+        self._grace = grace
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            self._lifeline, lifeline = socket.socketpair()
+            ours.callback(self._lifeline.close)
+            theirs.callback(lifeline.close)
+            (stdin, self.stdin), (self.stdout, stdout), (self.stderr, stderr) = (
+                _pipe(ours, theirs, keep) for keep in (1, 0, 0)
+            )
+            numbers = (str(lifeline.fileno()), str(grace.eof), str(grace.term))
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", "-S", _program(WARDEN), *numbers, *command],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=[lifeline.fileno()],
+                cwd=cwd,
+                env=env,
+                start_new_session=True,  # a Ctrl-C in the gateway's terminal is the gateway's
+            )
+            ours.pop_all()
+        self._lifeline.setblocking(False)
+        self._loop.add_reader(self._lifeline, self._listen)
+
+    def end(self) -> None:
+        """Let the warden end it all; the agent's stdin should be closed first. May be called twice."""
+        with contextlib.suppress(OSError):
+            self._lifeline.shutdown(socket.SHUT_WR)
+
+    async def wait_gone(self) -> None:
+        """After `end`: until all has gone, by force where the warden itself does not answer. Bounded."""
+        patience = self._grace.eof + self._grace.term + KILL_TIMEOUT
+        await asyncio.wait([self.gone], timeout=patience)
+        if not self.gone.done():
+            self._kill()
+            await asyncio.wait([self.gone], timeout=KILL_TIMEOUT)
+
+    def _kill(self) -> None:
+        """Without the warden: what is in the agent's group, and the warden."""
+        if self.pid:
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._popen.kill()
+
+    def _listen(self) -> None:
+        try:
+            data = self._lifeline.recv(512)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._lifeline)
+            self._lifeline.close()
+            self._reap(0)
+            return
+        *lines, self._report = (self._report + data).split(b"\n")
+        for line in lines:
+            word, _, number = line.decode().partition(" ")
+            self._heard(word, int(number))
+
+    def _heard(self, word: str, number: int) -> None:
+        if word == "started":
+            self.pid = number
+            self.started.set_result(None)
+        elif word == "failed":
+            self.started.set_result(OSError(number, os.strerror(number)))
+        elif word == "exited":
+            code = os.waitstatus_to_exitcode(number)
+            self.exited.set_result(Exit(code=code) if code >= 0 else Exit(signal=-code))
+
+    def _reap(self, tries: int) -> None:
+        """The warden has let go of the lifeline: it is ending, which takes it a moment more."""
+        if self._popen.poll() is None:
+            if tries == 100:
+                self._popen.kill()
+            self._loop.call_later(0.001 if tries < 10 else 0.02, self._reap, tries + 1)
+            return
+        if not self.exited.done():
+            if self.pid:  # the warden was killed and nobody looks after the agent
+                self._kill()
+            self.exited.set_result(Exit())
+        if not self.started.done():
+            self.started.set_result(OSError(errno.ECHILD, f"its warden ended with {self._popen.returncode}"))
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+
+async def launch(
+    command: Sequence[str], *, name: str, cwd: str | os.PathLike[str] | None, env: Mapping[str, str], grace: Grace
+) -> Process:
+    """Start `command`; returns once it runs. Raises AgentGone, AgentTimeout, Unavailable; nothing is left then."""
+    folder = None if cwd is None else os.fspath(cwd)
+    if not command:
+        raise AgentGone(f"{name} has no command")
+    try:
+        process = Process(command, folder, env, grace)
+    except (OSError, ValueError) as error:
+        raise _refused(name, folder, error) from error
+    try:
+        async with asyncio.timeout(START_TIMEOUT):
+            failed = await asyncio.shield(process.started)
+        if failed is not None:
+            await process.wait_gone()
+            said = _said(process.stderr)
+    except BaseException as error:
+        _abandon(process)
+        if isinstance(error, TimeoutError):
+            raise AgentTimeout(f"{name} could not be started within {START_TIMEOUT:g} s") from None
+        raise
+    if failed is None:
+        return process
+    _abandon(process)
+    reason = _reason(command[0], folder, env, failed)
+    raise AgentGone(f"{name} cannot be started: {reason}", detail=f"{failed!r} {said}") from failed
+
+
+def _program(source: Path) -> str:
+    """The warden as bytecode, where Python keeps that of this very source: compiling it is a third of the start."""
+    import_module("gateway.transport.stdio.warden")
+    cached = Path(cache_from_source(source))
+    try:
+        about = source.stat()
+        with cached.open("rb") as file:
+            head = file.read(16)
+    except OSError:
+        return str(source)
+    numbers = (0, int(about.st_mtime) & 0xFFFFFFFF, about.st_size & 0xFFFFFFFF)
+    return str(cached if head == MAGIC_NUMBER + struct.pack("<III", *numbers) else source)
+
+
+def _abandon(process: Process) -> None:
+    for number in (process.stdin, process.stdout, process.stderr):
+        os.close(number)
+    process.end()
+
+
+def _refused(name: str, folder: str | None, error: OSError | ValueError) -> InterlinguaError:
+    """The warden itself could not be started."""
+    if isinstance(error, OSError) and folder is not None and error.filename == folder:
+        return AgentGone(f"{name} cannot be started: its working directory: {error.strerror}", detail=repr(error))
+    if isinstance(error, ValueError):  # a NUL in an argument, "=" in the name of a variable
+        return AgentGone(f"{name} cannot be started: {error}")
+    return Unavailable(f"{name} cannot be started now: {error.strerror}", detail=repr(error))
+
+
+def _reason(program: str, folder: str | None, env: Mapping[str, str], error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        place = os.path.join(folder or "", program) if os.path.dirname(program) else program
+        found = shutil.which(place, path=env.get("PATH"))
+        return f"{program}: its interpreter was not found" if found else f"{program}: command not found"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"{program}: not executable"
+    if error.errno == errno.ENOEXEC:
+        return f"{program}: not a program (a script needs a #! line)"
+    return f"{program}: {error.strerror}"
+
+
+def _said(stderr: int) -> str:
+    os.set_blocking(stderr, False)
+    try:
+        return os.read(stderr, 4096).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, keep: int) -> tuple[int, int]:
+    """A new pipe; its end number `keep` is ours."""
+    ends = os.pipe()
+    ours.callback(os.close, ends[keep])
+    theirs.callback(os.close, ends[1 - keep])
+    return ends

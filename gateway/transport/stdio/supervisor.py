@@ -1,0 +1,281 @@
+"""Supervisor: one connection to an agent, shared by its users, started when needed and again when it has died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import math
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT = 20.0
+_STEEPEST = 30
+
+
+class Connection(Protocol):
+    """What is supervised: a connection that is ready to be used."""
+
+    @property
+    def closed(self) -> asyncio.Future[Any]:
+        """Done when the connection has ended; an exception in it, raised or as its result, says why."""
+
+    async def aclose(self) -> None:
+        """End it and all that belongs to it, bounded in time. Called once, also when it has ended by itself."""
+
+
+C = TypeVar("C", bound=Connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds between tries: `first`, doubled for each failure in a row, at most `most`, less up to half by chance."""
+
+    first: float = 0.5
+    most: float = 30.0
+
+    def delay(self, failures: int) -> float:
+        """Before the next try, after so many failures."""
+        if failures == 0:
+            return 0.0
+        return min(self.most, self.first * 2.0 ** min(failures - 1, _STEEPEST)) * random.uniform(0.5, 1.0)
+
+
+class Supervisor(Generic[C]):
+    """Keeps at most one connection made by `open`. Made once per agent, on the loop that uses it; `aclose` at the end.
+
+    open: starts the agent and shakes hands; called in a task of its own, never twice at once and never before the one
+        before was closed. Raises errors of the tree; cancelled (after `start_timeout` seconds), it leaves nothing.
+    name: the agent's, for logs and error messages.
+    idle: seconds that a connection is kept after its last user has left, `math.inf` for ever. As long, and while there
+        are users, an agent that died or failed to start is tried again without being asked, so that `reachable` becomes
+        true again.
+    wait: seconds that a user waits for the next try, at most; AgentGone at once where it is further away.
+    steady: seconds after which a connection that dies is no sequel of the failures before. One that served somebody to
+        the end of his use isn't either.
+    """
+
+    def __init__(
+        self,
+        open: Callable[[], Awaitable[C]],
+        *,
+        name: str,
+        idle: float = 300.0,
+        start_timeout: float = 30.0,
+        wait: float = 15.0,
+        steady: float = 10.0,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._open = open
+        self._name = name
+        self._idle = idle
+        self._start_timeout = start_timeout
+        self._wait = wait
+        self._steady = steady
+        self._backoff = backoff or Backoff()
+        self._users = 0
+        self._live: C | None = None
+        self._since = 0.0
+        self._last_used = 0.0
+        self._attempt: asyncio.Task[C | InterlinguaError] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._error: InterlinguaError | None = None
+        self._closed = False
+
+    @property
+    def reachable(self) -> bool | None:
+        """True while connected; False after a failure, until a start succeeds; None where nothing is known."""
+        if self._live is not None and not self._live.closed.done():
+            return True
+        return None if self._error is None else False
+
+    @property
+    def reason(self) -> str:
+        """Why `reachable` is False; "" where it is not."""
+        return str(self._error) if self.reachable is False else ""
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[C]:
+        """The connection, started if need be, for as long as the block lasts; it may die in it.
+
+        Raises what `open` raised (every user who waited for that start gets it), AgentTimeout where it took too long,
+        AgentGone with the last failure while the next try is too far away, Unavailable after `aclose`.
+        """
+        if self._closed:
+            raise Unavailable(f"the connection to {self._name} is closed")
+        self._users += 1
+        self._cancel_expiry()
+        connection: C | None = None
+        try:
+            connection = await self._connected()
+            yield connection
+        finally:
+            self._leave(connection)
+
+    async def aclose(self) -> None:
+        """Close the connection, end a start that is under way; who waits for it gets Unavailable. Idempotent."""
+        self._closed = True
+        self._cancel_expiry()
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if self._live is not None:
+            self._close(self._live)
+            self._live = None
+        if self._attempt is not None:
+            await asyncio.wait([self._attempt], timeout=CLOSE_TIMEOUT)
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
+
+    async def _connected(self) -> C:
+        if self._live is not None:
+            if not self._live.closed.done():
+                return self._live
+            self._lost(self._live)
+        loop = asyncio.get_running_loop()
+        attempt = self._attempt or self._begin()
+        ahead = self._not_before - loop.time()
+        if ahead > self._wait:
+            raise self._down(f"the next try is in {ahead:.0f} s")
+        await asyncio.wait([attempt], timeout=self._wait + self._start_timeout + CLOSE_TIMEOUT)
+        if attempt.cancelled() or self._closed:
+            raise Unavailable(f"the connection to {self._name} is closed")
+        if not attempt.done():
+            raise self._down("a start takes too long")
+        result = attempt.result()
+        if isinstance(result, InterlinguaError):
+            raise result.with_traceback(None)  # the same one for all who waited
+        return result
+
+    def _down(self, outlook: str) -> AgentGone:
+        why = f": {self._error}" if self._error else ""
+        return AgentGone(f"{self._name} is down ({outlook}){why}", detail=self._error.detail if self._error else "")
+
+    def _begin(self) -> asyncio.Task[C | InterlinguaError]:
+        """A try, as soon as it may be; not in the context of the request that happens to ask first."""
+        self._attempt = asyncio.create_task(self._try(), context=contextvars.Context())
+        return self._attempt
+
+    async def _try(self) -> C | InterlinguaError:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            if self._closing:
+                await asyncio.wait(self._closing, timeout=CLOSE_TIMEOUT)
+            await asyncio.sleep(self._not_before - loop.time())
+            began = loop.time()
+            async with asyncio.timeout(self._start_timeout) as limit:
+                connection = await self._open()
+        except InterlinguaError as error:
+            failure = error
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed or (task and task.cancelling()):
+                self._attempt = None
+                raise
+            failure = AgentGone(f"{self._name} could not be started", detail="the start was cancelled from within")
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                failure = AgentTimeout(f"{self._name} was not ready within {self._start_timeout:g} s")
+            else:
+                log.exception("%s could not be started", self._name)
+                failure = AgentGone(f"{self._name} could not be started", detail=repr(error))
+        else:
+            log.info("%s is ready after %.2f s", self._name, loop.time() - began)
+            self._came_up(connection)
+            return connection
+        self._failed(failure, self._failures + 1)
+        return failure
+
+    def _came_up(self, connection: C) -> None:
+        self._attempt = None
+        if self._closed:  # `open` did not heed its cancellation
+            self._close(connection)
+            return
+        self._live, self._error, self._since = connection, None, asyncio.get_running_loop().time()
+        connection.closed.add_done_callback(lambda _: self._lost(connection))
+        if self._users == 0:
+            self._await_expiry()
+
+    def _lost(self, connection: C) -> None:
+        """The connection has ended, whoever notices first."""
+        if self._live is not connection:
+            return
+        self._live = None
+        self._cancel_expiry()
+        self._close(connection)
+        error = _why(connection.closed, self._name)
+        if self._users == 0:  # nobody was let down: the next one gets a new one
+            log.info("%s has ended: %s", self._name, error)
+            return
+        steady = asyncio.get_running_loop().time() - self._since >= self._steady
+        self._failed(error, 1 if steady else self._failures + 1)
+
+    def _failed(self, error: InterlinguaError, failures: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._attempt, self._error, self._failures = None, error, failures
+        delay = self._backoff.delay(failures)
+        self._not_before = now + delay
+        wanted = self._users > 0 or now - self._last_used < self._idle
+        outlook = f"next try in {delay:.1f} s" if wanted else "not tried again until it is asked for"
+        log.warning("%s; %s%s", error, outlook, f"\n{error.detail}" if error.detail else "")
+        if wanted and not self._closed:
+            self._begin()
+
+    def _leave(self, connection: C | None) -> None:
+        self._users -= 1
+        self._last_used = asyncio.get_running_loop().time()
+        if connection is None or connection is not self._live or connection.closed.done():
+            return
+        self._failures = 0
+        if self._users == 0 and not self._closed:
+            self._await_expiry()
+
+    def _await_expiry(self) -> None:
+        self._cancel_expiry()
+        if math.isfinite(self._idle):
+            self._expiry = asyncio.get_running_loop().call_later(self._idle, self._expire)
+
+    def _cancel_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _expire(self) -> None:
+        connection, self._live = self._live, None
+        if connection is not None:
+            log.info("%s is ended, unused for %g s", self._name, self._idle)
+            self._failures = 0
+            self._close(connection)
+
+    def _close(self, connection: C) -> None:
+        task = asyncio.create_task(self._close_bounded(connection), context=contextvars.Context())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def _close_bounded(self, connection: C) -> None:
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT):
+                    await connection.aclose()
+        except Exception:
+            log.exception("%s could not be closed", self._name)
+
+
+def _why(closed: asyncio.Future[Any], name: str) -> InterlinguaError:
+    error: object = None
+    if not closed.cancelled():
+        error = closed.exception() or closed.result()
+    if isinstance(error, InterlinguaError):
+        return error
+    return AgentGone(f"{name} has closed the connection", detail=repr(error) if error else "")

@@ -1,0 +1,123 @@
+"""The client's end: calling an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from gateway.core.errors import AgentFailed, Invalid
+from gateway.transport.pipe import Unreadable
+from gateway.transport.websocket.headers import checked, cookie_header, cookies_of
+from gateway.transport.websocket.limits import LIMIT, PING_INTERVAL, PING_TIMEOUT, binary, hard, judged
+
+if TYPE_CHECKING:
+    import ssl
+
+    from gateway.transport.websocket.dialing import Connection
+
+_SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
+
+
+class UpgradeRefused(AgentFailed):
+    """The server answered with another status than 101. `headers` are in lower case, `body` at most 8 KiB."""
+
+    def __init__(self, message: str, *, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(message, detail=body[:200].decode("utf-8", "replace"))
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class ClientSocket:
+    """A Pipe to an agent; made by `connect`.
+
+    headers: of the answer to the upgrade, names in lower case, several values joined by ", ".
+    cookies: what was sent and what the answer made of it: hand it to the next `connect` to the same server.
+    subprotocol: the one that the server chose, or None.
+    """
+
+    def __init__(self, name: str, connection: Connection, cookies: Mapping[str, str], limit: int) -> None:
+        self.name = name
+        self.headers = connection.headers
+        self.cookies = cookies_of(connection.set_cookies, cookies)
+        self.subprotocol = connection.subprotocol
+        self._connection = connection
+        self._limit = limit
+        self._closed = False
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """See Pipe."""
+        await self._connection.send(messages)
+
+    async def receive(self) -> Sequence[bytes | Unreadable]:
+        """See Pipe. One message at a time: what has arrived beside it is there at once."""
+        message = None if self._closed else await self._connection.receive()
+        if message is None or self._closed:
+            return []
+        return [judged(message.encode(), self._limit) if isinstance(message, str) else binary(message)]
+
+    async def aclose(self) -> None:
+        """See Pipe."""
+        if not self._closed:
+            self._closed = True
+            await self._connection.close()
+
+
+async def connect(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    cookies: Mapping[str, str] | None = None,
+    subprotocols: Sequence[str] = (),
+    limit: int = LIMIT,
+    open_timeout: float = 10.0,
+    ping_interval: float | None = PING_INTERVAL,
+    ping_timeout: float | None = PING_TIMEOUT,
+    ssl_context: ssl.SSLContext | None = None,
+) -> ClientSocket:
+    """Open a WebSocket. `url` is ws, wss, http or https; `open_timeout` in seconds, for everything until the answer.
+
+    No redirect is followed and no proxy of the environment used, as with HttpClient. A peer that does not answer a
+    ping within `ping_timeout` seconds is gone.
+
+    Raises Unreachable if no connection could be made, AgentTimeout, UpgradeRefused for any status but 101,
+    AgentGone if the connection was lost in between, AgentBroken if the server speaks no WebSocket, Invalid if no
+    request can be made of the arguments.
+    """
+    from gateway.transport.websocket.dialing import dial
+
+    address, name = _address(url)
+    sent = checked(headers or {})
+    if cookies:
+        sent = [*sent, ("Cookie", cookie_header(cookies))]
+    connection = await dial(
+        address,
+        name,
+        headers=sent,
+        subprotocols=subprotocols,
+        max_size=hard(limit),
+        open_timeout=open_timeout,
+        ping_interval=ping_interval,
+        ping_timeout=ping_timeout,
+        ssl_context=ssl_context,
+    )
+    return ClientSocket(name, connection, cookies or {}, limit)
+
+
+def _address(url: str) -> tuple[str, str]:
+    """The URL to dial and its name in logs: neither credentials nor query. Raises Invalid."""
+    if any(ch <= " " or ch == "\x7f" for ch in url):
+        raise Invalid("the URL has characters that no URL has")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise Invalid("the URL cannot be read", detail=str(error)) from error
+    if parts.scheme not in _SCHEMES:
+        raise Invalid(f"not a URL of a WebSocket: its scheme is {parts.scheme!r}")
+    if not host:
+        raise Invalid("the URL names no host")
+    shown = f"[{host}]" if ":" in host else host
+    name = f"{shown}:{port}{parts.path}" if port else f"{shown}{parts.path}"
+    return urlunsplit((_SCHEMES[parts.scheme], parts.netloc, parts.path, parts.query, "")), name

@@ -1,0 +1,160 @@
+"""The `websockets` library as a client, and its errors as ours."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as _connect
+from websockets.datastructures import Headers
+from websockets.exceptions import (
+    ConnectionClosed,
+    ConnectionClosedOK,
+    InvalidHandshake,
+    InvalidMessage,
+    InvalidStatus,
+    InvalidURI,
+)
+from websockets.typing import Subprotocol
+
+from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError, Invalid
+from gateway.transport.http import Unreachable
+from gateway.transport.websocket.client import UpgradeRefused
+from gateway.transport.websocket.limits import CLOSE_SECONDS
+
+USER_AGENT = "interlingua"
+_BODY = 8 * 1024
+_REASONS = {
+    1002: "it broke the WebSocket protocol",
+    1007: "it sent text that is not UTF-8",
+    1009: "it sent a message far over the limit",
+    1011: "it did not answer a ping",
+}
+"""Why we ended a connection, by the code we sent."""
+
+
+class _Dial(_connect):
+    """Follows no redirects: the library would, to other hosts and with all headers but three."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """See the class."""
+        return exc
+
+
+class Connection:
+    """One connection of the library's."""
+
+    def __init__(self, name: str, connection: ClientConnection) -> None:
+        assert connection.response is not None
+        self._name = name
+        self._connection = connection
+        self.headers = _plain(connection.response.headers)
+        self.set_cookies = connection.response.headers.get_all("Set-Cookie")
+        self.subprotocol: str | None = connection.subprotocol
+
+    async def send(self, messages: Iterable[bytes]) -> None:
+        """Raises AgentGone."""
+        try:
+            for message in messages:
+                await self._connection.send(message, text=True)
+        except ConnectionClosed as error:
+            raise self._gone(error) from error
+
+    async def receive(self) -> str | bytes | None:
+        """The next message; None once the other end has closed in good order. Raises AgentGone."""
+        try:
+            return await self._connection.recv()
+        except ConnectionClosedOK:
+            return None
+        except ConnectionClosed as error:
+            raise self._gone(error) from error
+
+    async def close(self) -> None:
+        """Close, in bounded time, also where the other end reads nothing."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._connection.close()
+        except TimeoutError:
+            self._connection.transport.abort()
+
+    def _gone(self, error: ConnectionClosed) -> AgentGone:
+        if error.rcvd is not None:
+            said = f"{error.rcvd.code} {error.rcvd.reason}".strip()
+            return AgentGone(f"{self._name} closed the connection ({said})")
+        if error.sent is not None and error.sent.code in _REASONS:
+            return AgentGone(f"the connection to {self._name} was ended: {_REASONS[error.sent.code]}")
+        return AgentGone(f"the connection to {self._name} was lost", detail=repr(error.__cause__ or error))
+
+
+async def dial(
+    address: str,
+    name: str,
+    *,
+    headers: Sequence[tuple[str, str]],
+    subprotocols: Sequence[str],
+    max_size: int,
+    open_timeout: float,
+    ping_interval: float | None,
+    ping_timeout: float | None,
+    ssl_context: ssl.SSLContext | None,
+) -> Connection:
+    """Connect. Raises as `connect` says."""
+    options: dict[str, Any] = {} if ssl_context is None else {"ssl": ssl_context}
+    try:
+        return Connection(
+            name,
+            await _Dial(
+                address,
+                subprotocols=cast("list[Subprotocol]", list(subprotocols)) or None,
+                compression=None,
+                additional_headers=headers,
+                user_agent_header=USER_AGENT,
+                proxy=None,
+                open_timeout=open_timeout,
+                ping_interval=ping_interval,
+                ping_timeout=ping_timeout,
+                close_timeout=CLOSE_SECONDS / 2,
+                max_size=max_size,
+                # Frames, however large: two at most wait beside the small ones that came with them.
+                max_queue=(1, 0),
+                **options,
+            ),
+        )
+    except Exception as error:
+        raise _translated(error, name) from error
+
+
+def _translated(error: Exception, name: str) -> InterlinguaError:
+    """Whose fault it was that there is no connection."""
+    detail = f"{type(error).__name__}: {error}"
+    if isinstance(error, InvalidStatus):
+        status, answer = error.response.status_code, error.response
+        message = f"{name} refused the WebSocket with status {status}"
+        body = bytes(answer.body[:_BODY])
+        return UpgradeRefused(message, status=status, headers=_plain(answer.headers), body=body)
+    if isinstance(error, TimeoutError):
+        return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail)
+    if isinstance(error, ssl.SSLError):
+        return Unreachable(f"no TLS connection could be made to {name}", detail=detail)
+    if isinstance(error, InvalidMessage) and isinstance(error.__cause__, EOFError):
+        return AgentGone(f"{name} closed the connection without an answer", detail=detail)
+    if isinstance(error, InvalidHandshake):
+        return AgentBroken(f"{name} did not answer as a WebSocket server does", detail=detail)
+    if isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError):
+        return AgentGone(f"the connection to {name} was lost", detail=detail)
+    if isinstance(error, OSError):
+        return Unreachable(f"no connection could be made to {name}", detail=detail)
+    if isinstance(error, (InvalidURI, ValueError)):
+        return Invalid(f"no WebSocket can be opened to {name}", detail=detail)
+    return AgentGone(f"no WebSocket could be opened to {name}", detail=detail)
+
+
+def _plain(headers: Headers) -> dict[str, str]:
+    plain: dict[str, str] = {}
+    for name, value in headers.raw_items():
+        key = name.lower()
+        plain[key] = f"{plain[key]}, {value}" if key in plain else value
+    return plain

@@ -1,0 +1,52 @@
+"""JSON-RPC 2.0: bytes to messages and messages to bytes, without IO (jsonrpc.org/specification).
+
+messages.py  what there is: Request, Notification, Response, Batch, Malformed; the error codes; RpcError
+decoding.py  bytes -> one of those; nothing inside `params` and `result` is read
+encoding.py  their bytes, never with a line break inside
+"""
+
+from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack
+from gateway.wire.jsonrpc.encoding import error, notification, request, result
+from gateway.wire.jsonrpc.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    REQUEST_CANCELLED,
+    Batch,
+    ErrorObject,
+    Id,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    Response,
+    RpcError,
+)
+
+__all__ = [
+    "INTERNAL_ERROR",
+    "INVALID_PARAMS",
+    "INVALID_REQUEST",
+    "METHOD_NOT_FOUND",
+    "PARSE_ERROR",
+    "REQUEST_CANCELLED",
+    "Batch",
+    "ErrorObject",
+    "Glimpse",
+    "Id",
+    "Malformed",
+    "Message",
+    "Notification",
+    "Request",
+    "Response",
+    "RpcError",
+    "decode",
+    "error",
+    "glimpse",
+    "notification",
+    "request",
+    "result",
+    "unpack",
+]

@@ -1,0 +1,316 @@
+"""Bytes to messages. Never raises: what is no message is `Malformed`.
+
+Direction first, then id: whatever has a `method` is a request or a notification, and only what has none is an
+answer. Each side counts its own ids, so an id says nothing about who asked.
+
+The envelope alone is decoded, by one typed decoder (0.5 us). Whatever that refuses is looked at again, slowly: to find
+the id, to forgive an answer what can be forgiven (its asker waits for it), and for half surrogate pairs, which agents
+send when they cut a text in two and which msgspec refuses even where it only skips.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Literal, TypeVar, cast, overload
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.wire.jsonrpc.messages import (
+    ABSENT,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    Batch,
+    ErrorObject,
+    Id,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    Response,
+    Single,
+)
+
+T = TypeVar("T")
+
+START = 200
+"""Bytes of a malformed message that are kept."""
+MOST = 1000
+MOST_BYTES = 1024 * 1024
+"""Of a batch. Two bytes of one are an object in memory."""
+HALVES_BYTES = 1024 * 1024
+"""Of a message whose half surrogate pairs are kept; in a larger one each becomes U+FFFD."""
+
+_NULL = b"null"
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_ESCAPES = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+_SPACE = b" \t\r\n"
+
+
+class _Envelope(Struct, gc=False):
+    """What nearly every message is."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | float | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = ABSENT
+    result: Raw = ABSENT
+    error: Raw = ABSENT
+
+
+class _Members(Struct, gc=False):
+    """Any object, by the members we know."""
+
+    jsonrpc: Raw = ABSENT
+    id: Raw = ABSENT
+    method: Raw = ABSENT
+    params: Raw = ABSENT
+    result: Raw = ABSENT
+    error: Raw = ABSENT
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_members = msgspec.json.Decoder(_Members).decode
+_dict = msgspec.json.Decoder(dict[str, Raw]).decode
+_list = msgspec.json.Decoder(list[Raw]).decode
+_id = msgspec.json.Decoder(int | float | str | None).decode
+_string = msgspec.json.Decoder(str).decode
+
+
+def decode(data: bytes) -> Message:
+    """One message of one JSON text, or Malformed. Members that JSON-RPC does not know are passed over."""
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            return _not_json(data, f"not UTF-8 at byte {error.start}")
+    try:
+        found = _envelope(data)
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        return _slowly(data, error)
+    if found.method is not UNSET:
+        if found.id is UNSET:
+            return Notification(found.method, found.params)
+        return Request(found.id, found.method, found.params)
+    if found.id is UNSET:
+        return _no_message(data, "neither method nor id")
+    return _answer(found.id, found.result, found.error)
+
+
+def _answer(id: Id, result: Raw, error: Raw) -> Response:
+    if error and bytes(error) != _NULL:
+        return Response(id, error=_error(error))
+    return Response(id, result)
+
+
+def _error(raw: Raw) -> ErrorObject:
+    """The error member, whatever it looks like: somebody waits for it."""
+    unknown = ErrorObject(INTERNAL_ERROR, "an error that cannot be read", raw)
+    try:
+        members = _named(raw)
+        code = unpack(members["code"], int) if "code" in members else INTERNAL_ERROR
+        message = unpack(members["message"], str) if "message" in members else ""
+        return ErrorObject(code, message, members.get("data", ABSENT)) if members else unknown
+    except msgspec.ValidationError:
+        pass
+    try:
+        return ErrorObject(INTERNAL_ERROR, unpack(raw, str))
+    except msgspec.ValidationError:
+        return unknown
+
+
+def _named(raw: Raw) -> dict[str, Raw]:
+    """An object's members."""
+    try:
+        return _dict(raw)
+    except msgspec.ValidationError:
+        raise
+    except ValueError:
+        return {name: Raw(_dumps(value)) for name, value in unpack(raw, dict[str, Any]).items()}
+
+
+def _slowly(data: bytes, why: Exception) -> Message:
+    """What the typed decoder refused."""
+    if isinstance(why, RecursionError):
+        return _not_json(data, "nested too deep")
+    try:
+        if data[:START].lstrip(_SPACE)[:1] != b"[":
+            return _object(_members(data), data)
+        if len(data) > MOST_BYTES:
+            return _no_message(data, f"an array of more than {MOST_BYTES} bytes")
+        return _batch(_list(data), data)
+    except msgspec.ValidationError:
+        return _no_message(data, "not an object")
+    except RecursionError:
+        return _not_json(data, "nested too deep")
+    except ValueError as error:
+        return _halves(data) if _HALF.search(data) else _not_json(data, str(error))
+
+
+def _object(members: _Members, data: bytes) -> Message:
+    """An object by its members, each judged alone."""
+    id: Id | UnsetType = UNSET
+    sound = True
+    if members.id:
+        try:
+            id = _id(members.id)
+        except ValueError:
+            sound = False
+    if not members.method:
+        if not sound:
+            return _no_message(data, "the id is no string, number or null")
+        if id is UNSET:
+            return _no_message(data, "neither method nor id")
+        return _answer(id, members.result, members.error)
+    try:
+        method = _string(members.method)
+    except ValueError:
+        return _no_message(data, "the method is no string", id, "?")
+    if not sound:
+        return _no_message(data, "the id is no string, number or null", method=method)
+    if bytes(members.jsonrpc) != b'"2.0"':
+        return _no_message(data, 'jsonrpc is not "2.0"', id, method)
+    return Notification(method, members.params) if id is UNSET else Request(id, method, members.params)
+
+
+def _batch(items: list[Raw], data: bytes) -> Message:
+    if not items:
+        return _no_message(data, "an empty array")
+    if len(items) > MOST:
+        return _no_message(data, f"an array of more than {MOST} messages")
+    messages: list[Single] = []
+    for raw in items:
+        item = bytes(raw)
+        nested = item.startswith(b"[")  # not even looked into: there might be another in it, and so on
+        messages.append(_no_message(item, "an array in an array") if nested else cast(Single, decode(item)))
+    return Batch(tuple(messages))
+
+
+def _halves(data: bytes) -> Message:
+    """JSON with half surrogate pairs in it. They stay in `params` and `result`, as escapes."""
+    try:
+        if len(data) > HALVES_BYTES:
+            return _object(_members(_ESCAPES.sub(_whole, data)), data)
+        whole = _loads(data)
+    except msgspec.ValidationError:
+        return _no_message(data, "not an object")
+    except (ValueError, RecursionError) as error:
+        return _not_json(data, str(error))
+    if isinstance(whole, list):
+        return _batch([Raw(_dumps(item)) for item in whole], data)
+    if not isinstance(whole, dict):
+        return _no_message(data, "not an object")
+    known = {name: Raw(_dumps(whole[name])) for name in _Members.__struct_fields__ if name in whole}
+    return _object(_Members(**known), data)
+
+
+def _whole(escape: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if escape[1] else escape[0]
+
+
+@overload
+def unpack(raw: Raw | bytes) -> Any: ...
+@overload
+def unpack(raw: Raw | bytes, type: type[T]) -> T: ...
+def unpack(raw: Raw | bytes, type: Any = Any) -> Any:
+    """What is inside `params` or `result`, as `type`; strings may hold half surrogate pairs.
+
+    Raises msgspec.ValidationError where it is not of that type, msgspec.DecodeError where it is no JSON (which only an
+    empty Raw can be, if it came from `decode`).
+    """
+    try:
+        return msgspec.json.decode(raw, type=type)
+    except msgspec.ValidationError:
+        raise
+    except ValueError as error:
+        text = bytes(raw)
+        if not _HALF.search(text):
+            raise msgspec.DecodeError(str(error)) from error
+    try:
+        return msgspec.convert(_loads(text), type)
+    except UnicodeEncodeError as error:
+        raise msgspec.ValidationError("half a surrogate pair where no text is wanted") from error
+    except json.JSONDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error
+
+
+class Glimpse(Struct, frozen=True, gc=False):
+    """What the first bytes of a message tell. `answer`: it is one, for `id`; `method` is "" where it was not seen."""
+
+    id: Id | UnsetType = UNSET
+    method: str = ""
+    answer: bool = False
+
+
+def glimpse(start: bytes) -> Glimpse:
+    """Whose message it was that could not be read, by its first bytes: its sender, or we, may wait for an answer.
+
+    Only what is certain is told: an `answer` has an id before its result, a request has a method beside its id.
+    """
+    seen: dict[str, Any] = {}
+    answer = False
+    text = start.decode("utf-8", "replace")
+    try:
+        at = _next(text, 0, "{")
+        while True:
+            key, at = _scan(text, at)
+            at = _skip(text, at)
+            if text[at] == ":" and key in ("result", "error"):
+                answer = True
+                break
+            value, at = _scan(text, _next(text, at, ":"))  # no further than into the first object that is cut
+            end = text[_skip(text, at)]
+            if end in ",}":  # a number is whole only then
+                seen[key] = value
+            at = _next(text, at, ",")
+    except (ValueError, IndexError, RecursionError):
+        pass
+    id = seen.get("id", UNSET)
+    if isinstance(id, bool) or not isinstance(id, int | float | str | None | UnsetType):
+        id = UNSET
+    method = seen.get("method")
+    method = method if isinstance(method, str) else ""
+    return Glimpse(id, method, answer and "method" not in seen and id is not UNSET)
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _next(text: str, at: int, wanted: str) -> int:
+    """Past `wanted` and the space after it."""
+    at = _skip(text, at)
+    if text[at] != wanted:
+        raise ValueError(wanted)
+    return _skip(text, at + 1)
+
+
+def _not_json(data: bytes, reason: str) -> Malformed:
+    seen = glimpse(data[:START])
+    return Malformed(PARSE_ERROR, reason, data[:START], len(data), seen.id, seen.method, seen.answer)
+
+
+def _no_message(data: bytes, reason: str, id: Id | UnsetType = UNSET, method: str = "") -> Malformed:
+    return Malformed(INVALID_REQUEST, reason, data[:START], len(data), id, method)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+_scan = _decoder.raw_decode
+
+
+def _loads(data: bytes) -> Any:
+    return _decoder.decode(data.decode())
+
+
+def _dumps(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

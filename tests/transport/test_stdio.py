@@ -1,0 +1,348 @@
+"""StdioPipe with real processes, on both event loops that the gateway may run on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import uvloop
+
+from gateway.core.errors import AgentGone
+from gateway.transport.pipe import Unreadable
+from gateway.transport.stdio import Grace, StdioPipe
+from gateway.transport.stdio import pipe as stdio_pipe
+from tests.support import aio
+from tests.transport.stdio_support import QUICK, agent, closing, receive, start, until_async
+
+Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
+MIB = 1024 * 1024
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return lambda coro: aio.run(closing(coro), 30, loop_factory=request.param)
+
+
+async def _end(pipe: StdioPipe) -> str:
+    """Why `receive` ends, after all there was."""
+    with pytest.raises(AgentGone) as caught:
+        while await pipe.receive():
+            pass
+    return str(caught.value)
+
+
+def test_messages_arrive_whole_and_in_order(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(["cat"])
+        await pipe.send([b'{"n":1}', b'{"n":2}'])
+        await pipe.send([b'{\n"n":3}'])
+        assert await receive(pipe, 3) == [b'{"n":1}', b'{"n":2}', b'{ "n":3}']
+
+    run(scene())
+
+
+def test_many_writers_at_once_never_mix_their_messages(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(["cat"])
+        messages = [b"%d" % n * 20_000 for n in range(40)]
+        sending = asyncio.gather(*(pipe.send([message]) for message in messages))
+        assert await receive(pipe, 40) == messages
+        await sending
+
+    run(scene())
+
+
+def test_a_message_of_16_mib_passes_both_ways(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(["cat"])
+        message = b'"' + os.urandom(8 * MIB).hex().encode() + b'"'
+        sending = asyncio.create_task(pipe.send([message, b"small"]))
+        assert await receive(pipe, 2) == [message, b"small"]
+        await sending
+
+    run(scene())
+
+
+def test_a_line_over_the_limit_is_reported_and_the_next_one_arrives(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("big", 3 * MIB), limit=2 * MIB)
+        long, after = await receive(pipe, 2)
+        assert isinstance(long, Unreadable)
+        assert (long.size, long.start, after) == (3 * MIB, b"x" * 200, b"after")
+        assert "limit" in long.reason
+
+    run(scene())
+
+
+def test_garbage_is_reported_and_survived(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(["printf", r"\377\376\000\n{}\r\n\n\303\n[]"])
+        lines = await receive(pipe, 4)
+        assert [line if isinstance(line, bytes) else line.start for line in lines] == [
+            b"\xff\xfe\0",
+            b"{}",
+            b"\xc3",
+            b"[]",
+        ]
+        assert "UTF-8" in getattr(lines[0], "reason", "")
+
+    run(scene())
+
+
+def test_a_writer_who_is_held_up_does_not_hold_up_the_reader(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("deaf"), grace=QUICK)
+        sending = asyncio.create_task(pipe.send([b"x" * MIB]))
+        assert len(await receive(pipe, 50_000)) >= 50_000
+        assert not sending.done()
+        await pipe.aclose()
+        with pytest.raises(AgentGone, match="closed"):
+            await sending
+
+    run(scene())
+
+
+def test_a_cancelled_send_is_written_whole_or_not_at_all(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("late"))
+        await receive(pipe, 1)
+        first, second = b"1" * MIB, b"2" * MIB
+        begun = asyncio.create_task(pipe.send([first]))
+        waiting = asyncio.create_task(pipe.send([second]))
+        third = asyncio.create_task(pipe.send([b"3"]))
+        await asyncio.wait([begun, waiting, third], timeout=0.1)
+        begun.cancel()
+        waiting.cancel()
+        await asyncio.wait([begun, waiting])
+        os.kill(pipe.pid, signal.SIGUSR1)
+        assert await receive(pipe, 2) == [first, b"3"]
+        await third
+
+    run(scene())
+
+
+def test_an_agent_that_floods_is_held_up_until_its_lines_are_taken(run: Run) -> None:
+    async def scene() -> None:
+        count = 200_000
+        pipe = await start(agent("gush", count))
+        done, _ = await asyncio.wait([asyncio.create_task(until_async(lambda: pipe.exit is not None, 0.5))])
+        assert isinstance(done.pop().exception(), TimeoutError)
+        lines = await receive(pipe, count)
+        assert [b'"n":%d,' % n in line for n, line in enumerate(lines) if isinstance(line, bytes)] == [True] * count
+        assert await _end(pipe) == "agent exited with 0"
+
+    run(scene())
+
+
+def test_a_cancelled_receive_loses_nothing(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(["cat"])
+        waiting = asyncio.create_task(pipe.receive())
+        await asyncio.wait([waiting], timeout=0.01)
+        await pipe.send([b"1"])
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert await receive(pipe, 1) == [b"1"]
+
+    run(scene())
+
+
+def test_what_an_agent_said_before_it_died_arrives_before_the_error(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(["sh", "-c", "echo one; echo 'no such model' >&2; printf two; exit 3"])
+        await until_async(lambda: pipe.exit is not None, 10)
+        assert await receive(pipe, 2) == [b"one", b"two"]
+        for _ in range(2):
+            assert await _end(pipe) == "agent exited with 3: no such model"
+        with pytest.raises(AgentGone, match="exited with 3: no such model"):
+            await pipe.send([b"late"])
+        await pipe.aclose()
+        assert await pipe.receive() == []
+
+    run(scene())
+
+
+def test_a_send_that_fails_because_the_agent_is_dying_says_how_it_died(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio_pipe, "SETTLE", 10)
+
+    async def scene() -> None:
+        pipe = await start(["sh", "-c", "exec <&-; echo ready; sleep 0.1; exit 9"])
+        await receive(pipe, 1)
+        with pytest.raises(AgentGone, match="exited with 9"):
+            await pipe.send([b"hello"])
+
+    run(scene())
+
+
+def test_an_agent_that_was_killed_is_reported_with_the_signal(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(["cat"])
+        os.kill(pipe.pid, signal.SIGSEGV)
+        assert await _end(pipe) == "agent was ended by SIGSEGV"
+
+    run(scene())
+
+
+def test_an_agent_may_close_its_output_and_listen_on(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("mute"))
+        assert await pipe.receive() == []
+        await pipe.send([b"hello"])
+        await until_async(lambda: pipe.stderr() == ["heard hello"], 10)
+        assert pipe.exit is None
+
+    run(scene())
+
+
+def test_an_agent_may_close_its_input_and_speak_on(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("closed_input"), grace=QUICK)
+        await receive(pipe, 1)
+        with pytest.raises(AgentGone, match="has closed its input"):
+            await pipe.send([b"hello"])
+        os.kill(pipe.pid, signal.SIGUSR1)
+        assert await receive(pipe, 1) == [b"still talking"]
+
+    run(scene())
+
+
+def test_a_flood_on_stderr_neither_holds_up_the_agent_nor_fills_the_log(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        pipe = await start(agent("complain", 200_000), name="loud")
+        assert await receive(pipe, 1) == [b"done"]
+        assert await _end(pipe) == "loud exited with 7: complaint 199999"
+        assert pipe.stderr() == [f"complaint {n}" for n in range(199_980, 200_000)]
+
+    run(scene())
+    records = [record for record in caplog.records if record.name == "interlingua.agent.loud"]
+    assert records[0].getMessage() == "complaint 0"
+    assert len(records) < 1000
+    left_out = [int(record.getMessage().split()[0]) for record in records if record.levelno == logging.WARNING]
+    assert sum(left_out) + len(records) - len(left_out) == 200_000
+
+
+def test_a_complaint_is_cut_and_cannot_steer_the_terminal(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> None:
+        script = r"printf '\033[31mred\033[0m\tand\rblue\n%09000d\nrest' 1 >&2"
+        pipe = await start(["sh", "-c", script])
+        await _end(pipe)
+
+    run(scene())
+    first, long, rest = (r.getMessage() for r in caplog.records if r.name == "interlingua.agent.agent")
+    assert first == "red and blue"
+    assert len(long) < 2100
+    assert rest == "rest"
+
+
+def test_an_agent_is_born_with_its_pipes_and_nothing_of_the_gateway(run: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("inherited"), env={"GIVEN": "yes"}, cwd=tmp_path)
+        assert await receive(pipe, 1) == [f"[0, 1, 2] True yes {tmp_path}".encode()]
+
+    run(scene())
+
+
+def test_signals_that_the_gateway_ignores_are_not_ignored_by_the_agent(run: Run) -> None:
+    async def scene() -> None:
+        before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        try:
+            pipe = await start(["grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"])
+        finally:
+            signal.signal(signal.SIGUSR2, before)
+        masks = [int(line.split()[1], 16) for line in await receive(pipe, 2) if isinstance(line, bytes)]
+        assert [mask % (1 << 31) for mask in masks] == [0, 0]  # libc has ideas of its own about 32 and 33
+
+    run(scene())
+
+
+def test_an_agent_that_leaves_at_the_end_of_input_gets_no_signal(run: Run) -> None:
+    async def scene() -> None:
+        script = "while read line; do :; done; i=0; while [ $i -lt 20000 ]; do echo bye; i=$((i+1)); done; exit 5"
+        pipe = await start(["sh", "-c", script])
+        pending = asyncio.create_task(pipe.receive())
+        await pipe.send([b"hello"])
+        await pipe.aclose()
+        assert str(pipe.exit) == "exited with 5"
+        assert await pending == []
+
+    run(scene())
+
+
+def test_what_was_sent_just_before_the_end_still_arrives(run: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        pipe = await start(["sh", "-c", "sleep 0.1; cat > heard"], cwd=tmp_path)
+        sending = asyncio.create_task(pipe.send([b"x" * 200_000]))
+        await asyncio.wait([sending], timeout=0.01)
+        await asyncio.gather(pipe.aclose(), pipe.aclose())
+        await sending
+        assert (tmp_path / "heard").stat().st_size == 200_001
+        with pytest.raises(AgentGone):
+            await pipe.send([b"too late"])
+
+    run(scene())
+
+
+def test_closing_goes_on_when_the_one_who_closes_is_cancelled(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("closed_input"), grace=Grace(eof=0.1, term=5))
+        closing = asyncio.create_task(pipe.aclose())
+        await asyncio.wait([closing], timeout=0.01)
+        closing.cancel()
+        await until_async(lambda: pipe.exit is not None, 5)
+        assert str(pipe.exit) == "was ended by SIGTERM"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "reason"),
+    [
+        (None, 0, "command not found"),
+        ("#!/bin/sh\n", 0o600, "not executable"),
+        ("#!/no/such/interpreter\n", 0o700, "its interpreter was not found"),
+        ("echo hello\n", 0o700, "not a program"),
+    ],
+)
+def test_a_program_that_cannot_run_is_refused_with_the_reason(
+    run: Run, tmp_path: Path, content: str | None, mode: int, reason: str
+) -> None:
+    if content is not None:
+        (tmp_path / "program").write_text(content)
+        (tmp_path / "program").chmod(mode)
+
+    async def scene() -> None:
+        with pytest.raises(AgentGone, match=f"^agent cannot be started: .*program: {reason}"):
+            await start([str(tmp_path / "program")])
+        with pytest.raises(AgentGone, match=reason):
+            await start(["./program"], cwd=tmp_path)
+        with pytest.raises(AgentGone, match=reason):
+            await start(["program"], env={"PATH": str(tmp_path)})
+
+    run(scene())
+
+
+def test_a_start_that_makes_no_sense_is_refused(run: Run, tmp_path: Path) -> None:
+    async def scene() -> None:
+        with pytest.raises(AgentGone, match="working directory: No such file"):
+            await start(["cat"], cwd=tmp_path / "nowhere")
+        with pytest.raises(AgentGone, match="null byte"):
+            await start(["cat", "a\0b"])
+        with pytest.raises(AgentGone, match="no command"):
+            await start([])
+
+    run(scene())

@@ -1,0 +1,479 @@
+"""`gateway.transport.websocket.connect`, against servers that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import socket
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+import uvloop
+from websockets.asyncio.server import ServerConnection
+from websockets.http11 import Request, Response
+
+from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid
+from gateway.transport.http import Unreachable
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.websocket import ClientSocket, UpgradeRefused, connect
+from tests.support import aio
+from tests.support.websockets import library_serving, tcp_serving
+
+MIB = 1024 * 1024
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return lambda coro: aio.run(coro, 30, loop_factory=request.param)
+
+
+async def echo(server: ServerConnection) -> None:
+    async for message in server:
+        await server.send(message)
+
+
+async def receive(pipe: Pipe, count: int) -> list[bytes | Unreadable]:
+    """`count` messages, fewer if it ends."""
+    found: list[bytes | Unreadable] = []
+    while len(found) < count and (arrived := await pipe.receive()):
+        found += arrived
+    return found
+
+
+def test_messages_go_both_ways_in_order_as_text(run: Run) -> None:
+    kinds: list[type] = []
+
+    async def server(connection: ServerConnection) -> None:
+        async for message in connection:
+            kinds.append(type(message))
+            await connection.send(message)
+
+    async def main() -> None:
+        async with library_serving(server) as url:
+            pipe = await connect(url)
+            sent = [b'{"n":%d,"t":"\xc3\xa9"}' % n for n in range(500)]
+            await pipe.send(sent)
+            assert await receive(pipe, 500) == sent
+            assert set(kinds) == {str}
+            await pipe.aclose()
+            assert await pipe.receive() == []
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_sixteen_mebibytes_and_more_pass_both_ways_whole_or_in_fragments(run: Run) -> None:
+    async def server(connection: ServerConnection) -> None:
+        message = await connection.recv()
+        assert isinstance(message, str)
+        await connection.send(message)
+        await connection.send(message[at : at + MIB] for at in range(0, len(message), MIB))
+
+    async def main() -> None:
+        async with library_serving(server) as url:
+            pipe = await connect(url)
+            large = b'{"a":"' + b"x" * (17 * MIB) + b'"}'
+            await pipe.send([large])
+            assert [m == large for m in await receive(pipe, 2)] == [True, True]
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_over_the_limit_is_unreadable_and_the_connection_lives_on(run: Run) -> None:
+    async def main() -> None:
+        async with library_serving(echo) as url:
+            pipe = await connect(url, limit=1000)
+            await pipe.send([b"x" * 1000, b'{"id":1,' + b"y" * 1200, b"z"])
+            whole, over, last = await receive(pipe, 3)
+            assert (whole, last) == (b"x" * 1000, b"z")
+            assert over == Unreadable("a message of more than 1000 bytes", b'{"id":1,' + b"y" * 192, 1208)
+            await pipe.send([b"x" * 3000])
+            with pytest.raises(AgentGone, match="far over the limit"):
+                await pipe.receive()
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_a_binary_message_is_unreadable_and_nothing_is_read_into_it(run: Run) -> None:
+    async def server(connection: ServerConnection) -> None:
+        await connection.send(b'{"jsonrpc":"2.0","id":1,"method":"m"}')
+        await connection.send("text")
+
+    async def main() -> None:
+        async with library_serving(server) as url:
+            pipe = await connect(url)
+            assert await receive(pipe, 3) == [Unreadable("a binary message", b"", 37), b"text"]
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_what_the_upgrade_says_both_ways(run: Run) -> None:
+    seen: list[Request] = []
+
+    async def server(connection: ServerConnection) -> None:
+        assert connection.request is not None
+        seen.append(connection.request)
+
+    def respond(connection: ServerConnection, request: Request, response: Response) -> None:
+        response.headers["Acp-Connection-Id"] = "c1"
+        response.headers["X-Many"] = "a"
+        response.headers["X-Many"] = "b"
+        for cookie in ("lb=node1; Path=/; HttpOnly", 'q="a b"', "old=; Max-Age=0", "new=1=2;max-age=60", "none"):
+            response.headers["Set-Cookie"] = cookie
+
+    async def main() -> None:
+        async with library_serving(server, process_response=respond, subprotocols=["rpc", "x"]) as url:
+            pipe = await connect(
+                url.replace("ws://", "http://"),
+                headers={"Authorization": "Bearer s", "X-Latin": "é"},
+                cookies={"old": "1", "kept": "2"},
+                subprotocols=["x", "rpc"],
+            )
+            assert pipe.headers["acp-connection-id"] == "c1"
+            assert pipe.headers["x-many"] == "a, b"
+            assert pipe.cookies == {"kept": "2", "lb": "node1", "new": "1=2"}
+            assert pipe.subprotocol == "rpc"
+            assert pipe.name == url.removeprefix("ws://")
+            await pipe.aclose()
+            again = await connect(url, cookies=pipe.cookies, subprotocols=["rpc"])
+            await again.aclose()
+
+    run(main())
+    first, second = (request.headers for request in seen)
+    assert first["Authorization"] == "Bearer s"
+    assert first["X-Latin"] == "é"
+    assert first["Cookie"] == "old=1; kept=2"
+    assert first["User-Agent"] == "interlingua"
+    assert "Sec-WebSocket-Extensions" not in first  # no compression
+    assert second["Cookie"] == "kept=2; lb=node1; new=1=2"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X": "a\r\nHost: evil"},
+        {"X": "a\nb"},
+        {"X": "a\0"},
+        {"X\r\nY": "a"},
+        {"X Y": "a"},
+        {"": "a"},
+        {"X": "\u2028"},
+        {"Host": "evil"},
+        {"Sec-WebSocket-Key": "a"},
+        {"connection": "close"},
+    ],
+    ids=repr,
+)
+def test_a_header_that_would_smuggle_another_is_refused_without_its_value(headers: dict[str, str]) -> None:
+    with pytest.raises(Invalid) as caught:
+        aio.run(connect("ws://127.0.0.1:1/", headers=headers))
+    assert "evil" not in str(caught.value) + caught.value.detail
+
+
+@pytest.mark.parametrize("cookies", [{"a": "1; b=2"}, {"a": "1\r\nX: y"}, {"a;b": "1"}, {"a": "é"}], ids=repr)
+def test_a_cookie_that_would_smuggle_another_is_refused(cookies: dict[str, str]) -> None:
+    with pytest.raises(Invalid):
+        aio.run(connect("ws://127.0.0.1:1/", cookies=cookies))
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://h/", "ws://", "ws:///p", "ws://h:x/", "ws://h/a b", "ws://h/\r\nX: y", "ws://[::1/", "h:80"]
+)
+def test_what_is_no_url_is_invalid(url: str) -> None:
+    with pytest.raises(Invalid):
+        aio.run(connect(url))
+
+
+def test_credentials_and_queries_stay_out_of_names_and_errors(run: Run) -> None:
+    async def main() -> None:
+        async with library_serving(echo) as url:
+            pipe = await connect(url.replace("ws://", "ws://user:secret@") + "?token=secret")
+            assert "secret" not in pipe.name
+            await pipe.aclose()
+        with pytest.raises(Unreachable) as caught:
+            await connect(url.replace("ws://", "ws://user:secret@") + "?token=secret")
+        assert "secret" not in str(caught.value) + caught.value.detail
+
+    run(main())
+
+
+# --- no connection -----------------------------------------------------------------------------------------------
+
+
+def test_a_status_that_is_no_upgrade_is_told_with_what_came(run: Run) -> None:
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        response = connection.respond(HTTPStatus.NOT_FOUND, "no such agent")
+        response.headers["X-Reason"] = "r"
+        return response
+
+    async def main() -> None:
+        async with library_serving(echo, process_request=refuse) as url:
+            with pytest.raises(UpgradeRefused, match="status 404") as caught:
+                await connect(url)
+            assert (caught.value.status, caught.value.body) == (404, b"no such agent")
+            assert caught.value.headers["x-reason"] == "r"
+
+    run(main())
+
+
+def test_a_redirect_is_not_followed_and_nothing_secret_goes_anywhere_else(run: Run) -> None:
+    visited: list[str] = []
+
+    async def elsewhere(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visited.append((await reader.read(1000)).decode())
+
+    async def main() -> None:
+        async with tcp_serving(elsewhere) as other:
+
+            async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 307 T\r\nLocation: %b\r\nContent-Length: 0\r\n\r\n" % other.encode())
+                await writer.drain()
+                await reader.read()
+
+            async with tcp_serving(redirect) as url:
+                with pytest.raises(UpgradeRefused) as caught:
+                    await connect(url, headers={"X-Api-Key": "s"})
+                assert caught.value.status == 307
+                assert caught.value.headers["location"] == other
+
+    run(main())
+    assert visited == []
+
+
+def test_no_proxy_of_the_environment_is_used(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "ws_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "")
+
+    async def main() -> None:
+        async with library_serving(echo) as url:
+            pipe = await connect(url)
+            await pipe.send([b"1"])
+            assert await pipe.receive() == [b"1"]
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_nobody_there_is_unreachable(run: Run) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(Unreachable):
+            run(connect(f"ws://127.0.0.1:{bound.getsockname()[1]}/"))
+    with pytest.raises(Unreachable):
+        run(connect("ws://nowhere.invalid/"))
+
+
+def test_who_does_not_answer_the_upgrade_is_given_up(run: Run) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)
+
+    async def main() -> None:
+        async with tcp_serving(silent) as url:
+            with pytest.raises(AgentTimeout):
+                await connect(url, open_timeout=0.1)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", AgentGone),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", AgentBroken),
+        (
+            b"HTTP/1.1 101 S\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n",
+            AgentBroken,
+        ),
+        (b"HTTP/1.1 101 S\r\n\r\n", AgentBroken),
+    ],
+)
+def test_who_does_not_speak_websocket_is_told_so(run: Run, answer: bytes, error: type[Exception]) -> None:
+    async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.write_eof()
+        await reader.read()
+
+    async def main() -> None:
+        async with tcp_serving(odd) as url:
+            with pytest.raises(error) as caught:
+                await connect(url, open_timeout=5)
+            assert type(caught.value) is error
+
+    run(main())
+
+
+def test_tls_is_refused_by_who_has_none(run: Run) -> None:
+    async def main() -> None:
+        async with library_serving(echo) as url:
+            with pytest.raises(AgentGone):
+                await connect(url.replace("ws://", "wss://"))
+
+    run(main())
+
+
+def test_a_caller_that_is_cancelled_while_connecting_leaves_nothing(run: Run) -> None:
+    async def main() -> None:
+        gone = asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            connected.set()
+            with contextlib.suppress(ConnectionError):
+                await reader.read(-1)
+            gone.set()
+
+        connected = asyncio.Event()
+        async with tcp_serving(silent) as url:
+            connecting = asyncio.create_task(connect(url))
+            await connected.wait()
+            connecting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+            await asyncio.wait_for(gone.wait(), 5)
+
+    run(main())
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "told"),
+    [(1000, "", None), (1001, "bye", None), (1011, "out of memory", "1011 out of memory"), (4000, "", r"4000\)")],
+)
+def test_a_close_is_the_end_and_says_why_where_there_is_more_to_say(
+    run: Run, code: int, reason: str, told: str | None
+) -> None:
+    async def server(connection: ServerConnection) -> None:
+        await connection.send("last")
+        await connection.close(code, reason)
+
+    async def main() -> None:
+        async with library_serving(server) as url:
+            pipe = await connect(url)
+            assert await pipe.receive() == [b"last"]
+            if told is None:
+                assert await pipe.receive() == []
+            else:
+                with pytest.raises(AgentGone, match=told):
+                    await pipe.receive()
+            with pytest.raises(AgentGone):
+                await pipe.send([b"1"])
+            await pipe.aclose()
+            assert await pipe.receive() == []
+
+    run(main())
+
+
+def test_a_connection_that_is_cut_is_gone(run: Run) -> None:
+    async def server(connection: ServerConnection) -> None:
+        await connection.recv()
+        connection.transport.abort()
+
+    async def main() -> None:
+        async with library_serving(server) as url:
+            pipe = await connect(url)
+            await pipe.send([b"1"])
+            with pytest.raises(AgentGone, match="lost"):
+                await pipe.receive()
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_text_that_is_no_utf8_ends_the_connection(run: Run) -> None:
+    async def server(connection: ServerConnection) -> None:
+        await connection.send(b"\xff", text=True)
+        await connection.wait_closed()
+        assert connection.close_code == 1007
+
+    async def main() -> None:
+        async with library_serving(server) as url:
+            pipe = await connect(url)
+            with pytest.raises(AgentGone, match="not UTF-8"):
+                await pipe.receive()
+            await pipe.aclose()
+
+    run(main())
+
+
+async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the upgrade by hand (RFC 6455, section 4.2.2)."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    key = next(line.split(": ")[1] for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key"))
+    accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest())
+    head = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept.decode()}\r\n\r\n"
+    writer.write(b"HTTP/1.1 101 Switching Protocols\r\n" + head.encode())
+    await writer.drain()
+
+
+def test_who_answers_no_ping_is_gone(run: Run) -> None:
+    async def dead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await upgraded(reader, writer)
+        await reader.read(-1)
+
+    async def main() -> None:
+        async with tcp_serving(dead) as url:
+            pipe = await connect(url, ping_interval=0.02, ping_timeout=0.05)
+            with pytest.raises(AgentGone, match="ping"):
+                await pipe.receive()
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_closing_is_bounded_though_the_other_end_reads_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.transport.websocket.dialing.CLOSE_SECONDS", 0.2)
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await upgraded(reader, writer)
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with tcp_serving(deaf) as url:
+            pipe = await connect(url)
+            sending = asyncio.create_task(pipe.send([b"x" * MIB] * 64))
+            done, _ = await asyncio.wait([sending], timeout=0.2)
+            assert not done  # it waits for the reader, and holds little
+            await asyncio.wait_for(pipe.aclose(), 2)
+            with pytest.raises(AgentGone):
+                await asyncio.wait_for(sending, 2)
+
+    run(main())
+
+
+def test_a_client_that_receives_nothing_makes_the_server_wait(run: Run) -> None:
+    sent = 0
+
+    async def server(connection: ServerConnection) -> None:
+        nonlocal sent
+        for _ in range(64):
+            await connection.send("x" * MIB)
+            sent += 1
+
+    async def main() -> None:
+        async with library_serving(server) as url:
+            pipe = await connect(url)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.Event().wait(), 0.5)
+            assert sent < 24  # most of it in the system's buffers
+            assert len(await receive(pipe, 64)) == 64
+            await pipe.aclose()
+
+    run(main())
+
+
+def test_a_client_socket_is_a_pipe() -> None:
+    made: Callable[..., Pipe] = ClientSocket
+    assert made is ClientSocket

@@ -1,0 +1,321 @@
+"""`gateway.transport.websocket.ServerSocket` under uvicorn, as the gateway runs it; clients that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+from msgspec import Raw
+from starlette.websockets import WebSocket
+from websockets.asyncio.client import connect as library_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from gateway.core.errors import AgentGone, Invalid
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.rpc import Peer
+from gateway.transport.websocket import HARD_LIMIT, LIMIT, ServerSocket, connect
+from gateway.wire.jsonrpc import Id
+from tests.support import aio
+from tests.support.rpc import Recorder, settled, value
+from tests.support.websockets import library_serving, uvicorn_serving
+
+MIB = 1024 * 1024
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+Endpoint = Callable[[ServerSocket], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return lambda coro: aio.run(coro, 60, loop_factory=request.param)
+
+
+class Served:
+    """An endpoint that gives its pipe to the test and keeps it open until the test is done with it."""
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self._pipe: asyncio.Future[ServerSocket] = asyncio.get_running_loop().create_future()
+        self.done = asyncio.Event()
+
+    async def __call__(self, websocket: WebSocket) -> None:
+        self._pipe.set_result(await ServerSocket.accept(websocket, **self._options))
+        await self.done.wait()
+
+    async def pipe(self) -> ServerSocket:
+        return await asyncio.wait_for(self._pipe, 5)
+
+
+async def echo(websocket: WebSocket) -> None:
+    """Every message back, and what is unreadable by its reason."""
+    pipe = await ServerSocket.accept(websocket, limit=1000)
+    while arrived := await pipe.receive():
+        await pipe.send([m.reason.encode() if isinstance(m, Unreadable) else m for m in arrived])
+
+
+def test_messages_go_both_ways_in_order_as_text(run: Run) -> None:
+    async def main() -> None:
+        async with uvicorn_serving(echo) as url, library_connect(url) as client:
+            sent = [f'{{"n":{n},"t":"é"}}' for n in range(500)]
+            for message in sent:
+                await client.send(message)
+            assert [await client.recv() for _ in sent] == sent
+            await client.send(["in ", "three ", "fragments"])
+            assert await client.recv() == "in three fragments"
+
+    run(main())
+
+
+def test_what_is_binary_or_over_the_limit_is_unreadable_and_the_connection_lives_on(run: Run) -> None:
+    async def main() -> None:
+        async with uvicorn_serving(echo) as url, library_connect(url) as client:
+            for message in (b"{}", "x" * 1001, "x" * 1000, "é" * 501):
+                await client.send(message)
+            assert [await client.recv() for _ in range(4)] == [
+                "a binary message",
+                "a message of more than 1000 bytes",
+                "x" * 1000,
+                "a message of more than 1000 bytes",
+            ]
+
+    run(main())
+
+
+def test_a_message_over_the_hard_limit_ends_the_connection(run: Run) -> None:
+    async def main() -> None:
+        async with uvicorn_serving(echo, ws_max_size=1500) as url, library_connect(url) as client:
+            await client.send("x" * 1501)
+            with pytest.raises(ConnectionClosed) as caught:
+                await client.recv()
+            assert caught.value.rcvd is not None and caught.value.rcvd.code == 1009
+
+    run(main())
+
+
+def test_the_answer_to_the_upgrade_carries_headers_and_a_subprotocol_and_no_compression(run: Run) -> None:
+    async def main() -> None:
+        served = Served(headers={"Acp-Connection-Id": "c1", "X": "é"}, subprotocol="rpc")
+        async with uvicorn_serving(served) as url, library_connect(url, subprotocols=["rpc"]) as client:  # type: ignore[list-item]
+            assert client.response is not None
+            assert client.response.headers["Acp-Connection-Id"] == "c1"
+            assert client.response.headers["X"] == "é"
+            assert client.subprotocol == "rpc"
+            assert "Sec-WebSocket-Extensions" not in client.response.headers
+            assert (await served.pipe()).name.startswith("the client at 127.0.0.1:")
+            served.done.set()
+
+    run(main())
+
+
+def test_a_header_that_would_smuggle_another_is_not_sent(run: Run) -> None:
+    refused: list[Exception] = []
+
+    async def endpoint(websocket: WebSocket) -> None:
+        try:
+            await ServerSocket.accept(websocket, headers={"X": "a\r\nSet-Cookie: b"})
+        except Invalid as error:
+            refused.append(error)
+            await websocket.close()
+
+    async def main() -> None:
+        async with uvicorn_serving(endpoint) as url:
+            with pytest.raises(InvalidStatus):
+                await library_connect(url)
+
+    run(main())
+    assert len(refused) == 1
+
+
+def test_a_client_that_closes_is_the_end(run: Run) -> None:
+    async def main() -> None:
+        for code, told in ((1000, None), (1001, None), (1011, "1011 full"), (4001, "4001 full")):
+            served = Served()
+            async with uvicorn_serving(served) as url:
+                client = await library_connect(url)
+                pipe = await served.pipe()
+                await client.close(code, "full")
+                if told is None:
+                    assert await pipe.receive() == []
+                else:
+                    with pytest.raises(AgentGone, match=told):
+                        await pipe.receive()
+                assert await pipe.receive() == []
+                with pytest.raises(AgentGone):
+                    await pipe.send([b"1"])
+                await pipe.aclose()
+                served.done.set()
+
+    run(main())
+
+
+def test_a_client_that_is_cut_off_is_the_end(run: Run) -> None:
+    async def main() -> None:
+        served = Served()
+        async with uvicorn_serving(served) as url:
+            client = await library_connect(url)
+            pipe = await served.pipe()
+            await client.send("1")
+            assert await pipe.receive() == [b"1"]
+            client.transport.abort()
+            assert await pipe.receive() == []
+            served.done.set()
+
+    run(main())
+
+
+def test_closing_ends_a_receive_that_waits_and_tells_the_client(run: Run) -> None:
+    async def main() -> None:
+        served = Served()
+        async with uvicorn_serving(served) as url, library_connect(url) as client:
+            pipe = await served.pipe()
+            receiving = asyncio.create_task(pipe.receive())
+            await settled()
+            await pipe.aclose(4000, "moved")
+            assert await receiving == []
+            await pipe.aclose()
+            with pytest.raises(AgentGone):
+                await pipe.send([b"1"])
+            with pytest.raises(ConnectionClosed, match="moved"):
+                await client.recv()
+            served.done.set()
+
+    run(main())
+
+
+def test_a_server_that_receives_nothing_makes_the_client_wait(run: Run) -> None:
+    async def main() -> None:
+        served = Served()
+        async with uvicorn_serving(served) as url:
+            pipe = await connect(url)
+            other = await served.pipe()
+            sending = asyncio.create_task(pipe.send([b"x" * MIB] * 64))
+            done, _ = await asyncio.wait([sending], timeout=0.3)
+            assert not done
+            for _ in range(64):
+                [message] = await other.receive()
+                assert len(message) == MIB  # type: ignore[arg-type]
+            await sending
+            await pipe.aclose()
+            served.done.set()
+
+    run(main())
+
+
+def test_a_server_socket_is_a_pipe() -> None:
+    made: Callable[..., Pipe] = ServerSocket
+    assert made is ServerSocket
+    assert HARD_LIMIT > LIMIT
+
+
+# --- peers over it -----------------------------------------------------------------------------------------------
+
+
+def serving(handler: Any, **options: Any) -> Callable[[WebSocket], Coroutine[Any, Any, None]]:
+    async def endpoint(websocket: WebSocket) -> None:
+        await Peer(await ServerSocket.accept(websocket), handler, **options).run()
+
+    return endpoint
+
+
+def test_two_peers_of_ours_talk_and_messages_of_sixteen_mebibytes_pass_both_ways(run: Run) -> None:
+    async def main() -> None:
+        theirs, ours = Recorder(), Recorder()
+        async with uvicorn_serving(serving(theirs)) as url:
+            async with Peer(await connect(url), ours) as peer:
+                for n in range(2000):
+                    peer.notify("n", n)
+                    await peer.drain()
+                assert value(await peer.request("echo", 1)) == 1
+                assert [n for _, _, n in theirs.heard] == [*range(2000), 1]
+                large = Raw(b'"' + b"x" * (17 * MIB) + b'"')
+                assert bytes(await peer.request("echo", large, timeout=50)) == bytes(large)
+            assert peer.closed
+
+    run(main())
+
+
+def test_a_message_between_the_limits_is_answered_with_an_error_and_the_next_one_served(run: Run) -> None:
+    async def endpoint(websocket: WebSocket) -> None:
+        await Peer(await ServerSocket.accept(websocket, limit=1000), Recorder()).run()
+
+    async def main() -> None:
+        async with uvicorn_serving(endpoint) as url, Peer(await connect(url, limit=2000), Recorder()) as peer:
+            with pytest.raises(Exception, match="a message of more than 1000 bytes") as caught:
+                await peer.request("echo", "x" * 1000)
+            assert type(caught.value).__name__ == "RpcError"
+            assert value(await peer.request("echo", "x" * 900)) == "x" * 900
+
+    run(main())
+
+
+def test_a_client_in_plain_json_is_served_both_ways(run: Run) -> None:
+    class Agent(Recorder):
+        peer: Peer
+
+        async def request(self, method: str, params: Raw, id: Id) -> Any:
+            self.peer.notify("session/update", {"text": "hm"})
+            chosen = value(await self.peer.request("session/request_permission", {"options": ["a"]}))
+            return {"chosen": chosen}
+
+    async def endpoint(websocket: WebSocket) -> None:
+        agent = Agent()
+        agent.peer = Peer(await ServerSocket.accept(websocket), agent)
+        await agent.peer.run()
+
+    async def main() -> None:
+        async with uvicorn_serving(endpoint) as url, library_connect(url) as client:
+            await client.send('{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{}}')
+            update, question = json.loads(await client.recv()), json.loads(await client.recv())
+            assert update == {"jsonrpc": "2.0", "method": "session/update", "params": {"text": "hm"}}
+            assert (question["id"], question["method"]) == (1, "session/request_permission")  # the same id, live
+            await client.send("not json")
+            assert json.loads(await client.recv())["error"]["code"] == -32700
+            await client.send('{"jsonrpc":"2.0","id":1,"result":"a"}')
+            assert json.loads(await client.recv()) == {"jsonrpc": "2.0", "id": 1, "result": {"chosen": "a"}}
+
+    run(main())
+
+
+def test_an_agent_that_dies_in_mid_turn_fails_who_waits(run: Run) -> None:
+    async def agent(connection: Any) -> None:
+        request = json.loads(await connection.recv())
+        await connection.send(json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": request["id"]}))
+        connection.transport.abort()
+
+    async def main() -> None:
+        async with library_serving(agent) as url:
+            handler = Recorder()
+            async with Peer(await connect(url), handler) as peer:
+                with pytest.raises(AgentGone, match="lost"):
+                    await peer.request("session/prompt")
+                assert handler.heard == [("notify", "session/update", 1)]
+                await asyncio.wait_for(peer.wait_closed(), 5)
+
+    run(main())
+
+
+def test_a_client_that_leaves_in_mid_turn_ends_the_endpoint_and_its_tasks(run: Run) -> None:
+    async def main() -> None:
+        before = asyncio.all_tasks()
+        ended = asyncio.Event()
+
+        async def forever(params: Raw, id: Id) -> Any:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        async with uvicorn_serving(serving(Recorder(wait=forever))) as url:
+            client = await library_connect(url)
+            await client.send('{"jsonrpc":"2.0","id":1,"method":"wait"}')
+            await client.send('{"jsonrpc":"2.0","id":2,"method":"echo"}')
+            await client.recv()
+            client.transport.abort()
+            await asyncio.wait_for(ended.wait(), 5)
+        await settled()
+        assert not asyncio.all_tasks() - before
+
+    run(main())
