@@ -208,7 +208,7 @@ class LiveRun(Beside):
     async def _call(self, attach: bool) -> e.Event:
         """The outbound adapter's whole work; returns how the run ends. Raises only when the run is let go of."""
         try:
-            async with self._clock:
+            with self._clock:
                 await (self.outbound.attach(self) if attach else self.outbound.run(self))
             return self._terminal or ending.without_result()
         except asyncio.CancelledError:
