@@ -57,7 +57,7 @@ class Stream:
         encoder = StreamEncoder(run.id, agent, modes, after=(number, partial), joining=joining, folding=folding)
         out = _Out(call.send, headers)
         try:
-            async with WhileConnected(call.receive):
+            with WhileConnected(call.receive):
                 await self._follow(run.id, start, encoder, out, every=not joining)
         except (ClientGone, asyncio.CancelledError):
             raise
