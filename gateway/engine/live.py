@@ -107,7 +107,8 @@ class LiveRun(Beside):
         if self._terminal is not None:
             await self.finish(self._terminal)
             return
-        await self.log.settled()
+        if self.log.holding:
+            await self.log.settled()
         if self.store.backlog > BACKLOG_BYTES:
             await self.store.flush()
         if self.settings.backpressure:

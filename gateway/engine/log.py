@@ -87,6 +87,11 @@ class RunLog:
                 if gate:
                     self._release()
 
+    @property
+    def holding(self) -> bool:
+        """Whether events are held back by a commit under way."""
+        return self._held is not None
+
     async def settled(self) -> None:
         """Wait until nothing is held back by a commit under way."""
         while self._held is not None:

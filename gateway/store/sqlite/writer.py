@@ -362,8 +362,8 @@ class Writer:
                     settled += 1
                 else:
                     answers.append((piece.future, result, None))
-        for run, gathered in appended.items():
-            log.write(cursor, self._owner, run, gathered)
+        if appended:
+            log.write_all(cursor, self._owner, appended)
         return answers, settled, size
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:
