@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -69,7 +68,7 @@ class LiveRun(Beside):
         self.artifacts: list[Artifact] = []
         self.usage: e.UsageReported | None = None
         self._terminal: e.Event | None = None
-        self._losses: Counter[str] = Counter(self.run.losses)
+        self._losses = dict(self.run.losses)
         self._record = asyncio.Lock()
         self._asks: dict[str, asyncio.Future[Answer]] = {}
         self._clock = Clock(self.settings.timeout)
@@ -192,7 +191,7 @@ class LiveRun(Beside):
 
     def lost(self, what: str, count: int = 1) -> None:
         """See `RunContext.lost`."""
-        self._losses[what] += count
+        self._losses[what] = self._losses.get(what, 0) + count
         if self.span is not None:
             self.span.record_loss(what, count)
 
