@@ -7,13 +7,16 @@ document of a run that has finished is the agent's final result.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import msgspec
 
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.delta import Fold
-from gateway.core.types import Agent, Artifact, Json, Role
+from gateway.core.types import Agent, Json, Role
 
 SEPARATOR = "\n\n"
 
@@ -78,26 +81,24 @@ class Output:
 
     def apply(self, event: e.Event) -> bool:
         """Fold one event in. True if the document has changed."""
-        match event:
-            case e.PartDelta():
-                if event.part == self._data:
-                    self._fold.apply(event.delta)
-                    return True
-                return event.part in self._text_parts and self._append(event.part, event.delta)
-            case e.PartReplaced():
-                return self._replace(event)
-            case e.PartStarted():
-                return self._start(event)
-            case e.MessageStarted():
-                self._roles[event.message] = event.role
-                if self._spans and event.role is Role.ASSISTANT:
-                    self._separator = SEPARATOR
-            case e.ArtifactAdded() if self._data is None and event.artifact.agent_created:
-                return self._list_file(event.artifact)
-            case e.RunFinished():
-                before = self.encoded
-                return self.finish(event) != before
+        fold = FOLDS.get(type(event))
+        return fold is not None and fold(self, event)
+
+    def _delta(self, event: e.PartDelta) -> bool:
+        if event.part == self._data:
+            self._fold.apply(event.delta)
+            return True
+        return event.part in self._text_parts and self._append(event.part, event.delta)
+
+    def _message(self, event: e.MessageStarted) -> bool:
+        self._roles[event.message] = event.role
+        if self._spans and event.role is Role.ASSISTANT:
+            self._separator = SEPARATOR
         return False
+
+    def _finished(self, event: e.RunFinished) -> bool:
+        before = self.encoded
+        return self.finish(event) != before
 
     def correction(self, end: e.RunFinished) -> e.PartReplaced | None:
         """What the final result changes in the data part that was streamed, None if it is the same."""
@@ -181,9 +182,23 @@ class Output:
         self._spans[event.part][1] = len(event.value)
         return True
 
-    def _list_file(self, artifact: Artifact) -> bool:
+    def _list_file(self, event: e.ArtifactAdded) -> bool:
+        artifact = event.artifact
+        if self._data is not None or not artifact.agent_created:
+            return False
         if self._pointer == "":
             return False  # the document is a bare string: it has no room for a list of files
         entry = {"name": artifact.name, "url": artifact.url}
         self._fold.apply({"artifacts": [None, entry]})
         return True
+
+
+FOLDS: Mapping[type[e.Event], Callable[[Output, Any], bool]] = {
+    e.PartDelta: Output._delta,
+    e.PartReplaced: Output._replace,
+    e.PartStarted: Output._start,
+    e.MessageStarted: Output._message,
+    e.ArtifactAdded: Output._list_file,
+    e.RunFinished: Output._finished,
+}
+"""Event -> what it does to the document, and whether it has changed; any other does nothing."""

@@ -12,7 +12,7 @@ from gateway.core import events as e
 from gateway.core.errors import IllegalEvent
 
 
-class Phase(enum.Enum):
+class Phase(enum.StrEnum):
     """Where a run is."""
 
     NEW = "not started"
@@ -20,7 +20,7 @@ class Phase(enum.Enum):
     ENDED = "ended"
 
 
-class Item(enum.Enum):
+class Item(enum.StrEnum):
     """Where a message, part, tool call or interrupt is."""
 
     ABSENT = "not started"
@@ -102,6 +102,10 @@ class State:
     def open(self, kind: str) -> list[str]:
         """Names of the open items of a kind, oldest first."""
         return [name for (k, name), item in self._items.items() if k == kind and item is Item.OPEN]
+
+    def opened(self) -> list[tuple[str, str]]:
+        """(kind, name) of all open items, oldest first."""
+        return [slot for slot, item in self._items.items() if item is Item.OPEN]
 
     def advance(self, event: e.Event) -> None:
         """Take one step. Raises IllegalEvent, and then nothing has changed."""

@@ -5,8 +5,8 @@ All are synchronous and work on lists, since a peer's packet is often many event
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -43,11 +43,11 @@ class Opener:
             if type(event) is e.PartDelta and event.part in self._open_parts:
                 out.append(event)  # the token path: nothing to repair, nothing changes state
                 continue
-            for legal in self._repair(event):
+            for legal in REPAIRS.get(type(event), Opener._other)(self, event):
                 self.state.advance(legal)
-                if isinstance(legal, e.PartStarted):
+                if type(legal) is e.PartStarted:
                     self._open_parts.add(legal.part)
-                elif isinstance(legal, e.PartEnded):
+                elif type(legal) is e.PartEnded:
                     self._open_parts.discard(legal.part)
                 out.append(legal)
         return out
@@ -71,42 +71,47 @@ class Opener:
         if mark and count.isdigit():
             self._alias[kind, base] = name
 
-    def _repair(self, event: e.Event) -> list[e.Event]:
-        match event:
-            case e.PartDelta():
-                name = self._alias.get(("part", event.part), event.part)
-                if self.state.item("part", name) is Item.OPEN:
-                    return [event if name == event.part else _renamed(event, part=name)]
-                kind = "text" if isinstance(event.delta, str) else "data"
-                out = self._open_part(event.part, self._message or DEFAULT_MESSAGE, kind)
-                name = self._alias.get(("part", event.part), event.part)
-                return [*out, event if name == event.part else _renamed(event, part=name)]
-            case e.PartReplaced():
-                name = self._alias.get(("part", event.part), event.part)
-                if self.state.item("part", name) is not Item.ABSENT:
-                    return [event if name == event.part else _renamed(event, part=name)]
-                kind = "text" if isinstance(event.value, str) and event.pointer == "" else "data"
-                return [*self._open_part(event.part, self._message or DEFAULT_MESSAGE, kind), event]
-            case e.MessageStarted():
-                return self._open_message(event)
-            case e.PartStarted():
-                return self._open_part(event.part, event.message, event.kind, event)
-            case e.PartEnded():
-                name = self._alias.get(("part", event.part), event.part)
-                open_ = self.state.item("part", name) is Item.OPEN
-                return [_renamed(event, part=name)] if open_ else []
-            case e.MessageEnded():
-                return self._end_message(self._alias.get(("message", event.message), event.message))
-            case e.ToolCallUpdated() | e.ToolCallEnded():
-                if self.state.item("tool call", event.call) is Item.ABSENT:
-                    return [*self._started(), e.ToolCallStarted(call=event.call, name=event.call), event]
-                return [event]
-            case e.RunStarted():
-                return [event] if self.state.phase is Phase.NEW else []
-            case e.RunFinished() | e.RunFailed() | e.RunCancelled():
-                return [*self._started(), *self._close_all(event), event]
-            case _:
-                return [*self._started(), event]
+    # one method for each kind of event that may need repair; see REPAIRS
+
+    def _delta(self, event: e.PartDelta) -> list[e.Event]:
+        name = self._alias.get(("part", event.part), event.part)
+        if self.state.item("part", name) is Item.OPEN:
+            return [event if name == event.part else _renamed(event, part=name)]
+        kind = "text" if isinstance(event.delta, str) else "data"
+        out = self._open_part(event.part, self._message or DEFAULT_MESSAGE, kind)
+        name = self._alias.get(("part", event.part), event.part)
+        return [*out, event if name == event.part else _renamed(event, part=name)]
+
+    def _replaced(self, event: e.PartReplaced) -> list[e.Event]:
+        name = self._alias.get(("part", event.part), event.part)
+        if self.state.item("part", name) is not Item.ABSENT:
+            return [event if name == event.part else _renamed(event, part=name)]
+        kind = "text" if isinstance(event.value, str) and event.pointer == "" else "data"
+        return [*self._open_part(event.part, self._message or DEFAULT_MESSAGE, kind), event]
+
+    def _part_started(self, event: e.PartStarted) -> list[e.Event]:
+        return self._open_part(event.part, event.message, event.kind, event)
+
+    def _part_ended(self, event: e.PartEnded) -> list[e.Event]:
+        name = self._alias.get(("part", event.part), event.part)
+        return [_renamed(event, part=name)] if self.state.item("part", name) is Item.OPEN else []
+
+    def _message_ended(self, event: e.MessageEnded) -> list[e.Event]:
+        return self._end_message(self._alias.get(("message", event.message), event.message))
+
+    def _tool_call(self, event: e.ToolCallUpdated | e.ToolCallEnded) -> list[e.Event]:
+        if self.state.item("tool call", event.call) is Item.ABSENT:
+            return [*self._started(), e.ToolCallStarted(call=event.call, name=event.call), event]
+        return [event]
+
+    def _run_started(self, event: e.RunStarted) -> list[e.Event]:
+        return [event] if self.state.phase is Phase.NEW else []
+
+    def _end(self, event: e.Event) -> list[e.Event]:
+        return [*self._started(), *self._close_all(event), event]
+
+    def _other(self, event: e.Event) -> list[e.Event]:
+        return [*self._started(), event]
 
     def _started(self) -> list[e.Event]:
         return [e.RunStarted()] if self.state.phase is Phase.NEW else []
@@ -150,15 +155,35 @@ class Opener:
         return [*(e.PartEnded(part=p) for p in parts), e.MessageEnded(message=name)]
 
     def _close_all(self, end: e.Event) -> list[e.Event]:
-        state = self.state
-        out: list[e.Event] = [
-            e.Resumed(interrupt=i, answer=Answer(outcome=Outcome.CANCELLED)) for i in state.open("interrupt")
-        ]
-        failed = not isinstance(end, e.RunFinished)
-        out += [e.ToolCallEnded(call=c, failed=failed) for c in state.open("tool call")]
-        out += [e.PartEnded(part=p) for p in state.open("part")]
-        out += [e.MessageEnded(message=m) for m in state.open("message")]
-        return out
+        out: dict[str, list[e.Event]] = {kind: [] for kind in CLOSING}
+        for kind, name in self.state.opened():
+            out[kind].append(CLOSING[kind](name, end))
+        return [event for events in out.values() for event in events]
+
+
+CLOSING: Mapping[str, Callable[[str, e.Event], e.Event]] = {
+    "interrupt": lambda name, end: e.Resumed(interrupt=name, answer=Answer(outcome=Outcome.CANCELLED)),
+    "tool call": lambda name, end: e.ToolCallEnded(call=name, failed=not isinstance(end, e.RunFinished)),
+    "part": lambda name, end: e.PartEnded(part=name),
+    "message": lambda name, end: e.MessageEnded(message=name),
+}
+"""What is open when a run ends -> the event that closes it; in the order in which they are closed."""
+
+REPAIRS: Mapping[type[e.Event], Callable[[Opener, Any], list[e.Event]]] = {
+    e.PartDelta: Opener._delta,
+    e.PartReplaced: Opener._replaced,
+    e.MessageStarted: Opener._open_message,
+    e.PartStarted: Opener._part_started,
+    e.PartEnded: Opener._part_ended,
+    e.MessageEnded: Opener._message_ended,
+    e.ToolCallUpdated: Opener._tool_call,
+    e.ToolCallEnded: Opener._tool_call,
+    e.RunStarted: Opener._run_started,
+    e.RunFinished: Opener._end,
+    e.RunFailed: Opener._end,
+    e.RunCancelled: Opener._end,
+}
+"""Event -> the legal events that it becomes; any other is legal once the run has started."""
 
 
 def _renamed(event: _E, **names: str) -> _E:

@@ -7,13 +7,14 @@ import contextlib
 from collections.abc import Iterator
 from types import TracebackType
 
+from gateway.transport.deadline import Deadline
+
 
 class Clock:
     """A timeout of `seconds` (None: no limit) that can be paused, by several at once. Enter it once."""
 
     def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
-        self._timeout = asyncio.timeout(None)
+        self._deadline = Deadline(seconds)
         self._running = False
         self._pauses = 0
         self._left: float | None = None
@@ -21,21 +22,20 @@ class Clock:
     @property
     def expired(self) -> bool:
         """True if a TimeoutError was this clock's."""
-        return self._timeout.expired()
+        return self._deadline.expired
 
-    async def __aenter__(self) -> Clock:
-        self._timeout = asyncio.timeout(self._seconds)
-        await self._timeout.__aenter__()
+    def __enter__(self) -> Clock:
+        self._deadline.__enter__()
         self._running = True
         if self._pauses:
             self._stop()
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._running = False
-        await self._timeout.__aexit__(kind, error, trace)
+        self._deadline.__exit__(kind, error, trace)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -51,12 +51,12 @@ class Clock:
                 self._go()
 
     def _stop(self) -> None:
-        when = self._timeout.when() if self._running and not self.expired else None
-        if when is not None:
-            self._left = max(0.0, when - asyncio.get_running_loop().time())
-            self._timeout.reschedule(None)
+        due = self._deadline.due if self._running and not self.expired else None
+        if due is not None:
+            self._left = max(0.0, due - asyncio.get_running_loop().time())
+            self._deadline.move(None)
 
     def _go(self) -> None:
         if self._running and self._left is not None:
-            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
+            self._deadline.move(asyncio.get_running_loop().time() + self._left)
         self._left = None

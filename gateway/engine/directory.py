@@ -10,18 +10,17 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, best_match
+from jsonschema.exceptions import SchemaError
 from msgspec.structs import replace
 
 from gateway.adapter import Outbound, Supervised
 from gateway.config import Route
-from gateway.core import delta as deltas
 from gateway.core import projection
-from gateway.core.errors import AgentError, Invalid, NotFound
+from gateway.core.errors import AgentError, NotFound
 from gateway.core.types import Agent, Json, JsonObject
+from gateway.engine.validation import Schema
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class Entry:
     users: int = 0
     retired: bool = False
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _validators: dict[str, Any] = field(default_factory=dict)
+    _validators: dict[str, Schema] = field(default_factory=dict)
     _described: bool = False
     _asking: asyncio.Future[None] | None = None
     _error: AgentError | NotFound = field(default_factory=lambda: AgentError("not asked yet"))
@@ -123,19 +122,8 @@ class Entry:
             except SchemaError as error:
                 log.warning("agent %s publishes a bad schema for %s: %s", self.route.name, what, error.message)
                 schema = {}
-            validator = self._validators[what] = Draft202012Validator(schema)
-        check(validator, value, at)
-
-
-def check(validator: Draft202012Validator, value: Json, at: str) -> None:
-    """Raise Invalid for the most telling mistake of `value`; the path starts at the pointer `at`."""
-    if validator.is_valid(value):
-        return
-    error = best_match(validator.iter_errors(value))
-    if error is None:
-        return
-    path = at + deltas.join([str(step) for step in error.absolute_path])
-    raise Invalid(f"{path or '/'}: {error.message}", path=path)
+            validator = self._validators[what] = Schema(schema)
+        validator.check(value, at)
 
 
 def bare(name: str) -> Agent:

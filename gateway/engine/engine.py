@@ -32,13 +32,14 @@ from gateway.core.types import (
 )
 from gateway.engine import recovery
 from gateway.engine.beside import Beside
-from gateway.engine.directory import Entry, check
+from gateway.engine.directory import Entry
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
 from gateway.engine.records import Records
 from gateway.engine.rules import Hooks, Rules, Settings
 from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
 from gateway.engine.threads import new_id
+from gateway.engine.validation import check
 from gateway.router import Router
 from gateway.store import Delivery, Recovered, Store
 from gateway.store import Entry as LogEntry

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -69,7 +68,7 @@ class LiveRun(Beside):
         self.artifacts: list[Artifact] = []
         self.usage: e.UsageReported | None = None
         self._terminal: e.Event | None = None
-        self._losses: Counter[str] = Counter(self.run.losses)
+        self._losses = dict(self.run.losses)
         self._record = asyncio.Lock()
         self._asks: dict[str, asyncio.Future[Answer]] = {}
         self._clock = Clock(self.settings.timeout)
@@ -107,7 +106,8 @@ class LiveRun(Beside):
         if self._terminal is not None:
             await self.finish(self._terminal)
             return
-        await self.log.settled()
+        if self.log.holding:
+            await self.log.settled()
         if self.store.backlog > BACKLOG_BYTES:
             await self.store.flush()
         if self.settings.backpressure:
@@ -191,7 +191,7 @@ class LiveRun(Beside):
 
     def lost(self, what: str, count: int = 1) -> None:
         """See `RunContext.lost`."""
-        self._losses[what] += count
+        self._losses[what] = self._losses.get(what, 0) + count
         if self.span is not None:
             self.span.record_loss(what, count)
 
@@ -208,7 +208,7 @@ class LiveRun(Beside):
     async def _call(self, attach: bool) -> e.Event:
         """The outbound adapter's whole work; returns how the run ends. Raises only when the run is let go of."""
         try:
-            async with self._clock:
+            with self._clock:
                 await (self.outbound.attach(self) if attach else self.outbound.run(self))
             return self._terminal or ending.without_result()
         except asyncio.CancelledError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from gateway.core.errors import InterlinguaError
 from gateway.core.output import Output
 from gateway.core.types import Run
 from gateway.store import Change, Entry, Store
+from gateway.transport.deadline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,8 @@ class RunLog:
         self._tail_bytes = 0
         self._held: list[e.Event] | None = None
         self._lock = asyncio.Lock()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self.waiting: set[asyncio.Future[None]] = set()
+        """Done by the next append, or by the end."""
         self._extending: asyncio.Future[None] | None = None
         self.readers: set[LogWatch] = set()
         self._read = asyncio.Event()
@@ -83,6 +86,11 @@ class RunLog:
             finally:
                 if gate:
                     self._release()
+
+    @property
+    def holding(self) -> bool:
+        """Whether events are held back by a commit under way."""
+        return self._held is not None
 
     async def settled(self) -> None:
         """Wait until nothing is held back by a commit under way."""
@@ -164,7 +172,7 @@ class RunLog:
         del self._tail[:drop]
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, set()
+        waiting, self.waiting = self.waiting, set()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
@@ -183,29 +191,10 @@ class RunLog:
         """Number of the oldest event still in memory; above `last` if there is none."""
         return self._tail[0][0] if self._tail else self.last + 1
 
-    async def changed(self, timeout: float | None) -> None:
-        """Wait for the next append or the end. Raises TimeoutError."""
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        self._waiting.add(future)
-        # `asyncio.timeout` costs several times as much, and this is done for every batch of every watcher.
-        timer = None if timeout is None else loop.call_later(timeout, _late, future)
-        try:
-            await future
-        finally:
-            self._waiting.discard(future)
-            if timer is not None:
-                timer.cancel()
-
 
 def decoded(entries: Iterable[Entry]) -> tuple[tuple[int, e.Event], ...]:
     """Stored entries as watchers get them."""
     return tuple([(entry.number, e.decode(entry.data)) for entry in entries])
-
-
-def _late(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())
 
 
 class HasRun(Protocol):
@@ -223,6 +212,10 @@ class LogWatch:
         self._source = source
         self.after = after
         self._deltas = deltas
+        self._loop = asyncio.get_running_loop()
+        self._news: asyncio.Future[None] | None = None
+        self._due = self._fires = math.inf
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def run(self) -> Run:
@@ -238,6 +231,8 @@ class LogWatch:
         finally:
             self._log.readers.discard(self)
             self._log.moved()
+            if self._timer is not None:
+                self._timer.cancel()
 
     async def next(self, timeout: float | None = None) -> Batch | None:
         """See `gateway.adapter.Watch.next`."""
@@ -246,12 +241,39 @@ class LogWatch:
         while self.after >= log.last:
             if log.ended:
                 return None
-            await log.changed(timeout)
+            await self._wait(timeout)
         events = log.newer(self.after)
         if events is not None:
             self.after = log.last
             return Batch(events=events, last=log.last, snapshot=log.output)
         return await self._read()
+
+    async def _wait(self, timeout: float | None) -> None:
+        """For news. Raises TimeoutError. One timer looks now and then, instead of one that is set for every batch."""
+        news = self._news = self._loop.create_future()
+        self._due = math.inf if timeout is None else self._loop.time() + timeout
+        if self._due < self._fires:
+            self._look_at(self._due)
+        self._log.waiting.add(news)
+        try:
+            await news
+        finally:
+            self._log.waiting.discard(news)
+
+    def _look_at(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires = due
+        self._timer = self._loop.call_at(due, self._look)
+
+    def _look(self) -> None:
+        self._fires, news = math.inf, self._news
+        if news is None or news.done() or self._due == math.inf:
+            return
+        if self._loop.time() < self._due - CLOCK_SLACK:
+            self._look_at(self._due)
+        else:
+            news.set_exception(TimeoutError())
 
     async def _read(self) -> Batch:
         """A batch from the store: what fell out of memory before this watcher came by."""

@@ -146,20 +146,20 @@ class Decoder:
         frames: list[Frame] = []
         data, event, names = self._data, self._event, self._names
         for line in lines:
-            if line.startswith(b"data: "):
-                if data and not self._room_for(line):
-                    break
-                data.append(line[6:])
-            elif not line:
+            if not line:
                 if data:
                     whole = data[0] if len(data) == 1 else b"\n".join(data)
                     frames.append(Frame(event, whole, self._ident, self._frame_retry))
                     data.clear()
                 event = "message"
                 self._ident = self._frame_retry = None
+            elif line[:6] == b"data: ":
+                if data and not self._room_for(line):
+                    break
+                data.append(line[6:])
             elif line in names:
                 event = names[line]
-            elif line.startswith(b"id: ") and b"\0" not in line:
+            elif line[:4] == b"id: " and b"\0" not in line:
                 try:
                     ident = line[4:].decode()
                 except UnicodeDecodeError:  # rare, and naming an error handler costs as much again

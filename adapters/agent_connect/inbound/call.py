@@ -198,23 +198,31 @@ class Endpoint:
             await reply.send(send)
 
 
+PATIENCE = 0.05
+"""Seconds after which somebody listens for the client's end; most requests are answered before."""
+
+
 class WhileConnected:
-    """`async with WhileConnected(receive):` cancels its body when the client goes, and then raises ClientGone.
+    """`with WhileConnected(receive):` cancels its body when the client goes, and then raises ClientGone.
 
     Enter it after the request's body was read. Nothing is polled: one task waits for the server's word.
     """
 
-    __slots__ = ("_before", "_gone", "_listener", "_receive", "_task")
+    __slots__ = ("_before", "_gone", "_listener", "_receive", "_task", "_timer")
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._gone = False
+        self._listener: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._before = task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._begin)
+
+    def _begin(self) -> None:
         self._listener = asyncio.create_task(self._listen())
 
     async def _listen(self) -> None:
@@ -223,9 +231,11 @@ class WhileConnected:
         self._gone = True
         self._task.cancel()
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listener.cancel()
+        self._timer.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
         if self._gone and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
             raise ClientGone from error

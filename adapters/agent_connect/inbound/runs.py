@@ -132,7 +132,7 @@ class Runs:
         await self._stream.send(call, run, agent, modes or _default(agent), _lost(run), joining=True, after=after)
 
     async def _wait(self, call: Call, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
-        async with WhileConnected(call.receive):
+        with WhileConnected(call.receive):
             run = await self._gateway.wait(run_id, timeout)
         if run is None:
             return Reply(status=204, headers={"location": call.link(f"/runs/{run_id}")})

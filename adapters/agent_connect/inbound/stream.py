@@ -57,7 +57,7 @@ class Stream:
         encoder = StreamEncoder(run.id, agent, modes, after=(number, partial), joining=joining, folding=folding)
         out = _Out(call.send, headers)
         try:
-            async with WhileConnected(call.receive):
+            with WhileConnected(call.receive):
                 await self._follow(run.id, start, encoder, out, every=not joining)
         except (ClientGone, asyncio.CancelledError):
             raise
@@ -115,23 +115,24 @@ class _Out:
     def __init__(self, send: Send, headers: Mapping[str, str] | None) -> None:
         self.started = False
         self.ended = False
-        self.written_at = asyncio.get_running_loop().time()
+        self._clock = asyncio.get_running_loop().time
+        self.written_at = self._clock()
         self._send = send
         self._headers = headers or {}
 
     async def write(self, frames: bytes) -> None:
-        await self._begin()
-        self.written_at = asyncio.get_running_loop().time()
+        if not self.started:
+            await self._begin()
+        self.written_at = self._clock()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
 
     async def end(self, frames: bytes) -> None:
-        await self._begin()
+        if not self.started:
+            await self._begin()
         self.ended = True
         await self._send({"type": "http.response.body", "body": frames})
 
     async def _begin(self) -> None:
-        if self.started:
-            return
         self.started = True
         more = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in self._headers.items()]
         await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *more]})

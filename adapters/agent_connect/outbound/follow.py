@@ -8,7 +8,6 @@ for `reconnect_timeout` seconds, and only then is it gone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Callable, Coroutine
@@ -34,6 +33,7 @@ from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout
 from gateway.core.types import Json, JsonObject, Outcome
+from gateway.transport.deadline import Deadline
 from gateway.transport.http import StreamResponse
 from gateway.wire import sse
 
@@ -66,7 +66,7 @@ class Follower:
         self._decoder = decode.StreamDecoder(resumed=resumed)
         self._breaks = 0
         self._last_id = ""
-        self._silence = asyncio.timeout(None)
+        self._silence = Deadline()
         self._truth: Verdict | None = None
 
     @property
@@ -197,15 +197,14 @@ class Follower:
             self._truth = None
             self._looker.heard = asyncio.get_running_loop().time()
             try:
-                self._silence = asyncio.timeout(None)
-                async with self._silence:
+                with Deadline() as self._silence:
                     watchdog = _Later(self._options.idle_timeout, partial(self._watch, self._silence))
                     try:
                         return await self._read(opened, where, thread)
                     finally:
                         await watchdog.stop()
             except TimeoutError:
-                if not self._silence.expired():
+                if not self._silence.expired:
                     raise
         if self._truth is None and self._decoder.settled:
             return self._decoder.verdict  # it has said how it ended, and only the end of the stream is missing
@@ -239,11 +238,11 @@ class Follower:
             if decoder.broken is not None:
                 raise decoder.broken
             if decoder.settled:
-                self._silence.reschedule(loop.time() + SETTLED_SILENCE)
+                self._silence.move(loop.time() + SETTLED_SILENCE)
             elif decoder.verdict is not None:
                 return None
-            elif self._silence.when() is not None:
-                self._silence.reschedule(None)
+            else:
+                self._silence.move(None)
         frames.close()
         if self.place is None:
             raise AgentBroken(f"the stream of {where} ended before it named a run")
@@ -264,7 +263,7 @@ class Follower:
         self.streams = False
         return verdict
 
-    async def _watch(self, silence: asyncio.Timeout) -> None:
+    async def _watch(self, silence: Deadline) -> None:
         """While the stream says nothing, ask for the truth; when there is one, end the reading."""
         loop = asyncio.get_running_loop()
         while True:
@@ -279,9 +278,9 @@ class Follower:
                 self._truth = await self._looker.look(self._options.poll_timeout)
             except AgentError as error:
                 log.info("run %s: a silent stream, and then: %s", self._context.run.id, error)
-                return silence.reschedule(loop.time())
+                return silence.move(loop.time())
             if self._truth is not None:
-                return silence.reschedule(loop.time())
+                return silence.move(loop.time())
             self._looker.heard = loop.time()
 
     # --- talking back ------------------------------------------------------------------------------------------
@@ -334,8 +333,7 @@ class Follower:
             return self._context.lost("cancel_unsupported")
         assert self.place is not None
         await stop(self._context, self._calls, self.place)
-        with contextlib.suppress(RuntimeError):  # there is no stream now
-            self._silence.reschedule(asyncio.get_running_loop().time() + SETTLED_SILENCE)
+        self._silence.move(asyncio.get_running_loop().time() + SETTLED_SILENCE)
 
 
 async def stop(context: RunContext, calls: Calls, place: Place) -> None:

@@ -133,14 +133,14 @@ class SqliteStore:
     async def commit(self, run_id: str, change: Change) -> None:
         record = None if change.run is None else queries.encode(change.run)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, record=record)
-        await self._writer.submit(work, run=run_id)
+        await self._writer.submit(work, run=run_id, record=record is not None)
 
     def append(self, run_id: str, entries: Sequence[Entry]) -> None:
         self._remember(run_id, self._writer.append(run_id, tuple(entries)))
 
     def save(self, run: Run) -> None:
-        work = partial(changes.save, owner=self.owner, run=run, record=queries.encode(run))
-        self._remember(run.id, self._writer.behind(work, run.id))
+        work = partial(changes.save, owner=self.owner, run=run)
+        self._remember(run.id, self._writer.behind(work, run.id, record=True))
 
     async def flush(self) -> None:
         if self._writer.settled < self._writer.appended:

@@ -117,11 +117,11 @@ def commit(cursor: sqlite3.Cursor, owner: str, run_id: str, change: Change, reco
         )
 
 
-def save(cursor: sqlite3.Cursor, owner: str, run: Run, record: bytes) -> None:
+def save(cursor: sqlite3.Cursor, owner: str, run: Run) -> None:
     """See `Store.save`; a run that is gone or taken over is left alone."""
     cursor.execute(
         "UPDATE runs SET status = ?, updated_at = ?, record = ? WHERE id = ? AND owner = ?",
-        (run.status.value, run.updated_at, record, run.id, owner),
+        (run.status.value, run.updated_at, encode(run), run.id, owner),
     )
 
 

@@ -8,7 +8,7 @@ in the upper half and `first` in the lower: the table itself is in order of run 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from gateway.core.errors import NotFound
@@ -53,10 +53,15 @@ def pack(entries: Iterable[Entry]) -> list[Row]:
 
 def write(cursor: sqlite3.Cursor, owner: str, run_id: str, entries: Iterable[Entry]) -> None:
     """Add to a run's log, unless the run is gone or belongs to another owner by now."""
+    write_all(cursor, owner, {run_id: entries})
+
+
+def write_all(cursor: sqlite3.Cursor, owner: str, runs: Mapping[str, Iterable[Entry]]) -> None:
+    """`write` for many runs, by id."""
     cursor.executemany(
         f"INSERT INTO log (key, last, delta, data) SELECT (seq << {RUN_BITS}) | ?, ?, ?, ? FROM runs "
         "WHERE id = ? AND owner = ?",
-        [(*row, run_id, owner) for row in pack(entries)],
+        [(*row, run_id, owner) for run_id, entries in runs.items() for row in pack(entries)],
     )
 
 

@@ -19,15 +19,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.store import Entry
 from gateway.store.sqlite import log
 from gateway.store.sqlite.faults import CannotBegin, is_engines, unavailable
+from gateway.store.sqlite.job import Answer, Job, Piece, Work
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Cursor], T]
 
 HOLD_SECONDS = 0.02
 RETRY_SECONDS = 0.5
@@ -35,25 +35,6 @@ LONGEST_BATCH = 4096
 """Pieces in one transaction: bounds how long one batch keeps the others waiting."""
 
 logger = logging.getLogger(__name__)
-
-
-class Job:
-    """Something to do in a transaction. Without a `future` nobody waits and it is tried until it is done."""
-
-    __slots__ = ("durable", "future", "run", "work")
-
-    def __init__(self, work: Work[Any], run: str | None, future: asyncio.Future[Any] | None, durable: bool) -> None:
-        self.work = work
-        self.run = run
-        self.future = future
-        self.durable = durable
-
-
-Appended = tuple[str, Sequence[Entry], int]
-"""run, entries, their size in bytes"""
-
-Piece = Job | Appended
-Answer = tuple[asyncio.Future[Any], Any, BaseException | None]
 
 
 class Writer:
@@ -82,6 +63,7 @@ class Writer:
         self._signal: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._asleep = False
         self._urgent = False
+        self._alarm: asyncio.TimerHandle | None = None
         self._stopping = False
         self._put = 0
         self._written = 0
@@ -124,8 +106,12 @@ class Writer:
         if self._gone is not None:
             await asyncio.shield(self._gone)
 
-    def submit(self, work: Work[T], *, run: str | None = None, durable: bool = True) -> asyncio.Future[T]:
+    def submit(
+        self, work: Work[T], *, run: str | None = None, durable: bool = True, record: bool = False
+    ) -> asyncio.Future[T]:
         """Run `work` in the next transaction, after everything appended for `run`; the future has its result.
+
+        `record`: it writes the whole record of `run`, whatever `behind` was to write of it before.
 
         `work` raises errors of the tree before it writes anything, or after: what it wrote is undone. Cancelling the
         future does not undo the work.
@@ -134,22 +120,24 @@ class Writer:
             raise Unavailable("the store is closed")
         assert self._loop is not None
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.append(Job(work, run, future, durable))
+        self._queue.append(Job(work, run, future, durable=durable, record=record))
         if not self._urgent or self._asleep:
             self._urgent = True
             self._asleep = False
             self._signal.put(None)
         return future
 
-    def behind(self, work: Work[None], run: str | None = None) -> int:
-        """Run `work` soon, in order; nobody waits. Returns the mark that `settled` reaches when it is done."""
+    def behind(self, work: Work[None], run: str | None = None, *, record: bool = False) -> int:
+        """Run `work` soon, in order; nobody waits. Returns the mark that `settled` reaches when it is done.
+
+        `record`: it writes the whole record of `run`, and is left out where later work of the same transaction does.
+        """
         if not self.usable:
             raise Unavailable("the store is closed")
-        self._queue.append(Job(work, run, None, False))
+        self._queue.append(Job(work, run, None, durable=False, record=record))
         self.appended += 1
-        if self._asleep:
-            self._asleep = False
-            self._signal.put(None)
+        if self._asleep and self._alarm is None:
+            self._wake_later()
         return self.appended
 
     def append(self, run: str, entries: Sequence[Entry]) -> int:
@@ -162,16 +150,28 @@ class Writer:
         self._queue.append((run, entries, size))
         self._put += size
         self.appended += 1
-        if self._asleep:
+        if self._asleep and self._alarm is None:
+            self._wake_later()
+        return self.appended
+
+    def _wake_later(self) -> None:
+        """What nobody waits for is given a moment to become more, or to be taken along by what somebody waits for."""
+        assert self._loop is not None
+        self._alarm = self._loop.call_later(HOLD_SECONDS, self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._alarm = None
+        if self._asleep and self._queue:
             self._asleep = False
             self._signal.put(None)
-        return self.appended
 
     def _stop(self) -> None:
         self.usable = False
         self._stopping = True
         self._urgent = True
         self._signal.put(None)
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     @staticmethod
     def _wake(answers: Sequence[Answer]) -> None:
@@ -234,13 +234,16 @@ class Writer:
                 return
 
     def _sleep(self, until: float) -> None:
-        """Until there is work, or `until`; tokens alone are given a moment to become more."""
-        self._asleep = True  # before looking: whoever puts work in from here on sends a signal
-        if not self._queue and not self._stopping:
-            self._pause(until - time.monotonic())
-        self._asleep = False
-        if self._queue and not self._urgent:
-            self._pause(HOLD_SECONDS)
+        """Until there is work, or `until`; what nobody waits for is given a moment to become more (`_wake_later`)."""
+        self._asleep = True  # before looking: whoever puts work in from here on sends a signal, or sets the alarm
+        if not self._queue:
+            if not self._stopping:
+                self._pause(until - time.monotonic())
+            self._asleep = False
+        else:
+            self._asleep = False
+            if not self._urgent:
+                self._pause(HOLD_SECONDS)
 
     def _pause(self, seconds: float) -> None:
         try:
@@ -322,6 +325,8 @@ class Writer:
         answers: list[Answer] = []
         appended: dict[str, list[Entry]] = {}
         settled = size = 0
+        records = {piece.run: piece for piece in batch if type(piece) is Job and piece.record}
+        left_out: dict[str | None, Job] = {}
         for piece in batch:
             if type(piece) is tuple:
                 run, entries, length = piece
@@ -333,6 +338,12 @@ class Writer:
                     appended[run] = list(entries)
                 continue
             assert type(piece) is Job
+            if piece.future is None and piece.record and records[piece.run] is not piece:
+                left_out[piece.run] = piece
+                settled += 1
+                continue
+            if piece.run in left_out and not piece.record:  # it may look at the record
+                left_out.pop(piece.run).work(cursor)
             if piece.run in appended:
                 log.write(cursor, self._owner, piece.run, appended.pop(piece.run))
             before = connection.total_changes
@@ -342,13 +353,17 @@ class Writer:
                 if piece.future is None or connection.total_changes != before:
                     raise  # half done: it is tried again in a transaction of its own, and undone with that
                 answers.append((piece.future, None, error))
+                if piece.record and piece.run in left_out:
+                    left_out.pop(piece.run).work(cursor)
             else:
+                if piece.record:
+                    left_out.pop(piece.run, None)
                 if piece.future is None:
                     settled += 1
                 else:
                     answers.append((piece.future, result, None))
-        for run, gathered in appended.items():
-            log.write(cursor, self._owner, run, gathered)
+        if appended:
+            log.write_all(cursor, self._owner, appended)
         return answers, settled, size
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:

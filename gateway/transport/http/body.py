@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gateway.core.errors import AgentBroken, AgentTimeout, InterlinguaError
+from gateway.transport.deadline import CLOCK_SLACK
 from gateway.transport.http.gunzip import Gunzip
 
 if TYPE_CHECKING:
     from gateway.transport.http.session import Answer
 
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
-_CLOCK_SLACK = 0.002  # uvloop's clock counts in milliseconds
 
 
 class Body:
@@ -129,7 +129,7 @@ class Body:
         if since is None or idle is None:
             return
         due = since + idle
-        if self._loop.time() < due - _CLOCK_SLACK:
+        if self._loop.time() < due - CLOCK_SLACK:
             self._timer = self._loop.call_at(due, self._on_idle)
         else:
             self.fail(AgentTimeout(f"the agent sent nothing for {idle:g} s"))

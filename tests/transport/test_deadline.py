@@ -1,0 +1,125 @@
+"""A time limit that is cheap to set and to move."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from gateway.transport.deadline import Deadline
+from tests.support import aio
+
+
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose clock a test can put forward."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    aio.run(work, timeout=10_000, loop_factory=Clock)  # on its own clock
+
+
+async def later(seconds: float) -> float:
+    """Put the clock forward, and let what is due then happen."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, Clock)
+    loop.ahead += seconds
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return loop.time()
+
+
+def test_work_that_takes_too_long_ends_with_a_timeout_of_this_deadline() -> None:
+    async def work() -> None:
+        deadline = Deadline(10)
+        with pytest.raises(TimeoutError), deadline:
+            await later(9)
+            await later(2)
+        assert deadline.expired
+        task = asyncio.current_task()
+        assert task is not None and task.cancelling() == 0
+
+    run(work())
+
+
+def test_work_in_time_leaves_no_timer_behind() -> None:
+    async def work() -> None:
+        with Deadline(10) as deadline:
+            await later(9)
+        await later(9)
+        assert not deadline.expired
+
+    run(work())
+
+
+def test_a_later_end_wins_over_the_timer_that_is_set() -> None:
+    async def work() -> None:
+        with pytest.raises(TimeoutError), Deadline(10) as deadline:
+            deadline.move(await later(5) + 20)
+            reached = await later(15)
+            await later(6)
+        assert reached
+
+    run(work())
+
+
+def test_an_earlier_end_is_kept() -> None:
+    async def work() -> None:
+        with pytest.raises(TimeoutError), Deadline(60) as deadline:
+            deadline.move(await later(0))
+            await later(0)
+
+    run(work())
+
+
+def test_without_an_end_it_waits_and_may_be_given_one_again() -> None:
+    async def work() -> None:
+        with pytest.raises(TimeoutError), Deadline(10) as deadline:
+            deadline.move(None)
+            deadline.move(await later(30) + 10)
+            reached = await later(5)
+            await later(6)
+        assert reached
+
+    run(work())
+
+
+def test_a_cancel_from_elsewhere_stays_a_cancel() -> None:
+    async def work() -> None:
+        async def limited() -> None:
+            with Deadline(60):
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(limited())
+        await later(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(work())
+
+
+def test_a_timeout_of_the_work_itself_is_not_the_deadlines() -> None:
+    async def work() -> None:
+        deadline = Deadline(60)
+        with pytest.raises(TimeoutError), deadline:
+            raise TimeoutError
+        assert not deadline.expired
+
+    run(work())
+
+
+def test_it_is_entered_once() -> None:
+    async def work() -> None:
+        with Deadline() as deadline, pytest.raises(RuntimeError):
+            deadline.__enter__()
+        deadline.move(0.0)  # over: without effect
+        assert not deadline.expired
+
+    run(work())
