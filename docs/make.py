@@ -26,6 +26,15 @@ from gateway.core import errors  # noqa: E402
 
 EXAMPLE = """\
 inbound:
+  agent_client:
+    path: /agent-client
+    max_message: 67108864
+    max_body: 67108864
+    max_connections: 1000
+    max_sessions: 1000
+    idle: 300
+    keep_alive: 15
+    origins: [https://ide.example.com]
   agent_connect: {path: /agent-connect, max_body: 16777216, keep_alive: 15}
   agent_protocol: {path: /agent-protocol, on_disconnect: continue, max_body: 4194304, max_upload: 104857600}
   plain: {path: /plain, max_body: 1048576}
@@ -70,6 +79,28 @@ routes:
   - name: parrot
     target:
       {protocol: plain, url: http://127.0.0.1:9003, agent: parrot, auth: {}, request_timeout: 60, idle_timeout: 60}
+
+  - name: coder
+    target:
+      protocol: agent_client
+      command: [npx, -y, "@example/coder", --acp]
+      env: {CODER_MODEL: large}
+      cwd: /srv/projects
+      workspace: {root: /srv/projects, write: true, terminals: false, max_file: 16777216}
+      permissions: {deny: [delete], forward: [edit, execute], allow: [read, search], default: forward}
+      start_timeout: 30
+      request_timeout: 30
+      idle: 300
+      stop_timeout: 3
+      max_message: 67108864
+
+  - name: remote-coder
+    target:
+      protocol: agent_client
+      url: wss://agents.example.com/acp
+      agent: coder
+      auth: {bearer: "${CODER_TOKEN:-secret}"}
+      api_key_header: x-api-key
 
 store:
   url: sqlite:///interlingua.db
@@ -137,8 +168,12 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
     for option in defs["Route"]["properties"]["target"]["oneOf"]:
         target = _of(found, option)
         protocol = target["properties"]["protocol"]["const"]
-        given = next(r["target"] for r in example["routes"] if r["target"]["protocol"] == protocol)
+        targets = [r["target"] for r in example["routes"] if r["target"]["protocol"] == protocol]
+        given = {key: value for one in targets for key, value in one.items()}
         yield f"## routes.target, protocol: {protocol}", f"{target['title']}.", target, given
+        for key, value in target["properties"].items():
+            if key != "auth" and "properties" in (part := _of(found, value)):
+                yield f"### routes.target.{key}, protocol: {protocol}", "", part, given[key]
     auth = {key: value for r in example["routes"] for key, value in r["target"].get("auth", {}).items()}
     yield "## routes.target.auth", "At most one of the two.", defs["Auth"], auth
     for key in ("store", "store.retention", "webhooks", "limits", "telemetry"):
