@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--no-fsync] [--json FILE]`.
+"""`python -m bench [--quick] [--only PART] [--no-fsync] [--json FILE]`.
 
 Leaves with 1 if something broke; a missed target is no failure.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bench import report, sizes
-from bench.measure import measure
+from bench.measure import PARTS, measure
 from bench.stage import Broken
 
 
@@ -23,6 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_const", dest="sizes", const="quick", help="less of everything")
     parser.add_argument("--sizes", choices=sizes.ALL, help="how much of everything")
     parser.set_defaults(sizes="full")
+    parser.add_argument("--only", choices=PARTS, help="a part of it: the protocol that clients speak")
     parser.add_argument(
         "--no-fsync", action="store_false", dest="fsync", help="a store that does not wait for the disk"
     )
@@ -32,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     began = time.monotonic()
     here = report.machine()
     try:
-        figures = measure(chosen, lambda what: print(f"  {what} ...", file=sys.stderr, flush=True), fsync=options.fsync)
+        figures = measure(chosen, _told, fsync=options.fsync, parts=[options.only] if options.only else PARTS)
     except Broken as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
@@ -47,6 +48,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.json is not None:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1))
     return 0
+
+
+def _told(what: str) -> None:
+    print(f"  {what} ...", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

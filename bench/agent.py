@@ -2,8 +2,7 @@
 
 Agent Connect, at the root: `echo`. `POST /runs/wait` (and on a thread) answers at once with the input's message. A
 stream sends `config.configurable.chunks` growing snapshots, `pace` seconds apart (0: as fast as they are taken,
-`burst` chunks a write); each chunk is 20 bytes: the time it was sent in ns, by the clock that processes share
-(CLOCK_MONOTONIC), and a space.
+`burst` chunks a write); each chunk is the time it was sent (stamp.py).
 
 Plain, at `/plain/BYTES`: an answer of that many bytes in 20-byte deltas, 50 lines a write, as fast as they are taken.
 """
@@ -14,17 +13,15 @@ import argparse
 import asyncio
 import gc
 import itertools
-import time
 import uuid
 from typing import Any
 
 import msgspec
 
 from bench.http import ServerConnection
+from bench.stamp import CHUNK, stamp
 
 AGENT_ID = "5f5c0d1e-0000-4000-8000-000000000001"
-CHUNK = 20
-"""Bytes."""
 _TEXT = {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]}
 _CONFIG = {
     "type": "object",
@@ -113,7 +110,7 @@ class Stream:
         pieces = []
         for _ in range(min(options.burst, options.chunks - self._sent)):
             self._sent += 1
-            self._text += self._says or b"%019d " % time.monotonic_ns()
+            self._text += self._says or stamp()
             status = b"success" if self._sent == options.chunks else b"pending"
             pieces.append(_EVENT % self._sent + _VALUES % (self._run_id, status, self._text))
         connection.chunk(b"".join(pieces))

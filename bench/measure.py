@@ -1,4 +1,5 @@
-"""The measurements, one after the other. Each returns a plain dict that goes into the JSON as it is.
+"""The measurements, one after the other. Each returns a plain dict that goes into the JSON as it is. Those of editors
+are in agent_client/measure.py.
 
 `direct` is the load at the agent, `through` the same load at the gateway in front of the same agent, `bare` the same at
 a proxy of the gateway's own libraries that does nothing (bare.py). All three are taken in every round; figures are
@@ -9,54 +10,68 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
 
-from bench.agent import CHUNK
+from bench.agent_client.measure import measure as measure_editors
+from bench.rounds import Figures, added, core, cores, in_rounds, medians, micros, turns
 from bench.sizes import MANY, Sizes
 from bench.stage import Broken, Child, Stage
+from bench.stamp import CHUNK
 
-Figures = dict[str, Any]
 PREFIX = "/agent-connect"
 WAYS = ("direct", "bare", "through")
 WARM_SECONDS = 0.5
 HELD_CHUNKS = 10
 MEGABYTE = 1e6
+PARTS = ("agent_connect", "agent_client")
 
 
-def measure(sizes: Sizes, told: Callable[[str], None], *, fsync: bool = True) -> Figures:
-    """Everything. `told` hears what is measured next. Without `fsync` the store does not wait for the disk."""
+def measure(
+    sizes: Sizes, told: Callable[[str], None], *, fsync: bool = True, parts: Collection[str] = PARTS
+) -> Figures:
+    """The named parts. `told` hears what is measured next. Without `fsync` the store does not wait for the disk."""
     figures: Figures = {"fsync": fsync}
+    with Stage(sizes.whole, fsync=fsync) as stage:
+        figures["sync_ms"] = stage.sync_ms()
+        if "agent_connect" in parts:
+            figures |= measure_requests(stage, sizes, told)
+        if "agent_client" in parts:
+            figures["agent_client"] = measure_editors(stage, sizes, told)
+    return figures
+
+
+def measure_requests(stage: Stage, sizes: Sizes, told: Callable[[str], None]) -> Figures:
+    """Agent Connect in and out, and a plain agent's large answer."""
+    figures: Figures = {}
     starts: list[float] = []
     until = time.monotonic() + sizes.limit
-    with Stage(sizes.whole, fsync=fsync) as stage:
-        told("start-up and memory of open streams")
-        for _ in range(sizes.starts):
-            with stage.gateway() as (_, seconds):
-                starts.append(seconds)
-        with stage.gateway() as (gateway, seconds):
+    told("start-up and memory of open streams")
+    for _ in range(sizes.starts):
+        with stage.gateway() as (_, seconds):
             starts.append(seconds)
-            streams = open_streams(stage, gateway, sizes)
-            figures["idle_cores"] = gateway.at_rest()
-            figures["sync_ms"] = stage.sync_ms()
-            bench = Rounds(stage, gateway, sizes, until)
-            told("requests, one after the other")
-            figures["wait_1"] = bench.requests(1, sizes.one_seconds)
-            told(f"requests, {MANY} at once")
-            figures["wait_many"] = bench.requests(MANY, sizes.many_seconds)
-            for count in sizes.streams:
-                told(f"{count} paced streams")
-                figures[f"stream_{count}"] = bench.streams(count)
-            told("streams as fast as they go")
-            figures["saturate"] = bench.saturate()
-            told("a large answer from deltas")
-            figures["whole"] = whole(stage, sizes, until)
-        told("memory of idle threads")
-        with stage.gateway() as (gateway, seconds):
-            starts.append(seconds)
-            figures["memory"] = streams | idle_threads(stage, gateway, sizes)
+    with stage.gateway() as (gateway, seconds):
+        starts.append(seconds)
+        streams = open_streams(stage, gateway, sizes)
+        figures["idle_cores"] = gateway.at_rest()
+        bench = Rounds(stage, gateway, sizes, until)
+        told("requests, one after the other")
+        figures["wait_1"] = bench.requests(1, sizes.one_seconds)
+        told(f"requests, {MANY} at once")
+        figures["wait_many"] = bench.requests(MANY, sizes.many_seconds)
+        for count in sizes.streams:
+            told(f"{count} paced streams")
+            figures[f"stream_{count}"] = bench.streams(count)
+        told("streams as fast as they go")
+        figures["saturate"] = bench.saturate()
+        told("a large answer from deltas")
+        figures["whole"] = whole(stage, sizes, until)
+    told("memory of idle threads")
+    with stage.gateway() as (gateway, seconds):
+        starts.append(seconds)
+        figures["memory"] = streams | idle_threads(stage, gateway, sizes)
     figures["start"] = {"seconds": statistics.median(starts), "rounds": starts}
     return figures
 
@@ -95,11 +110,11 @@ class Rounds:
     def requests(self, connections: int, seconds: float) -> Figures:
         """`/runs/wait`: ms and requests a second."""
         rounds = self._rounds("/runs/wait", kind="requests", body=wait_body(), connections=connections, seconds=seconds)
-        for turn in _turns(rounds):
+        for turn in turns(rounds):
             turn["per_second"] = turn["count"] / turn["seconds"]
         return {
-            **_medians(rounds, ("p50", "p99", "per_second")),
-            "added_ms": _added(rounds, "p50"),
+            **medians(rounds, ("p50", "p99", "per_second")),
+            "added_ms": added(rounds, "p50"),
             **self._costs(rounds, "count"),
         }
 
@@ -114,9 +129,9 @@ class Rounds:
             chunks=sizes.stream_chunks,
         )
         return {
-            **_medians(rounds, ("p50", "p99", "first", "snapshots", "chunks")),
-            "added_ms": _added(rounds, "p50"),
-            "added_first_ms": _added(rounds, "first"),
+            **medians(rounds, ("p50", "p99", "first", "snapshots", "chunks")),
+            "added_ms": added(rounds, "p50"),
+            "added_first_ms": added(rounds, "first"),
             **self._costs(rounds, "chunks"),
         }
 
@@ -130,21 +145,15 @@ class Rounds:
             streams=sizes.saturate_streams,
             seconds=sizes.saturate_seconds,
         )
-        for turn in _turns(rounds):
+        for turn in turns(rounds):
             turn["per_second"] = turn["chunks"] / turn["seconds"]
             turn["snapshots_per_second"] = turn["snapshots"] / turn["seconds"]
             turn["megabytes_per_second"] = turn["bytes"] / turn["seconds"] / MEGABYTE
         names = ("per_second", "snapshots_per_second", "megabytes_per_second")
-        return {**_medians(rounds, names), **self._costs(rounds, "chunks")}
+        return {**medians(rounds, names), **self._costs(rounds, "chunks")}
 
     def _rounds(self, path: str, **job: Any) -> list[Figures]:
-        rounds: list[Figures] = []
-        for number in range(self._sizes.rounds):
-            if rounds and time.monotonic() > self._until:
-                break
-            first = number % len(WAYS)
-            rounds.append({way: self._turn(way, path, job) for way in (*WAYS[first:], *WAYS[:first])})
-        return rounds
+        return in_rounds(WAYS, self._sizes.rounds, self._until, lambda way: self._turn(way, path, job))
 
     def _turn(self, way: str, path: str, job: Figures) -> Figures:
         stage = self._stage
@@ -152,20 +161,17 @@ class Rounds:
         processes = {"agent": stage.agent, "bare": stage.bare, "gateway": self._gateway}
         before = {name: child.cpu() for name, child in processes.items()}
         result = stage.do(port=port, path=PREFIX + path if way == "through" else path, **job)
-        used = {name: _less(child.cpu(), before[name]) for name, child in processes.items()}
-        return {**result, "cores": {name: _share(seconds, result["wall"]) for name, seconds in used.items()}}
+        after = {name: child.cpu() for name, child in processes.items()}
+        return {**result, "cores": cores(before, after, result["wall"])}
 
     def _costs(self, rounds: list[Figures], unit: str) -> Figures:
         """Who took how much of a core with the gateway, and what one unit cost it and the bare proxy in CPU time."""
-        turns = [turn["through"] for turn in rounds]
-        cores: Figures = {"load": statistics.median(turn["cpu"] / turn["wall"] for turn in turns)}
-        for name in ("agent", "gateway"):
-            shares = [turn["cores"][name] for turn in turns]
-            cores[name] = None if None in shares else statistics.median(shares)
+        through = [one["through"] for one in rounds]
+        taken: Figures = {"load": statistics.median(turn["cpu"] / turn["wall"] for turn in through)}
         return {
-            "cores": cores,
-            "gateway_cpu_us": _micros("gateway", turns, unit),
-            "bare_cpu_us": _micros("bare", [turn["bare"] for turn in rounds], unit),
+            "cores": taken | {name: core(name, through) for name in ("agent", "gateway")},
+            "gateway_cpu_us": micros("gateway", through, unit),
+            "bare_cpu_us": micros("bare", [one["bare"] for one in rounds], unit),
             "rounds": rounds,
         }
 
@@ -233,32 +239,3 @@ def idle_threads(stage: Stage, gateway: Child, sizes: Sizes) -> Figures:
     before = gateway.rss()
     stage.do(**job, threads=sizes.threads)
     return {"threads": sizes.threads, "per_thread_kb": (gateway.rss() - before) / sizes.threads / 1e3}
-
-
-def _turns(rounds: list[Figures]) -> list[Figures]:
-    return [turn for one in rounds for turn in one.values()]
-
-
-def _medians(rounds: list[Figures], names: tuple[str, ...]) -> Figures:
-    return {way: {name: statistics.median(pair[way][name] for pair in rounds) for name in names} for way in WAYS}
-
-
-def _micros(name: str, turns: list[Figures], unit: str) -> float | None:
-    """Microseconds of that process's processor time for each `unit`."""
-    shares = [turn["cores"][name] for turn in turns]
-    if None in shares:
-        return None
-    spent = sum(share * turn["wall"] for share, turn in zip(shares, turns, strict=True))
-    return float(spent / max(1, sum(turn[unit] for turn in turns)) * 1e6)
-
-
-def _added(rounds: list[Figures], name: str) -> float:
-    return float(statistics.median(pair["through"][name] - pair["direct"][name] for pair in rounds))
-
-
-def _less(after: float | None, before: float | None) -> float | None:
-    return None if after is None or before is None else after - before
-
-
-def _share(seconds: float | None, wall: float) -> float | None:
-    return None if seconds is None else seconds / wall

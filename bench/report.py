@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
+from bench.agent_client import report as editors
+from bench.rounds import Figures
 from bench.sizes import MANY
+from bench.tables import Target, hits, number, table
 
-Figures = dict[str, Any]
 LINEAR = 1.3
 """A time that grows by more than this times the size has grown is not linear. Bytes must not."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """One promise. `measured` takes it from the figures, `good` says whether it is kept."""
-
-    name: str
-    wanted: str
-    measured: Callable[[Figures], float]
-    good: Callable[[float], bool]
-    unit: str
 
 
 def _linear(figures: Figures) -> float:
@@ -64,20 +52,17 @@ TARGETS = (
 
 
 def judged(figures: Figures) -> list[Figures]:
-    """The targets, each `hit` or not."""
-    told = []
-    for target in TARGETS:
-        measured = target.measured(figures)
-        told.append(
-            {
-                "name": target.name,
-                "target": target.wanted,
-                "measured": measured,
-                "unit": target.unit,
-                "hit": target.good(measured),
-            }
-        )
-    return told
+    """The targets of the parts that were measured, each `hit` or not."""
+    targets = (*(TARGETS if _has_requests(figures) else ()), *(editors.TARGETS if _has_editors(figures) else ()))
+    return [target.judged(figures) for target in targets]
+
+
+def _has_requests(figures: Figures) -> bool:
+    return "wait_1" in figures
+
+
+def _has_editors(figures: Figures) -> bool:
+    return "agent_client" in figures
 
 
 def machine() -> Figures:
@@ -93,16 +78,18 @@ def machine() -> Figures:
 def text(report: Figures) -> str:
     """What a person reads."""
     figures, here = report["figures"], report["machine"]
-    lines = [f"{here['cores']} cores, load {_number(here['load'])} before, Python {here['python']}, {here['system']}"]
-    lines += ["", *_table(("", "direct", "bare proxy", "gateway", "added", "of bare"), _latencies(figures)), ""]
-    lines += _table(("cores taken", "load", "agent", "gateway", "CPU, gateway", "bare proxy"), _costs(figures))
-    lines += ["", *_singles(figures), ""]
-    rows: list[tuple[str, ...]] = [
-        (one["name"], one["target"], f"{_number(one['measured'])} {one['unit']}", "hit" if one["hit"] else "missed")
-        for one in report["targets"]
+    lines = [
+        f"{here['cores']} cores, load {number(here['load'])} before, Python {here['python']}, {here['system']}; "
+        f"an fsync takes {number(figures['sync_ms'])} ms here" + ("" if figures["fsync"] else " (the store does none)"),
+        "",
     ]
-    lines += _table(("target", "wanted", "measured", ""), rows)
-    return "\n".join([*lines, "", f"{report['sizes']} run, {report['seconds']:.0f} s"])
+    if _has_requests(figures):
+        lines += [*table(("", "direct", "bare proxy", "gateway", "added", "of bare"), _latencies(figures)), ""]
+        lines += table(("cores taken", "load", "agent", "gateway", "CPU, gateway", "bare proxy"), _costs(figures))
+        lines += ["", *_singles(figures), ""]
+    if _has_editors(figures):
+        lines += [*editors.lines(figures), ""]
+    return "\n".join([*lines, *hits(report["targets"]), "", f"{report['sizes']} run, {report['seconds']:.0f} s"])
 
 
 def _latencies(figures: Figures) -> list[tuple[str, ...]]:
@@ -133,15 +120,15 @@ def _pair(title: str, one: Figures, name: str, added: float | None = None) -> tu
     direct, through = one["direct"][name], one["through"][name]
     bare = one["bare"][name] if "bare" in one else None
     ratio = f"{through / bare:.2f}" if bare else "-"
-    return title, _number(direct), _number(bare), _number(through), _number(added), ratio
+    return title, number(direct), number(bare), number(through), number(added), ratio
 
 
 def _costs(figures: Figures) -> list[tuple[str, ...]]:
     rows = []
     for name, unit in (("wait_1", "request"), ("wait_many", "request"), *_stream_names(figures), ("saturate", "chunk")):
         one = figures[name]
-        cores = [_number(one["cores"][who]) for who in ("load", "agent", "gateway")]
-        rows.append((name, *cores, f"{_number(one['gateway_cpu_us'])} us a {unit}", _number(one["bare_cpu_us"])))
+        cores = [number(one["cores"][who]) for who in ("load", "agent", "gateway")]
+        rows.append((name, *cores, f"{number(one['gateway_cpu_us'])} us a {unit}", number(one["bare_cpu_us"])))
     return rows
 
 
@@ -152,28 +139,10 @@ def _stream_names(figures: Figures) -> list[tuple[str, str]]:
 def _singles(figures: Figures) -> list[str]:
     memory, whole = figures["memory"], figures["whole"]
     return [
-        f"start-up: {figures['start']['seconds']:.2f} s; at rest it takes {_number(figures['idle_cores'])} of a core; "
-        f"an fsync takes {_number(figures['sync_ms'])} ms here"
-        + ("" if figures["fsync"] else " (the store does none)"),
+        f"start-up: {figures['start']['seconds']:.2f} s; at rest it takes {number(figures['idle_cores'])} of a core",
         f"memory: {memory['fresh_mb']:.0f} MB fresh, {memory['idle_mb']:.0f} MB idle, {memory['open_mb']:.0f} MB with "
         f"{memory['streams']} open streams ({memory['per_stream_kb']:.0f} KB each), "
         f"{memory['per_thread_kb']:.1f} KB an idle thread",
         f"large answer: {whole['growth']:.1f} times the size takes {whole['time_growth']:.1f} times the time, "
         f"{whole['bytes_growth']:.1f} times the bytes",
     ]
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
-    return [
-        "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width) for at, (cell, width) in enumerate(pairs)
-        ).rstrip()
-        for pairs in (list(zip(row, widths, strict=True)) for row in [head, *rows])
-    ]
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 1 else f"{value:.3f}"

@@ -1,8 +1,28 @@
-"""How much of everything is measured. `full` stays below three minutes, `quick` below forty seconds."""
+"""How much of everything is measured. `full` stays below five minutes, `quick` below a minute and a half."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EditorSizes:
+    """Of what is measured with editors (agent_client/measure.py). A round is one turn each way."""
+
+    limit: float
+    """As below, for these measurements alone."""
+    rounds: int
+    sessions: tuple[int, ...]
+    """At once, paced."""
+    chunks: int
+    """Of a paced prompt."""
+    pace: float
+    floods: tuple[tuple[int, int], ...]
+    """Sessions that are kept busy, and chunks of one prompt; the next follows at once."""
+    flood_seconds: float
+    firsts: int
+    held: int
+    """Sessions, for their memory."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,7 @@ class Sizes:
     whole_rounds: int
     whole: tuple[int, int]
     """Bytes of the small and of the large plain answer; the second is the target's."""
+    editors: EditorSizes
 
 
 MANY = 64
@@ -53,6 +74,17 @@ FULL = Sizes(
     threads=500,
     whole_rounds=3,
     whole=(256 * 1000, 1000 * 1000),
+    editors=EditorSizes(
+        limit=110.0,
+        rounds=3,
+        sessions=(1, 32),
+        chunks=30,
+        pace=0.05,
+        floods=((1, 2000), (32, 200)),
+        flood_seconds=1.0,
+        firsts=3,
+        held=50,
+    ),
 )
 QUICK = Sizes(
     name="quick",
@@ -71,6 +103,17 @@ QUICK = Sizes(
     threads=50,
     whole_rounds=1,
     whole=(256 * 1000, 1000 * 1000),
+    editors=EditorSizes(
+        limit=20.0,
+        rounds=2,
+        sessions=(1, 32),
+        chunks=12,
+        pace=0.05,
+        floods=((1, 2000), (32, 200)),
+        flood_seconds=0.4,
+        firsts=1,
+        held=30,
+    ),
 )
 TINY = Sizes(
     name="tiny",
@@ -89,6 +132,17 @@ TINY = Sizes(
     threads=5,
     whole_rounds=1,
     whole=(5_000, 20_000),
+    editors=EditorSizes(
+        limit=1.0,
+        rounds=1,
+        sessions=(1, 3),
+        chunks=5,
+        pace=0.005,
+        floods=((1, 50), (3, 20)),
+        flood_seconds=0.1,
+        firsts=1,
+        held=3,
+    ),
 )
 """Shows that everything works; its figures mean nothing."""
 

@@ -42,6 +42,16 @@ PLAIN = """\
 """
 
 
+EDITORS = """\
+routes:
+  - name: editor
+    target: {{protocol: agent_client, command: {command}, cwd: {root}}}
+store: {{url: "sqlite:///bench.db", fsync: {fsync}}}
+"""
+EDITORS_AGENT = [sys.executable, "-m", "bench.agent_client.agent"]
+"""Started in ROOT."""
+
+
 class Broken(Exception):
     """A process did not do what it is for. The text says why."""
 
@@ -65,6 +75,15 @@ def free_port() -> int:
         return port
 
 
+def processor_seconds(pid: int) -> float | None:
+    """What a process has taken so far; None where the system does not tell (it does on Linux)."""
+    try:
+        threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9 or None
+    except OSError:
+        return None
+
+
 class Child:
     """A process of ours. What it says goes to a file, whose end is shown if it breaks."""
 
@@ -86,12 +105,8 @@ class Child:
         return int(said.stdout) * 1024
 
     def cpu(self) -> float | None:
-        """Processor seconds so far; None where the system does not tell (it does on Linux)."""
-        try:
-            threads = Path(f"/proc/{self.popen.pid}/task").glob("*/schedstat")
-            return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9 or None
-        except OSError:
-            return None
+        """See `processor_seconds`."""
+        return processor_seconds(self.popen.pid)
 
     def at_rest(self) -> float | None:
         """Wait until it has nothing left to do. Returns the share of a core that it takes then, None if unknown."""
@@ -153,13 +168,13 @@ class Stage:
         self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="interlingua-bench-")))
         try:
             argv = ["-m", "bench.agent", "--port", str(self.agent_port)]
-            self.agent = self._start("agent", argv)
+            self.agent = self.start("agent", argv)
             self.agent.until_answers(f"http://127.0.0.1:{self.agent_port}/agents/any/descriptor")
             self.bare_port = free_port()
             argv = ["-m", "bench.bare", "--port", str(self.bare_port), "--agent", str(self.agent_port)]
-            self.bare = self._start("bare proxy", argv)
+            self.bare = self.start("bare proxy", argv)
             self.bare.until_answers(f"http://127.0.0.1:{self.bare_port}/agents/any/descriptor")
-            self.load = self._start("load", ["-m", "bench.load"], talks=True)
+            self.load = self.start("load", ["-m", "bench.load"], talks=True)
         except BaseException:
             self._stack.close()
             raise
@@ -168,27 +183,43 @@ class Stage:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def _start(self, name: str, argv: list[str], *, talks: bool = False) -> Child:
+    def start(self, name: str, argv: list[str], *, talks: bool = False) -> Child:
+        """One more process, which is ended with the stage."""
         child = Child(name, argv, self._directory / f"{name}.log", talks=talks)
         self._stack.callback(child.end)
         return child
 
     @contextlib.contextmanager
-    def gateway(self) -> Iterator[tuple[Child, float]]:
-        """A gateway on an empty store, and the seconds until it was ready. Ended after the block."""
+    def gateway(self, *, editors: bool = False) -> Iterator[tuple[Child, float]]:
+        """A gateway on an empty store, and the seconds until it was ready. Ended after the block.
+
+        `editors`: its only agent is `editor`, on stdio; else the Agent Connect agent and the plain one.
+        """
         self.port = free_port()
-        with tempfile.TemporaryDirectory(dir=self._directory, prefix="gateway-") as directory:
-            routes = Path(directory) / "routes.yaml"
-            plain = "".join(PLAIN.format(size=size, agent=self.agent_port) for size in self._plain)
-            routes.write_text(ROUTES.format(agent=self.agent_port, plain=plain, fsync=str(self._fsync).lower()))
+        with self.routes(editors=editors) as routes:
             argv = ["-m", "gateway", "serve", str(routes), "--port", str(self.port), "--log-level", "warning"]
             child = Child("gateway", argv, self._directory / "gateway.log")
             try:
                 seconds = child.until_answers(f"http://127.0.0.1:{self.port}/readyz")
                 yield child, seconds
-            finally:
                 self.do(kind="forget", port=self.port)
+            finally:
                 child.end()
+
+    @contextlib.contextmanager
+    def routes(self, *, editors: bool = False) -> Iterator[Path]:
+        """A route table with an empty store beside it. Both are gone after the block."""
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix="gateway-") as directory:
+            fsync = str(self._fsync).lower()
+            if editors:
+                command = msgspec.json.encode(EDITORS_AGENT).decode()
+                text = EDITORS.format(command=command, root=msgspec.json.encode(str(ROOT)).decode(), fsync=fsync)
+            else:
+                plain = "".join(PLAIN.format(size=size, agent=self.agent_port) for size in self._plain)
+                text = ROUTES.format(agent=self.agent_port, plain=plain, fsync=fsync)
+            routes = Path(directory) / "routes.yaml"
+            routes.write_text(text)
+            yield routes
 
     def sync_ms(self) -> float:
         """Median time of an fsync of 4 KB where the store lies: a run's beginning and its end wait for one each."""
@@ -216,7 +247,8 @@ class Stage:
             raise self.load.broken(f"did not answer a job of kind {job['kind']}")
         answer = msgspec.json.decode(line)
         if "error" in answer:
-            raise Broken(f"{job['kind']} on port {job.get('port')}: {answer['error']}")
+            where = job.get("place") or f"port {job.get('port')}"
+            raise Broken(f"{job['kind']} at {where}: {answer['error']}")
         result: dict[str, Any] = answer["ok"]
         return result
 

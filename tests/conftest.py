@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import peers
+from tests.support.agent_client import agent_client_agent_server
 from tests.support.processes import Process
 
 
@@ -37,4 +38,11 @@ def agent_connect_replay() -> Iterator[Process]:
 def plain_agent() -> Iterator[Process]:
     """Agents of the toy protocol: `/echo`, `/fail`, `/ask`, `/slow`, `/big`."""
     with peers.plain_agent() as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def agent_client_server() -> Iterator[Process]:
+    """An agent made with the official Agent Client SDK for Python: WebSocket and Streamable HTTP on every path."""
+    with agent_client_agent_server("py") as process:
         yield process

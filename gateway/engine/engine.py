@@ -358,11 +358,9 @@ class Engine(Records):
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
         """See `Gateway.answer`."""
         live = await self._mine(run_id)
-        for interrupt in live.run.interrupts:
-            if interrupt_id in (None, interrupt.id):
-                if answer.outcome is Outcome.ANSWERED and interrupt.answer_schema:
-                    check(Draft202012Validator(interrupt.answer_schema), answer.value, "")
-                break
+        asked = next((i for i in live.run.interrupts if interrupt_id in (None, i.id)), None)
+        if asked is not None and answer.outcome is Outcome.ANSWERED and asked.answer_schema:
+            check(Draft202012Validator(asked.answer_schema), answer.value, "")
         await live.answer(answer, interrupt_id)
         return live.run
 

@@ -1,4 +1,4 @@
-"""The benchmark works: every figure is there and every answer came whole. How fast is not asked here."""
+"""The benchmark of requests works: every figure is there, every answer came whole. How fast is not asked here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bench import report, sizes
-from bench.load import Chunks, steady
+from bench.chunks import Snapshots, steady
 from bench.stage import ROOT
 
 LATENCIES = ("wait_1", "wait_many", *(f"stream_{count}" for count in sizes.TINY.streams))
@@ -21,7 +21,7 @@ LATENCIES = ("wait_1", "wait_many", *(f"stream_{count}" for count in sizes.TINY.
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """The JSON and the text of one run of tiny sizes."""
     file: Path = tmp_path_factory.mktemp("bench") / "figures.json"
-    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--json", str(file)]
+    argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "agent_connect", "--json", str(file)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(file.read_text()), done.stdout
@@ -98,7 +98,7 @@ def event(*sent: int) -> bytes:
 
 
 def test_chunks_that_come_in_one_snapshot_are_counted_one_by_one() -> None:
-    reader = Chunks()
+    reader = Snapshots()
     whole = event(1000) + event(1000, 2000, 3000)
     for at in range(len(whole)):
         reader.feed(whole[at : at + 1])
@@ -107,7 +107,7 @@ def test_chunks_that_come_in_one_snapshot_are_counted_one_by_one() -> None:
 
 
 def test_only_chunks_sent_while_every_stream_was_open_count_as_steady() -> None:
-    early, late = Chunks(), Chunks()
+    early, late = Snapshots(), Snapshots()
     early.sent, early.latency, early.first_at = [10, 20, 30], [1.0, 2.0, 3.0], 11
     late.sent, late.latency, late.first_at = [18, 28, 40], [4.0, 5.0, 6.0], 19
     assert steady([early, late]) == [2.0, 3.0, 5.0]

@@ -28,6 +28,7 @@ NAMES = sorted(ROUTES)
 
 IMPATIENT: dict[str, dict[str, Any]] = {
     "plain": {"request_timeout": 1, "idle_timeout": 1},
+    "agent_client": {"request_timeout": 1, "start_timeout": 1},
     "agent_connect": {
         "request_timeout": 1,
         "idle_timeout": 0.5,

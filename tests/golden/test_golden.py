@@ -6,8 +6,8 @@ is written as that wire; the kinds are functions of `tests/golden/<adapter>.py`.
 `--- given` holds what the kind needs besides. What is read is read again split at every byte.
 
 `# from: CAPTURE CONNECTION SECONDS` says where in `tests/peers/captures` the wire was cut out: it must be there word
-for word, after that block and before the connection's next request. Wire is text as recorded, with `\\r\\n` where a
-line ends in a visible `\\r`.
+for word, after that block and before the connection's next request. Of a recording of standard input and output it is
+`# from: CAPTURE LINE`: from that line on. Wire is text as recorded, with `\\r\\n` where a line ends in a visible `\\r`.
 """
 
 from __future__ import annotations
@@ -78,8 +78,14 @@ def cases(mark: str) -> list[Any]:
     return [pytest.param(path, id=f"{path.parts[-3]}/{path.stem}") for path in found]
 
 
-def answer_at(capture: str, connection: str, seconds: str) -> str:
-    """What a server said on one connection from one moment on, up to the next request there."""
+def answer_at(capture: str, connection: str, seconds: str = "") -> str:
+    """What a server said on one connection from one moment on, up to the next request there.
+
+    Without `seconds`: what an agent said from that line on.
+    """
+    if not seconds:
+        lines = (CAPTURES / capture).read_text(encoding="utf-8").split("\n")[int(connection) - 1 :]
+        return "\n".join(line[11:] for line in lines if line.startswith("<<< agent  "))
     _, *parts = BLOCK.split((CAPTURES / capture).read_text(encoding="utf-8"))
     blocks = [
         (at, way, text)

@@ -18,6 +18,12 @@ ROUTES: dict[str, dict[str, str]] = {
         "ask": "{{protocol: agent_connect, url: {agent_connect}, agent: asker}}",
         "slow": "{{protocol: agent_connect, url: {agent_connect}, agent: slow}}",
     },
+    "agent_client": {
+        "echo": "{{protocol: agent_client, url: {agent_client}}}",
+        "fail": "{{protocol: agent_client, url: {agent_client}}}",
+        "ask": "{{protocol: agent_client, url: {agent_client}}}",
+        "slow": "{{protocol: agent_client, url: {agent_client}}}",
+    },
     "agent_protocol": {
         "echo": "{{protocol: agent_protocol, url: {agent_protocol}}}",
         "fail": "{{protocol: agent_protocol, url: {agent_protocol}}}",
@@ -29,8 +35,27 @@ ROUTES: dict[str, dict[str, str]] = {
 MESSAGES: dict[str, dict[str, str]] = {
     "agent_protocol": {"echo": "one hello my friend", "fail": "fail 1", "ask": "ask me", "slow": "slow 30"},
     "agent_connect": {"slow": "30 seconds"},
+    "agent_client": {"fail": "fail", "ask": "perm", "slow": "slow"},
 }
 """What to say for a behaviour where `hello my friend` does not bring it about."""
+
+
+ANSWERS: dict[str, dict[str, object]] = {
+    "plain": {"approved": True},
+    "agent_connect": {"approved": True, "reason": "blue"},
+    "agent_protocol": {"message": "blue"},
+    "agent_client": {"optionId": "ok"},
+}
+"""An answer that each asker takes."""
+
+ANSWERED = {"plain": "true", "agent_connect": "approved", "agent_protocol": "blue", "agent_client": '"ok"'}
+"""What it says of the answer in the end."""
+
+REASONS: dict[str, tuple[str, ...]] = {
+    "agent_protocol": ("it failed on purpose", "500"),
+    "agent_client": ("Internal error",),
+}
+"""What a failure is told with, one of these; else `it failed on purpose`."""
 
 
 def message(outbound: str, behaviour: str) -> str:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import httpx2
+from websockets.sync.client import connect
 
 PATIENCE = 20.0
 
@@ -146,6 +148,97 @@ class AgentConnect:
         return self.http.post("/runs/wait", content=body or b'{"agent_id": "%s"}' % path.encode(), headers=headers)
 
 
+class AgentClient:
+    """One socket a run; a question leaves it open until the answer."""
+
+    def __init__(self, base: str) -> None:
+        self.http = httpx2.Client(base_url=f"{base}/agent-client", timeout=PATIENCE)
+        self._url = f"{base.replace('http', 'ws', 1)}/agent-client"
+        self._open: dict[str, Conversation] = {}
+
+    def _prompt(self, agent: str, text: str) -> Conversation:
+        made = Conversation(f"{self._url}/{agent}", text)
+        self._open[made.session] = made
+        return made
+
+    def run(self, agent: str, text: str) -> End:
+        return self._prompt(agent, text).until_asked()
+
+    def answer(self, asked: End, value: Any) -> End:
+        conversation = self._open[asked.run]
+        conversation.answer(value)
+        return conversation.until_asked()
+
+    def stream(self, agent: str, text: str) -> list[str]:
+        conversation = self._prompt(agent, text)
+        conversation.until_asked()
+        return conversation.said
+
+    def begin(self, agent: str, text: str) -> str:
+        return self._prompt(agent, text).session
+
+    def cancel(self, run: str) -> End:
+        conversation = self._open[run]
+        conversation.send(method="session/cancel", params={"sessionId": run})
+        return conversation.until_asked()
+
+    def refused(self, path: str, body: bytes) -> httpx2.Response:
+        return self.http.post(f"/{path}", content=body, headers={"content-type": "application/json"})
+
+
+class Conversation:
+    """One prompt on a connection of its own. `said` is the text so far, after each chunk."""
+
+    def __init__(self, url: str, text: str) -> None:
+        self._stack = ExitStack()
+        self._socket = self._stack.enter_context(connect(url, max_size=None, open_timeout=PATIENCE))
+        self._asked: dict[str, Any] = {}
+        self.said: list[str] = []
+        can = {"elicitation": {"form": {}}}
+        self._ask(0, "initialize", {"protocolVersion": 1, "clientCapabilities": can})
+        self.session: str = self._ask(1, "session/new", {"cwd": "/", "mcpServers": []})["sessionId"]
+        prompt = [{"type": "text", "text": text}]
+        self.send(id=2, method="session/prompt", params={"sessionId": self.session, "prompt": prompt})
+
+    def send(self, **message: Any) -> None:
+        self._socket.send(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def _next(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self._socket.recv(PATIENCE))
+        update = message.get("params", {}).get("update", {})
+        if update.get("sessionUpdate") == "agent_message_chunk" and update["content"]["type"] == "text":
+            self.said.append("".join([*self.said[-1:], update["content"]["text"]]))
+        return message
+
+    def _ask(self, number: int, method: str, params: Any) -> Any:
+        self.send(id=number, method=method, params=params)
+        while (message := self._next()).get("id") != number or "method" in message:
+            pass
+        assert "result" in message, message
+        return message["result"]
+
+    def until_asked(self) -> End:
+        """To the agent's question, or to the end."""
+        while "id" not in (message := self._next()):
+            pass
+        if "method" in message:
+            self._asked = message
+            return End("asks", json.dumps(message["params"]), self.session)
+        self._stack.close()
+        if "error" in message:
+            return End("error", json.dumps(message["error"]), self.session)
+        cancelled = message["result"]["stopReason"] == "cancelled"
+        return End("cancelled" if cancelled else "success", (self.said or [""])[-1], self.session)
+
+    def answer(self, value: Any) -> None:
+        result: dict[str, Any] = {"action": "accept", "content": value}
+        if self._asked["method"] == "session/request_permission":
+            options = [option["optionId"] for option in self._asked["params"]["options"]]
+            chosen = next(option for option in options if option in (value.get("optionId"), "true"))
+            result = {"outcome": {"outcome": "selected", "optionId": chosen}}
+        self.send(id=self._asked["id"], result=result)
+
+
 class AgentProtocol:
     """Tasks and steps. It has no way to stream, and none to cancel: leaving is all a client can do."""
 
@@ -188,8 +281,9 @@ class AgentProtocol:
 
 CLIENTS: dict[str, type[Client]] = {
     "plain": Plain,
+    "agent_client": AgentClient,
     "agent_connect": AgentConnect,
     "agent_protocol": AgentProtocol,
 }
-CANCELS = ("plain", "agent_connect")
+CANCELS = ("plain", "agent_client", "agent_connect")
 """Inbound protocols that can cancel."""

@@ -1,0 +1,18 @@
+"""Agent Client Protocol to core and back, pure.
+
+An agent of this protocol speaks:
+    updates_in.py   its updates to events, with messages.py and tools.py
+    plain.py        one event as one update, and what goes into `origin`
+A client of this protocol is told:
+    updates_out.py  events to updates; of agents of other protocols with foreign.py, speech.py and document.py
+Both ways:
+    questions.py    permissions and forms, with asking.py, forms.py, choices.py and offers.py
+    turn.py         how a prompt ends
+    content.py      content blocks
+    agents.py       `initialize`, and with options.py the options of a session
+    errors.py       the error tree as JSON-RPC errors
+"""
+
+from adapters.agent_client.codec.errors import ERRORS
+
+__all__ = ["ERRORS"]

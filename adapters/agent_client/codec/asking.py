@@ -1,0 +1,191 @@
+"""Asking a client of this protocol what any agent wants to know: as a choice, or in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec.choices import Choice, choices, in_object, named
+from adapters.agent_client.codec.offers import ANSWER, is_cancelled, offered, selected
+from gateway.core import delta
+from gateway.core.errors import AgentBroken, Invalid
+from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
+
+CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
+DECLINED: Final = Answer(outcome=Outcome.DECLINED)
+_CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
+_DISSENT: Final = frozenset(("no", "n", "decline", "refuse", "cancel", "stop"))
+
+
+def is_permission(interrupt: Interrupt) -> bool:
+    """Whether it is the permission request of an agent of this protocol, to be asked in its own words."""
+    payload = interrupt.payload
+    return (
+        interrupt.kind == "permission"
+        and isinstance(payload, dict)
+        and isinstance(payload.get("toolCall"), dict)
+        and bool(offered(payload))
+    )
+
+
+def is_url(interrupt: Interrupt) -> bool:
+    """Whether it is the wish of an agent of this protocol that a page be opened."""
+    payload = interrupt.payload
+    return interrupt.kind == "elicitation" and isinstance(payload, dict) and payload.get("mode") == "url"
+
+
+def options_of(interrupt: Interrupt) -> tuple[list[Choice], str | None] | None:
+    """The values of which the answer is one, and the key it has in the answer, if any. None if it is no choice."""
+    if is_permission(interrupt):
+        found = [
+            Choice(option["optionId"], option["optionId"], str(option.get("name") or option["optionId"]))
+            for option in offered(interrupt.payload)
+        ]
+        return found, "optionId"
+    values = choices(interrupt.answer_schema)
+    if values is not None:
+        return values, None
+    inner = in_object(interrupt.answer_schema)
+    values = choices(inner[1]) if inner is not None else None
+    return (values, inner[0]) if inner is not None and values is not None else None
+
+
+# --- a choice ----------------------------------------------------------------------------------------------------
+
+
+def as_permission(interrupt: Interrupt) -> JsonObject | None:
+    """Params of a `session/request_permission` (without `sessionId`), None if the answer is no choice.
+
+    A choice is a list of values (`enum`, alternatives of `const`), a boolean, or an object whose only required property
+    is one. What an agent of this protocol asked is asked verbatim.
+    """
+    if is_permission(interrupt):
+        return dict(interrupt.payload)
+    found = options_of(interrupt)
+    if found is None:
+        return None
+    options = [
+        {"optionId": choice.id, "name": choice.label, "kind": "reject_once" if choice.refuses else "allow_once"}
+        for choice in found[0]
+    ]
+    return {"toolCall": _call(interrupt), "options": options}
+
+
+def permission_answer(interrupt: Interrupt, result: Json) -> Answer:
+    """The answer that a client gave to `as_permission(interrupt)`.
+
+    `cancelled` is cancelled; an option that was not offered, and whatever is unclear, is declined. Never raises.
+    """
+    if is_cancelled(result):
+        return CANCELLED
+    option_id, found = selected(result), options_of(interrupt)
+    chosen = next((choice for choice in (found or ([], None))[0] if choice.id == option_id), None)
+    if found is None or chosen is None:
+        return DECLINED
+    value: Json = chosen.value if found[1] is None else {found[1]: chosen.value}
+    if is_permission(interrupt) and not delta.same(result, _selecting(chosen.id)):
+        value = {**value, ANSWER: delta.sound(result)}
+    return Answer(value=value)
+
+
+def _selecting(option_id: str) -> JsonObject:
+    return {"outcome": {"outcome": "selected", "optionId": option_id}}
+
+
+def asked_call(interrupt: Interrupt) -> bytes | None:
+    """A `tool_call` update to send before `as_permission` is asked, so that the question belongs to one.
+
+    None for a question of an agent of this protocol: it is about that agent's own tool call.
+    """
+    if is_permission(interrupt):
+        return None
+    return delta.encode({plain.KEY: "tool_call", **_call(interrupt)})
+
+
+def answered_call(interrupt: Interrupt, answer: Answer) -> bytes | None:
+    """The `tool_call_update` that ends what `asked_call` started, to send after the answer, wherever it came from."""
+    if is_permission(interrupt):
+        return None
+    done = answer.outcome is Outcome.ANSWERED
+    said: JsonObject = {
+        plain.KEY: "tool_call_update",
+        "toolCallId": _call(interrupt)["toolCallId"],
+        "status": "completed" if done else "failed",
+    }
+    if done:
+        said["rawOutput"] = answer.value
+    return delta.encode(said)
+
+
+def _call(interrupt: Interrupt) -> JsonObject:
+    call: JsonObject = {
+        "toolCallId": f"question-{interrupt.id}",
+        "title": interrupt.message or interrupt.kind,
+        "kind": "other",
+        "status": "pending",
+    }
+    return call if interrupt.payload is None else {**call, "rawInput": interrupt.payload}
+
+
+# --- in words ----------------------------------------------------------------------------------------------------
+
+
+def as_text(interrupt: Interrupt) -> str:
+    """The question for a client that can only be told: what to answer is said too."""
+    question = interrupt.message or interrupt.kind
+    found = options_of(interrupt)
+    if found is not None:
+        lines = [f"{number}. {choice.label}" for number, choice in enumerate(found[0], 1)]
+        return "\n".join([question, "", *lines, "", "Answer with one of these, or its number."])
+    if is_url(interrupt):
+        return f"{question}\n\n{interrupt.payload.get('url')}\n\nAnswer `done` when you have opened it, or `no`."
+    inner = in_object(interrupt.answer_schema)
+    if _is_text(interrupt.answer_schema) or (inner is not None and _is_text(inner[1])):
+        return question
+    schema = plain.fenced(json.dumps(interrupt.answer_schema, indent=2, ensure_ascii=False))
+    return f"{question}\n\nAnswer with JSON of this schema:\n\n{schema}"
+
+
+def answer_from_text(interrupt: Interrupt, text: str) -> Answer:
+    """The answer that the next prompt is to `as_text(interrupt)`.
+
+    A choice by its value, label or number, whatever the case; a text as it is; else JSON. Raises Invalid (its message
+    is for the person) for what is none of these; the gateway checks the rest against the answer schema.
+    """
+    found = options_of(interrupt)
+    if found is not None:
+        chosen = named(found[0], text)
+        if chosen is None:
+            labels = ", ".join(choice.label for choice in found[0])
+            raise Invalid(f"Please answer with one of: {labels}")
+        return Answer(value=chosen.value if found[1] is None else {found[1]: chosen.value})
+    if is_url(interrupt):
+        word = text.strip().casefold()
+        if word in _CONSENT:
+            return Answer(value={})
+        if word in _DISSENT:
+            return DECLINED
+        raise Invalid("Please answer `done` or `no`.")
+    if _is_text(interrupt.answer_schema):
+        return Answer(value=text)
+    inner = in_object(interrupt.answer_schema)
+    if inner is not None and _is_text(inner[1]) and not _is_object(text):
+        return Answer(value={inner[0]: text})
+    try:
+        value = delta.decode(text.strip().removeprefix("```json").strip("`").strip().encode())
+    except AgentBroken:
+        raise Invalid("Please answer with JSON as asked.") from None
+    return Answer(value=value if inner is None or isinstance(value, dict) else {inner[0]: value})
+
+
+def _is_text(schema: JsonObject) -> bool:
+    """Whether any text is an answer; without a schema everything is one."""
+    return not schema or schema.get("type") == "string"
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(delta.decode(text.strip().encode()), dict)
+    except AgentBroken:
+        return False

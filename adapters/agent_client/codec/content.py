@@ -1,0 +1,212 @@
+"""Content blocks (docs: content; schema: ContentBlock)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.wire import PROTOCOL
+from gateway.core import delta, projection
+from gateway.core.errors import Invalid
+from gateway.core.types import Agent, Artifact, Json, JsonObject, RunRequest
+
+_REQUIRED: Final[dict[str, tuple[str, ...]]] = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("name", "uri"),
+    "resource": (),
+}
+_CAPABILITY: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
+_ENDINGS: Final = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "image/svg+xml": ".svg",
+    "audio/wav": ".wav",
+    "audio/x-wav": ".wav",
+    "audio/mpeg": ".mp3",
+    "audio/mp3": ".mp3",
+    "audio/ogg": ".ogg",
+    "application/pdf": ".pdf",
+    "application/json": ".json",
+    "text/plain": ".txt",
+    "text/markdown": ".md",
+}
+
+
+def check(blocks: Json, capabilities: JsonObject, path: str = "/prompt") -> list[JsonObject]:
+    """The blocks of a prompt, if each is a content block that `promptCapabilities` allow.
+
+    Text and resource links always are. Raises Invalid, with the `path` of the first one that is not.
+    """
+    if not isinstance(blocks, list):
+        raise Invalid("a prompt is a list of content blocks", path=path)
+    for at, block in enumerate(blocks):
+        here = f"{path}/{at}"
+        kind = block.get("type") if isinstance(block, dict) else None
+        required = _REQUIRED.get(kind) if isinstance(kind, str) else None
+        if kind is None or required is None:
+            raise Invalid(f"not a content block; its type is one of {', '.join(_REQUIRED)}", path=here)
+        for key in required:
+            if not isinstance(block.get(key), str):
+                raise Invalid(f"a block of type {kind} needs the string {key!r}", path=f"{here}/{key}")
+        if kind == "resource":
+            _check_resource(block.get("resource"), f"{here}/resource")
+        capability = _CAPABILITY.get(kind)
+        if capability is not None and capabilities.get(capability) is not True:
+            raise Invalid(f"this agent takes no {kind} in a prompt (capability {capability})", path=here)
+    return blocks
+
+
+def _check_resource(value: Json, path: str) -> None:
+    if not isinstance(value, dict) or not isinstance(value.get("uri"), str):
+        raise Invalid("an embedded resource needs the string 'uri'", path=path)
+    if not isinstance(value.get("text"), str) and not isinstance(value.get("blob"), str):
+        raise Invalid("an embedded resource needs the string 'text' or 'blob'", path=path)
+
+
+def text_of(blocks: list[JsonObject], path: str = "/prompt") -> str:
+    """A prompt that was checked as one text, for agents that take only that.
+
+    A resource link is a markdown link in the text, an embedded text a fence below a line that names its uri. Raises
+    Invalid (with path) for what is no text: image, audio and embedded bytes.
+    """
+    out = ""
+    before = ""
+    for at, block in enumerate(blocks):
+        kind = block["type"]
+        if kind == "text":
+            said = block["text"]
+        elif kind == "resource_link":
+            said = f"[{_escaped(block['name'])}]({_target(block['uri'])})"
+        elif kind == "resource" and isinstance(block["resource"].get("text"), str):
+            inner = block["resource"]
+            said = f"{inner['uri']}\n{plain.fenced(inner['text'], _language(inner['uri']))}"
+        else:
+            raise Invalid("this agent takes only text", path=f"{path}/{at}")
+        apart = "resource" in (kind, before) or (kind == before == "text")
+        if apart and out and said and not (out.endswith("\n") or said.startswith("\n")):
+            out += "\n\n"
+        out += said
+        before = kind
+    return out
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([\\\[\]])", r"\\\1", name)
+
+
+def _target(uri: str) -> str:
+    return f"<{uri}>" if re.search(r"[\s()]", uri) and not re.search(r"[<>\n]", uri) else uri
+
+
+def _language(uri: str) -> str:
+    ending = re.search(r"\.([A-Za-z0-9+#]{1,12})(?:[?#].*)?$", uri)
+    return ending[1].lower() if ending else ""
+
+
+def blocks_of(request: RunRequest, agent: Agent) -> list[JsonObject]:
+    """What to send as `prompt` for a run, by the outbound half.
+
+    A request of this protocol: `creation["prompt"]` verbatim. Else a text block of the input's text at
+    `agent.text_input` (of an input without text: its JSON), and then the blocks of `input["content"]`, if it has any
+    (alone, if they say that text already). Raises Invalid for blocks that the agent does not take.
+    """
+    prompt = request.creation.get("prompt")
+    if request.protocol == PROTOCOL and isinstance(prompt, list):
+        return prompt
+    given = request.input
+    text = projection.text_of(given, agent.text_input)
+    blocks: list[JsonObject] = []
+    if isinstance(given, dict) and isinstance(given.get("content"), list):
+        init = agent.extra.get(PROTOCOL) or {}
+        capabilities = (init.get("agentCapabilities") or {}).get("promptCapabilities") or {}
+        blocks = check(given["content"], capabilities, "/input/content")
+    elif text is None:
+        text = delta.encode(given).decode()
+    said = [block["text"] for block in blocks if block["type"] == "text"]
+    if blocks and (not text or text in said or text == "".join(said)):
+        return blocks
+    return [block_of(text or ""), *blocks]
+
+
+def block_of(text: str) -> JsonObject:
+    """A text block."""
+    return {"type": "text", "text": text}
+
+
+def link_of(artifact: Artifact) -> JsonObject:
+    """A `resource_link` block for a file that the gateway serves."""
+    return {
+        "type": "resource_link",
+        "uri": artifact.url,
+        "name": artifact.name,
+        "mimeType": artifact.media_type,
+        "size": artifact.size,
+    }
+
+
+def described(value: Json) -> JsonObject | None:
+    """A `resource_link` block for another protocol's description of a file, None if it has no address."""
+    if not isinstance(value, dict):
+        return None
+    uri = next((value[key] for key in ("uri", "url", "href") if isinstance(value.get(key), str)), None)
+    if uri is None:
+        return None
+    name = next((value[key] for key in ("name", "file_name", "title") if isinstance(value.get(key), str)), None)
+    block: JsonObject = {"type": "resource_link", "uri": uri, "name": name or _last(uri) or uri}
+    media = next(
+        (value[key] for key in ("mimeType", "media_type", "content_type") if isinstance(value.get(key), str)), None
+    )
+    return block if media is None else {**block, "mimeType": media}
+
+
+@dataclass(frozen=True)
+class File:
+    """Bytes that a block carries, for `RunContext.add_artifact`."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+def file_of(block: Any) -> File | None:
+    """The file in an image, audio or resource block; None for every other, and for base64 that is none."""
+    if not isinstance(block, dict):
+        return None
+    kind = block.get("type")
+    inner = block.get("resource") if kind == "resource" else block if kind in ("image", "audio") else None
+    if not isinstance(inner, dict):
+        return None
+    text, data, uri = inner.get("text"), inner.get("blob" if kind == "resource" else "data"), inner.get("uri")
+    media = inner.get("mimeType")
+    media = media if isinstance(media, str) and media else "text/plain" if isinstance(text, str) else ""
+    media = media or "application/octet-stream"
+    if kind == "resource" and isinstance(text, str):
+        content = text.encode("utf-8", "replace")
+    elif isinstance(data, str):
+        try:
+            content = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            return None
+    else:
+        return None
+    name = _last(uri) if isinstance(uri, str) else ""
+    return File(name or f"{kind}{_ENDINGS.get(media.split(';')[0].strip().lower(), '')}", media, content)
+
+
+def _last(uri: str) -> str:
+    """The file name at the end of a uri."""
+    try:
+        path = urlsplit(uri).path
+    except ValueError:
+        return ""
+    name = re.split(r"[\\/]", unquote(path).rstrip("/\\"))[-1]
+    return "" if name in (".", "..") else re.sub(r"[\x00-\x1f\x7f]", "", name)[-255:]

@@ -1,0 +1,166 @@
+"""What a client is told of an agent of another protocol: its output as one growing text (see speech.py).
+
+Which parts are the output's is decided as gateway/core/output.py decides it: the first data part, unless text came
+first; else all text of the assistant's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec.document import DocumentText, Said
+from adapters.agent_client.codec.speech import Speech
+from gateway.adapter import Snapshot
+from gateway.core import delta, projection
+from gateway.core import events as e
+from gateway.core.output import SEPARATOR
+from gateway.core.types import Agent, Json, Role, Run, RunStatus
+
+SMALL = 64 * 1024
+"""Bytes up to which the whole document is looked up after every batch that rewrote something."""
+GROWTH = 1.25
+"""A larger one, when it has grown by this factor; what is left is told at the end."""
+
+
+class ForeignText:
+    """The output of one run as text to tell. Every method returns text to be told now, maybe none."""
+
+    def __init__(self, agent: Agent | None) -> None:
+        self._losses: Counter[str] = Counter()
+        self._pointer = agent.text_output if agent is not None else None
+        self.speech = Speech()
+        """What was told. More of `open_part` is simply said here."""
+        self._document = DocumentText(self._pointer)
+        self.data: str | None = None
+        """The data part that is the output, if one is."""
+        self._others: set[str] = set()
+        self._roles: dict[str, Role] = {}
+        self._spoken: dict[str, None] = {}  # text parts that have said something, in the document's order
+        self._start: int | None = 0  # of the last of them in the text; None where nobody knows
+        self._gap = ""
+        self._looked = 0
+        self._told = False
+
+    @property
+    def losses(self) -> Counter[str]:
+        """What could not be told so far."""
+        return self._losses + Counter({"rewrite": self.speech.rewrites})
+
+    @property
+    def open_part(self) -> str | None:
+        """The text part whose deltas are simply to be told, and said to `speech`; None if there is none now."""
+        return None if self.speech.stale or self.data is not None else next(reversed(self._spoken), None)
+
+    def message(self, event: e.MessageStarted) -> None:
+        """A message starts."""
+        self._roles[event.message] = event.role
+        if self._spoken and event.role is Role.ASSISTANT:
+            self._gap = SEPARATOR
+
+    def start(self, event: e.PartStarted) -> list[str]:
+        """A text or data part starts."""
+        role = self._roles.get(event.message, Role.ASSISTANT)
+        if role is not Role.ASSISTANT:
+            self._others.add(event.part)
+            if role is not Role.USER:  # the user knows what the user said
+                self._losses["other_roles"] += 1
+        elif event.kind == "data" and self.data is None and not self._spoken:
+            self.data = event.part
+            if event.value is not None:
+                return self._tell(self._document.begin(event.value))
+        elif event.kind == "data" or self.data is not None:
+            self._others.add(event.part)
+            self._losses["beside_output"] += 1
+        elif event.value:
+            return self._append(event.part, event.value)
+        return []
+
+    def grow(self, event: e.PartDelta) -> list[str]:
+        """A delta of a text or data part."""
+        if event.part == self.data:
+            said = self._document.grow(event.delta)
+            return [self.speech.say(said)] if type(said) is str else self._tell(said)
+        if event.part in self._others or not isinstance(event.delta, str) or self.data is not None:
+            return []
+        return self._append(event.part, event.delta)
+
+    def replace(self, event: e.PartReplaced) -> list[str]:
+        """A part is rewritten."""
+        if event.part == self.data:
+            text = self._document.replace(event.pointer, event.value)
+            if text is not None:
+                return [self.speech.catch_up(text)]
+            if self._document.unsure:
+                self.speech.stale = True
+            return []
+        if event.part in self._others or not isinstance(event.value, str) or self.data is not None:
+            return []
+        if event.part not in self._spoken:
+            return self._append(event.part, event.value)
+        if event.part != next(reversed(self._spoken)) or self._start is None or self.speech.stale:
+            self.speech.rewritten()
+            return []
+        return [self.speech.catch_up(self.speech.told()[: self._start] + event.value)]
+
+    def look(self, snapshot: Snapshot | None) -> list[str]:
+        """After a batch: if something was rewritten, the document as it is now may go on from what was told."""
+        if not self.speech.stale or snapshot is None or snapshot.empty:
+            return []
+        if snapshot.size > SMALL and snapshot.size < GROWTH * self._looked:
+            return []
+        self._looked = snapshot.size
+        return self._catch_up(delta.decode(snapshot.encoded))
+
+    def finish(self, run: Run) -> tuple[list[str], str | None]:
+        """(what is still to be told, the text that is to be told as a new message because it was rewritten)."""
+        if self._told:
+            return [], None
+        self._told = True
+        document = delta.decode(bytes(run.output))
+        text = None if document is None else projection.text_of(document, self._pointer)
+        if text is not None:
+            more = self._catch_up(document)
+            if not more and not self.speech.ever:
+                more = [self.speech.catch_up(text)]
+            return more, text if self.speech.stale else None
+        if document in (None, {}, [], "") or run.status is not RunStatus.SUCCESS:
+            return [], None
+        return [(SEPARATOR if self.speech.ever else "") + plain.fenced(document)], None
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _append(self, part: str, text: str) -> list[str]:
+        if not text:
+            return []
+        if part not in self._spoken:
+            gap, self._gap = self._gap, ""
+            self._spoken[part] = None
+            self._start = self.speech.length + len(gap) if not self.speech.stale else None
+            return [self.speech.say(gap + text)]
+        if part != next(reversed(self._spoken)):
+            self.speech.rewritten()
+            return []
+        return [self.speech.say(text)]
+
+    def _tell(self, said: Said | str) -> list[str]:
+        if isinstance(said, str):
+            return [self.speech.say(said)]
+        if said.unsure:
+            self.speech.stale = True
+            return []
+        out = [self.speech.say(said.text)]
+        for text in said.items:
+            self.speech.begin()
+            out.append(self.speech.say(text))
+        return out
+
+    def _catch_up(self, document: Json) -> list[str]:
+        if self.data is None:
+            self._start = None
+            text, another = projection.text_of(document, self._pointer), False
+        else:
+            text, another = self._document.look(document)
+        if another:
+            self.speech.begin()
+        return [] if text is None else [self.speech.catch_up(text)]

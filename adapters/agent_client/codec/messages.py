@@ -1,0 +1,154 @@
+"""Chunks to messages and parts: whose words are these, and which message do they go on?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec.plain import MESSAGE, USER
+from adapters.agent_client.wire import PROTOCOL
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.delta.values import REPLACEMENT, stitch
+from gateway.core.types import JsonObject, Role
+
+
+class _Open:
+    """A message that is not over. `part` is its newest part and `kind` the chunks that go there."""
+
+    __slots__ = ("held", "id", "kind", "name", "part", "role")
+
+    def __init__(self, name: str, id: str | None, role: Role) -> None:
+        self.name = name
+        self.id = id
+        self.role = role
+        self.kind = ""
+        self.part: str | None = None
+        self.held = ""
+
+
+class Messages:
+    """The messages of one run. The agent's words, its thoughts and the user's are three streams.
+
+    In a stream, chunks with the same id are one message, and another id (or none) begins the next; words and thoughts
+    with the same id are one message of two parts. Without ids words and thoughts go on the same message until the other
+    role speaks or a tool call starts.
+    """
+
+    def __init__(self) -> None:
+        self.part = ""
+        """Where the last text went."""
+        self._streams: dict[str, _Open] = {}
+        self._names: set[str] = set()
+        self._parts = 0
+        self._count = 0
+
+    @property
+    def holding(self) -> bool:
+        """Whether the last text ended in half a character, which waits for the other half."""
+        return any(message.held for message in self._streams.values())
+
+    def text(self, kind: str, id: str | None, said: str) -> list[e.Event]:
+        """A piece of text that is all there is to its update."""
+        message, out = self._turn_to(kind, id)
+        return [*out, e.PartDelta(part=self.part, delta=self._whole(message, said))]
+
+    def chunk(self, kind: str, said: JsonObject) -> list[e.Event] | None:
+        """Any chunk; None if core has no event for it."""
+        content, id = said.get("content"), said.get("messageId")
+        id = id if isinstance(id, str) else None
+        if not isinstance(content, dict):
+            return None
+        if content.get("type") == "text" and isinstance(content.get("text"), str):
+            message, out = self._turn_to(kind, id)
+            text = self._whole(message, content["text"])
+            if text != content["text"]:
+                said = {**said, "content": {**content, "text": text}}
+            said = delta.sound(said)
+            form = plain.chunk(kind, {"type": "text", "text": text}, message.id)
+            origin = plain.difference(form, said)
+            return [*out, e.PartDelta(part=self.part, delta=text, origin=origin)]
+        if kind != MESSAGE or not isinstance(content.get("type"), str):
+            return None
+        message, out = self._turn_to(kind, id, file=True)
+        said = delta.sound(said)
+        origin = plain.difference(plain.chunk(kind, said["content"], message.id), said)
+        part = self._new_part()
+        file = e.PartStarted(part=part, message=message.name, kind="file", value=said["content"], origin=origin)
+        return [*out, file, e.PartEnded(part=part)]
+
+    def tool_called(self) -> list[e.Event]:
+        """A tool call starts: what is said after it is a new message, unless its id says otherwise."""
+        return self._end(message for message in self._now() if message.id is None)
+
+    def close(self) -> list[e.Event]:
+        """The end of the run."""
+        return self._end(self._now())
+
+    def _now(self) -> list[_Open]:
+        return list(dict.fromkeys(self._streams.values()))
+
+    def _turn_to(self, kind: str, id: str | None, *, file: bool = False) -> tuple[_Open, list[e.Event]]:
+        """The message that a chunk goes on, and what has to be said first. A text has its part then."""
+        out: list[e.Event] = []
+        message = self._streams.get(kind)
+        if message is None or message.id != id:
+            role = Role.USER if kind == USER else Role.ASSISTANT
+            if id is None:
+                out += self._end(other for other in self._now() if other.id is None and other.role is not role)
+            before = message
+            message = next((one for one in self._now() if one.id == id and one.role is role), None)
+            if message is None:
+                message = _Open(self._new_name(id), id, role)
+                origin = None if id is None else {PROTOCOL: {"messageId": id}}
+                out.append(e.MessageStarted(message=message.name, role=role, origin=origin))
+            self._streams[kind] = message
+            if before is not None and all(one is not before for one in self._streams.values()):
+                out[:0] = self._ended(before)
+        if file:
+            out += self._end_part(message)
+        elif message.kind != kind or message.part is None:
+            out += self._end_part(message)
+            message.kind, message.part = kind, self._new_part()
+            form = "text" if kind != plain.THOUGHT else "thought"
+            out.append(e.PartStarted(part=message.part, message=message.name, kind=form))
+        self.part = message.part or ""
+        return message, out
+
+    def _whole(self, message: _Open, said: str) -> str:
+        """Text without half characters: half of one at its end waits for the next text of the message."""
+        if message.held or not said.isascii():
+            said, message.held = stitch(message.held, said)
+        return said
+
+    def _end(self, messages: Iterable[_Open]) -> list[e.Event]:
+        out: list[e.Event] = []
+        for message in messages:
+            out += self._ended(message)
+            self._streams = {kind: one for kind, one in self._streams.items() if one is not message}
+        return out
+
+    def _ended(self, message: _Open) -> list[e.Event]:
+        return [*self._end_part(message), e.MessageEnded(message=message.name)]
+
+    def _end_part(self, message: _Open) -> list[e.Event]:
+        part, message.part = message.part, None
+        if part is None:
+            return []
+        lost: list[Any] = [e.PartDelta(part=part, delta=REPLACEMENT)] if message.held else []
+        message.held = ""
+        return [*lost, e.PartEnded(part=part)]
+
+    def _new_part(self) -> str:
+        self._parts += 1
+        return f"p{self._parts}"
+
+    def _new_name(self, id: str | None) -> str:
+        self._count += 1
+        name = id or f"m{self._count}"
+        while name in self._names:
+            name = f"{id or 'm'}-{self._count}"
+            self._count += 1
+        self._names.add(name)
+        return name

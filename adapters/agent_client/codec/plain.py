@@ -1,0 +1,197 @@
+"""One event as one update, and what the wire said beyond that: `origin`.
+
+An agent's update becomes one event, or several. Each event has a plain form (below), that of several is the first's
+with the next ones' keys put over it. Where the plain form is JSON-equal to what the agent sent there is no `origin`.
+Else the last event's says what differs, `{"agent_client": {"more": {key: value}, "less": [key]}}`; the ones before it
+have `{"next": true}`: their update goes on. `{"silent": true}` is on events that stand for no update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from adapters.agent_client import wire
+from adapters.agent_client.wire import PROTOCOL
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.types import Json, JsonObject
+
+KEY: Final = "sessionUpdate"
+MESSAGE: Final = "agent_message_chunk"
+THOUGHT: Final = "agent_thought_chunk"
+USER: Final = "user_message_chunk"
+CHUNKS: Final = (MESSAGE, THOUGHT, USER)
+
+TOOL_KINDS: Final = frozenset(
+    ("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other")
+)
+FINAL: Final = ("completed", "failed")
+STATUSES: Final = {
+    **{name: name for name in ("pending", "in_progress", "completed", "failed")},
+    "running": "in_progress",
+    "created": "pending",
+    "success": "completed",
+    "error": "failed",
+}
+PLAN_STATUSES: Final = ("pending", "in_progress", "completed")
+PRIORITIES: Final = ("high", "medium", "low")
+SILENT: Final[JsonObject] = {PROTOCOL: {"silent": True}}
+_NEXT: Final[JsonObject] = {PROTOCOL: {"next": True}}
+
+
+# --- origin ------------------------------------------------------------------------------------------------------
+
+
+def beyond(event: e.Event) -> JsonObject | None:
+    """What this codec put into an event's `origin`."""
+    origin = event.origin
+    if origin is None:
+        return None
+    mine = origin.get(PROTOCOL)
+    return mine if isinstance(mine, dict) else None
+
+
+def difference(plain: JsonObject, said: JsonObject) -> JsonObject | None:
+    """The `origin` of an event whose plain form is `plain` where the agent said `said`."""
+    more = {key: value for key, value in said.items() if key not in plain or not delta.same(plain[key], value)}
+    less = [key for key in plain if key not in said]
+    mine: JsonObject = {**({"more": more} if more else {}), **({"less": less} if less else {})}
+    return {PROTOCOL: mine} if mine else None
+
+
+def restored(plain: JsonObject, mine: JsonObject) -> JsonObject:
+    """The inverse of `difference`."""
+    less = mine.get("less", ())
+    return {**{key: value for key, value in plain.items() if key not in less}, **mine.get("more", {})}
+
+
+def merged(first: JsonObject, second: JsonObject) -> JsonObject:
+    """Two plain forms as one update, of the first's kind."""
+    return {**first, **second, KEY: first.get(KEY, second.get(KEY))}
+
+
+def joined(events: Sequence[e.Event], said: JsonObject) -> list[e.Event]:
+    """Events without `origin` that together stand for the update `said`, with it."""
+    plain: JsonObject = {}
+    for event in events:
+        plain = merged(plain, form(event) or {})
+    origin = difference(plain, said)
+    out: list[e.Event] = [replace(event, origin=_NEXT) for event in events[:-1]]
+    last = events[-1]
+    return [*out, last if origin is None else replace(last, origin=origin)]
+
+
+# --- plain forms -------------------------------------------------------------------------------------------------
+
+
+def chunk(kind: str, block: JsonObject, message_id: str | None = None) -> JsonObject:
+    """A piece of a message, a thought or a prompt."""
+    said: JsonObject = {KEY: kind, "content": block}
+    if message_id is not None:
+        said["messageId"] = message_id
+    return said
+
+
+def form(event: e.Event) -> JsonObject | None:
+    """The update that an event is by itself, None if it is none. Parts of messages are chunks, not made here."""
+    match event:
+        case e.ToolCallStarted():
+            return _started(event)
+        case e.ToolCallUpdated():
+            return _updated(event)
+        case e.ToolCallEnded():
+            status = "failed" if event.failed else "completed"
+            said = {KEY: "tool_call_update", "toolCallId": event.call, "status": status}
+            return said if event.output is None else {**said, "rawOutput": event.output}
+        case e.PlanUpdated():
+            return {KEY: "plan", "entries": [_entry(entry) for entry in event.entries]}
+        case e.UsageReported():
+            return dict(event.detail) if is_usage(event.detail) else None
+    return None
+
+
+def _started(event: e.ToolCallStarted) -> JsonObject:
+    said: JsonObject = {
+        KEY: "tool_call",
+        "toolCallId": event.call,
+        "title": event.title or event.name or event.call,
+        "kind": event.kind if event.kind in TOOL_KINDS else "other",
+        "status": "in_progress",
+    }
+    return said if event.input is None else {**said, "rawInput": event.input}
+
+
+def _updated(event: e.ToolCallUpdated) -> JsonObject:
+    said: JsonObject = {KEY: "tool_call_update", "toolCallId": event.call}
+    status = STATUSES.get(event.status or "")
+    if status is not None:
+        said["status"] = status
+    if event.title is not None:
+        said["title"] = event.title
+    if event.content is not None:
+        said["content"] = tool_content(event.content)
+    return said
+
+
+def _entry(entry: e.PlanEntry) -> JsonObject:
+    return {
+        "content": entry.content,
+        "priority": entry.priority if entry.priority in PRIORITIES else "medium",
+        "status": entry.status if entry.status in PLAN_STATUSES else "pending",
+    }
+
+
+def tool_content(value: Json) -> list[JsonObject]:
+    """Whatever a tool gave as `ToolCallContent`: such a list as it is, text as text, else JSON as text."""
+    if isinstance(value, list) and all(map(is_tool_content, value)):
+        return value
+    if isinstance(value, list) and all(map(is_block, value)):
+        return [{"type": "content", "content": block} for block in value]
+    if is_block(value):
+        return [{"type": "content", "content": value}]
+    said = value if isinstance(value, str) else fenced(value)
+    return [{"type": "content", "content": {"type": "text", "text": said}}]
+
+
+def fenced(value: Json, language: str = "json") -> str:
+    """A value as a person may read it in markdown: JSON in a fence that nothing inside of it ends."""
+    body = value if isinstance(value, str) else delta.encode(value).decode()
+    fence = "```"
+    while fence in body:
+        fence += "`"
+    return f"{fence}{language}\n{body}\n{fence}"
+
+
+# --- is it that? -------------------------------------------------------------------------------------------------
+
+
+def is_block(value: Any) -> bool:
+    """Whether it is a content block of a known type, with what that type requires and nothing of a wrong type."""
+    try:
+        block: wire.Block = msgspec.convert(value, wire.Block)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return type(block) is not wire.Resource or (block.resource.text is not None) != (block.resource.blob is not None)
+
+
+def is_tool_content(value: Any) -> bool:
+    """The same of an item of a tool call's `content`."""
+    try:
+        item: wire.ToolContent = msgspec.convert(value, wire.ToolContent)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return type(item) is not wire.Content or is_block(value["content"])
+
+
+def is_usage(value: JsonObject) -> bool:
+    """Whether it is a `usage_update` with what that requires."""
+    return value.get(KEY) == "usage_update" and all(is_count(value.get(key)) for key in ("used", "size"))
+
+
+def is_count(value: Any) -> bool:
+    """A whole number from 0 on; true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,169 @@
+"""Questions: `session/request_permission` and `elicitation/create` to interrupts and back.
+
+Nothing is approval but the choice of an option that was offered. This file has what the outbound half needs, where an
+agent of this protocol asks; what the inbound half needs, where a client of this protocol is asked whatever any agent
+wants to know, is in asking.py (a choice, or text) and forms.py, and is exported here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from adapters.agent_client.codec.asking import (
+    answer_from_text,
+    answered_call,
+    as_permission,
+    as_text,
+    asked_call,
+    permission_answer,
+)
+from adapters.agent_client.codec.forms import as_elicitation, elicitation_answer, elicitation_modes
+from adapters.agent_client.codec.offers import ANSWER, offered, selected
+from gateway.core import delta
+from gateway.core.errors import Invalid
+from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
+
+__all__ = [
+    "answer_from_text",
+    "answered_call",
+    "as_elicitation",
+    "as_permission",
+    "as_text",
+    "asked_call",
+    "elicitation",
+    "elicitation_answer",
+    "elicitation_modes",
+    "elicitation_result",
+    "permission",
+    "permission_answer",
+    "permission_result",
+]
+
+_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "array", "object"))
+_PLAIN: Final = (str, int, float, bool)
+
+
+def permission(params: JsonObject, id: str, known: str | None = None) -> Interrupt:
+    """The question of a `session/request_permission`. `payload` is `params` less `sessionId`.
+
+    `known` is what the tool call was called before (`UpdateDecoder.title`), for requests that do not say it again. The
+    answer is `{"optionId": ...}`. Raises Invalid (with path) for params without tool call or options.
+    """
+    call, options = params.get("toolCall"), params.get("options")
+    if not isinstance(call, dict) or not isinstance(call.get("toolCallId"), str):
+        raise Invalid("a permission request needs a tool call", path="/toolCall")
+    if not isinstance(options, list) or not offered(params):
+        raise Invalid("a permission request needs options", path="/options")
+    title = call.get("title")
+    what = (title if isinstance(title, str) else None) or known or f"tool call {call['toolCallId']}"
+    ids = list(dict.fromkeys(option["optionId"] for option in offered(params)))
+    return Interrupt(
+        id=id,
+        kind="permission",
+        payload=delta.sound({key: value for key, value in params.items() if key != "sessionId"}),
+        message=delta.sound(f"The agent asks for permission: {what}"),
+        answer_schema={
+            "type": "object",
+            "properties": {"optionId": {"enum": delta.sound(ids)}},
+            "required": ["optionId"],
+        },
+    )
+
+
+def permission_result(answer: Answer, payload: Json) -> JsonObject:
+    """The answer of `session/request_permission` (`payload` is the interrupt's).
+
+    Cancelled is `cancelled`. Declined, and whatever names no option that was offered, is the offered `reject_once`,
+    else `reject_always`, else `cancelled`: never approval.
+    """
+    options = offered(payload)
+    if answer.outcome is Outcome.ANSWERED:
+        value = answer.value
+        wanted = value.get("optionId") if isinstance(value, dict) else value
+        if isinstance(wanted, str) and any(option["optionId"] == wanted for option in options):
+            said = value.get(ANSWER) if isinstance(value, dict) else None
+            return said if isinstance(said, dict) and selected(said) == wanted else _selected(wanted)
+    if answer.outcome is not Outcome.CANCELLED:
+        approving = {option["optionId"] for option in options if not _rejects(option)}
+        for kind in ("reject_once", "reject_always"):
+            for option in options:
+                if option.get("kind") == kind and option["optionId"] not in approving:
+                    return _selected(option["optionId"])
+    return {"outcome": {"outcome": "cancelled"}}
+
+
+def _rejects(option: JsonObject) -> bool:
+    return option.get("kind") in ("reject_once", "reject_always")
+
+
+def _selected(option_id: str) -> JsonObject:
+    return {"outcome": {"outcome": "selected", "optionId": option_id}}
+
+
+def elicitation(params: JsonObject, id: str) -> Interrupt:
+    """The question of an `elicitation/create`, form or url. `payload` is `params` less `sessionId`.
+
+    The answer to a form is its content; to a url an empty object (the user consented to open it). Raises Invalid.
+    """
+    mode, message = params.get("mode"), params.get("message")
+    if not isinstance(message, str):
+        raise Invalid("an elicitation needs a message", path="/message")
+    if mode == "form":
+        schema = params.get("requestedSchema")
+        if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
+            raise Invalid("a form needs a schema", path="/requestedSchema")
+        answer_schema = _answer_schema(schema)
+    elif mode == "url":
+        if not isinstance(params.get("url"), str):
+            raise Invalid("an elicitation by url needs one", path="/url")
+        answer_schema = {"type": "object", "properties": {}}
+    else:
+        raise Invalid(f"there is no mode {mode!r}", path="/mode")
+    return Interrupt(
+        id=id,
+        kind="elicitation",
+        payload=delta.sound({key: value for key, value in params.items() if key != "sessionId"}),
+        message=delta.sound(message),
+        answer_schema=delta.sound(answer_schema),
+    )
+
+
+def elicitation_result(answer: Answer, payload: Json) -> JsonObject:
+    """The answer of `elicitation/create`: accept with content, decline or cancel (`payload` is the interrupt's)."""
+    if answer.outcome is not Outcome.ANSWERED:
+        return {"action": "decline" if answer.outcome is Outcome.DECLINED else "cancel"}
+    value = answer.value if isinstance(answer.value, dict) else {}
+    meta = value.get("_meta")
+    result: JsonObject = {"action": "accept"}
+    if isinstance(payload, dict) and payload.get("mode") != "url":
+        result["content"] = {key: each for key, each in value.items() if key != "_meta" and _is_content(each)}
+    return result if not isinstance(meta, dict) else {**result, "_meta": meta}
+
+
+def _is_content(value: Any) -> bool:
+    """Whether a form may have such a value (schema: ElicitationContentValue)."""
+    if isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    return isinstance(value, _PLAIN)
+
+
+def _answer_schema(schema: JsonObject) -> JsonObject:
+    """The form's schema as JSON Schema: in a form a keyword may be null, for "not there", and a type unknown."""
+    properties = {
+        name: _clean(each) if isinstance(each, dict) and each.get("type") in _TYPES else {}
+        for name, each in schema.get("properties", {}).items()
+    }
+    out: JsonObject = {"type": "object", "properties": properties}
+    for key in ("title", "description"):
+        if isinstance(schema.get(key), str):
+            out[key] = schema[key]
+    required = schema.get("required")
+    if isinstance(required, list):
+        out["required"] = list(dict.fromkeys(name for name in required if isinstance(name, str)))
+    return out
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _clean(each) for key, each in value.items() if each is not None and key != "_meta"}
+    return [_clean(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,178 @@
+"""`session/update` to core events (docs: prompt-turn, tool-calls, agent-plan; schema: SessionUpdate).
+
+One decoder per run; what comes outside of runs goes through `stray`. Called by the outbound half with the `update` of
+each notification, in order. `origin` of the events is this codec's own (see plain.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec.messages import Messages
+from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
+from adapters.agent_client.codec.tools import ToolCalls
+from adapters.agent_client.wire import PROTOCOL
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.errors import AgentBroken
+from gateway.core.types import JsonObject, ThreadUpdate
+from gateway.wire.jsonrpc import unpack
+
+OUTPUT: Final = "output"
+"""Kind of a ThreadUpdate that is said content outside of a run."""
+_CONTENT: Final = (*plain.CHUNKS, "tool_call", "tool_call_update")
+
+
+class _Text(Struct, forbid_unknown_fields=True, gc=False):
+    type: Literal["text"]
+    text: str
+
+
+class _Chunk(Struct, forbid_unknown_fields=True, tag_field="sessionUpdate", gc=False):
+    """Nearly every update: text, and not a key more. What is refused here is looked at again, slowly."""
+
+    content: _Text
+    message_id: str | UnsetType = msgspec.field(default=UNSET, name="messageId")
+
+
+class _Message(_Chunk, tag=MESSAGE):
+    pass
+
+
+class _Thought(_Chunk, tag=THOUGHT):
+    pass
+
+
+class _User(_Chunk, tag=USER):
+    pass
+
+
+_chunk = msgspec.json.Decoder(_Message | _Thought | _User).decode
+_KINDS: Final = {_Message: MESSAGE, _Thought: THOUGHT, _User: USER}
+
+
+class UpdateDecoder:
+    """One run's updates. Events are for `RunContext.emit`, ThreadUpdates for `RunContext.note`, in the order given.
+
+    Messages: chunks with the same `messageId` are one; without ids a message ends where another role speaks or a tool
+    call starts. Files in messages are parts of kind `file` whose value is the block; `content.file_of(event.value)` of
+    such a `PartStarted` gives the bytes, if there are any, for `add_artifact`.
+
+    Tool calls: an id that is started again after it ended gets a number behind it ("call_1#2"). What core has no event
+    for (an update of a call that has ended, an image as a thought) is a Custom named by the protocol.
+    """
+
+    __slots__ = ("_id", "_kind", "_messages", "_part", "_tools")
+
+    def __init__(self) -> None:
+        self._messages = Messages()
+        self._tools = ToolCalls()
+        # the chunk before this one: of what kind it was, with which id, and the part that it went to
+        self._kind: type[_Chunk] | None = None
+        self._id: str | UnsetType = UNSET
+        self._part = ""
+
+    def feed(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
+        """What one update means; empty where it says nothing.
+
+        Raises AgentBroken for what is no object with a `sessionUpdate`: to be reported and survived.
+        """
+        try:
+            chunk = _chunk(update)
+        except (ValueError, RecursionError):
+            return self._slowly(update)
+        kind = type(chunk)
+        if kind is not self._kind or chunk.message_id != self._id:
+            return self._turn(chunk, kind)
+        return [e.PartDelta(part=self._part, delta=chunk.content.text)]
+
+    def title(self, tool_call_id: str) -> str | None:
+        """What the agent last called a tool call that is open: for `questions.permission`."""
+        return self._tools.title(tool_call_id)
+
+    def close(self, *, failed: bool = False) -> list[e.Event]:
+        """What ends with the run: messages, and tool calls that the agent left open. Call it before the terminal event.
+
+        `failed` is whether those count as failed. Clients of this protocol are told of them as much as the agent said;
+        without this call, say when the agent died, they are told that the calls failed.
+        """
+        return [*self._messages.close(), *self._tools.close(failed)]
+
+    def _turn(self, chunk: _Chunk, kind: type[_Chunk]) -> list[e.Event | ThreadUpdate]:
+        """The first chunk after something else."""
+        name = None if chunk.message_id is UNSET else chunk.message_id
+        out: list[e.Event | ThreadUpdate] = [*self._messages.text(_KINDS[kind], name, chunk.content.text)]
+        if self._messages.holding:
+            self._kind = None
+        else:
+            self._kind, self._id, self._part = kind, chunk.message_id, self._messages.part
+        return out
+
+    def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
+        said = _read(update)
+        kind = said[plain.KEY]
+        self._kind = None
+        events: list[e.Event] | None
+        if kind in plain.CHUNKS:
+            events = self._messages.chunk(kind, said)
+            return [_custom(said)] if events is None else [*events]
+        said = delta.sound(said)
+        if kind == "tool_call":
+            events = self._tools.call(said)
+            if events and isinstance(events[0], e.ToolCallStarted):
+                events = [*self._messages.tool_called(), *events]
+        elif kind == "tool_call_update":
+            events = self._tools.update(said)
+        elif kind == "plan":
+            events = _plan(said)
+        elif kind == "usage_update":
+            events = [e.UsageReported(detail=said)] if plain.is_usage(said) else None
+        else:
+            return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
+        return [_custom(said)] if events is None else [*events]
+
+
+def stray(update: Raw | bytes) -> ThreadUpdate:
+    """An update that belongs to no run. Said content is `kind="output", kept=True`. Raises AgentBroken as `feed`."""
+    said = _read(update)
+    kind = said[plain.KEY]
+    content = kind in _CONTENT
+    return ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT if content else kind, data=delta.sound(said), kept=content)
+
+
+def _custom(said: JsonObject) -> e.Custom:
+    return e.Custom(name=PROTOCOL, data=delta.sound(said))
+
+
+def _read(update: Raw | bytes) -> JsonObject:
+    """The update as an object. Its text may hold half characters, with which it cannot be stored."""
+    try:
+        said: Any = unpack(update)
+    except (ValueError, RecursionError) as error:
+        raise AgentBroken("a session/update that cannot be read", detail=str(error)) from None
+    if not isinstance(said, dict) or not isinstance(said.get(plain.KEY), str):
+        raise AgentBroken("a session/update without a sessionUpdate")
+    return said
+
+
+def _plan(said: JsonObject) -> list[e.Event] | None:
+    entries = said.get("entries")
+    if not isinstance(entries, list):
+        return None
+    found = []
+    for entry in entries:
+        if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
+            return None
+        status, priority = entry.get("status"), entry.get("priority")
+        found.append(
+            e.PlanEntry(
+                content=entry["content"],
+                status=status if status in plain.PLAN_STATUSES else "pending",
+                priority=priority if priority in plain.PRIORITIES else "medium",
+            )
+        )
+    return plain.joined([e.PlanUpdated(entries=tuple(found))], said)

@@ -1,0 +1,281 @@
+"""Core events to `session/update`: what one client is told of one run.
+
+Updates are bytes: the `update` object alone; `envelope` makes a whole notification of one. Called by the inbound half:
+`feed` with each batch of the run's log from its first event on, then `finish` once the run has ended. `losses` is to be
+given to `Gateway.lost`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from msgspec import Raw
+
+from adapters.agent_client.codec import content, plain
+from adapters.agent_client.codec.foreign import ForeignText
+from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
+from adapters.agent_client.wire import PROTOCOL
+from gateway.adapter import Snapshot
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.types import Agent, Json, JsonObject, Role, Run
+
+_encode: Final = delta.encode
+_TEXT_END: Final = b"}}"
+_TEXT_START: Final = {
+    kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in plain.CHUNKS
+}
+_CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
+
+
+class UpdateEncoder:
+    """One client's view of one run.
+
+    agent: the run's agent; None where it is not known any more. What an agent of this protocol said is sent as it was.
+    replay: the run is history (`session/load`): the prompt that the agent echoed is left out, since `user` says it.
+
+    An agent of another protocol: its output is told as one text that only grows (foreign.py), without message ids;
+    thoughts, tool calls, plans and token counts by their own updates; files as resource links.
+    """
+
+    def __init__(self, agent: Agent | None, *, replay: bool = False) -> None:
+        self.end: e.Event | None = None
+        """The run's terminal event, once `feed` has seen it: for `turn.prompt_result`."""
+        self.usage: e.UsageReported | None = None
+        """Token counts that no update can say: for `turn.prompt_result`."""
+        self._replay = replay
+        self._native = agent is not None and PROTOCOL in agent.extra
+        self._known = agent is not None
+        self._foreign = None if self._native else ForeignText(agent)
+        self._losses: Counter[str] = Counter()
+        # part -> what comes before and after the text in an update, and who is to know of it
+        self._ready: dict[str, tuple[bytes, bytes, Callable[[str], object] | None]] = {}
+        self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
+        self._messages: dict[str, tuple[Role, str | None]] = {}
+        self._quiet: set[str] = set()  # parts that are not told
+        self._held: JsonObject | None = None  # an update that the next event goes on with
+        self._shown: set[str] = set()  # tool calls with content
+
+    @property
+    def losses(self) -> Counter[str]:
+        """What could not be said so far, by name (losses.py). A new counter each time."""
+        return self._losses + (self._foreign.losses if self._foreign is not None else Counter())
+
+    def feed(self, events: Sequence[tuple[int, e.Event]], snapshot: Snapshot | None = None) -> list[bytes]:
+        """The updates that events make, in order. Interrupts, answers and ends make none."""
+        out: list[bytes] = []
+        ready, foreign = self._ready, self._foreign
+        for _, event in events:
+            if type(event) is e.PartDelta and event.origin is None:
+                around = ready.get(event.part)
+                if around is not None:
+                    start, end, told = around
+                    if told is not None:
+                        told(event.delta)
+                    out.append(start + _encode(event.delta) + end)
+                    continue
+                if foreign is not None and event.part == foreign.data:
+                    for text in foreign.grow(event):
+                        if text:
+                            out.append(_TEXT_START[MESSAGE] + _encode(text) + _TEXT_END)
+                    continue
+            self._event(event, out)
+        if foreign is not None and foreign.speech.stale:
+            self._say(foreign.look(snapshot), out)
+            self._open()
+        return out
+
+    def finish(self, run: Run) -> list[bytes]:
+        """What is still to be said when the run has ended: a corrected text, a document that has no text.
+
+        `run` is the run's last record. To be sent before the prompt is answered. A second call says nothing.
+        """
+        out: list[bytes] = []
+        if self._foreign is not None:
+            more, corrected = self._foreign.finish(run)
+            self._say(more, out)
+            if corrected:
+                self._say(["\n\n"], out)
+                out.append(_encode(plain.chunk(MESSAGE, content.block_of(corrected), f"{run.id}-corrected")))
+        return out
+
+    # --- events ------------------------------------------------------------------------------------------------------
+
+    def _event(self, event: e.Event, out: list[bytes]) -> None:
+        match event:
+            case e.PartDelta():
+                self._delta(event, out)
+            case e.MessageStarted():
+                mine = self._beyond(event) or {}
+                self._messages[event.message] = (event.role, mine.get("messageId"))
+                if self._foreign is not None:
+                    self._foreign.message(event)
+            case e.PartStarted():
+                self._part(event, out)
+            case e.PartReplaced():
+                self._replaced(event, out)
+            case e.PartEnded():
+                self._ready.pop(event.part, None)
+            case e.ArtifactAdded() if self._foreign is not None and event.artifact.agent_created:
+                out.append(_encode(plain.chunk(MESSAGE, content.link_of(event.artifact))))
+            case e.Custom():
+                self._custom(event, out)
+            case e.RunFinished() | e.RunFailed() | e.RunCancelled():
+                self.end = event
+            case _:
+                self._plain(event, out)
+
+    def _plain(self, event: e.Event, out: list[bytes]) -> None:
+        said = plain.form(event)
+        if said is None:
+            if isinstance(event, e.UsageReported):
+                self.usage = event
+            return
+        mine = self._beyond(event)
+        if mine is not None and mine.get("silent"):
+            return
+        if self._foreign is not None and isinstance(event, _CALLS):
+            said = self._with_content(event, said)
+        if self._held is not None:
+            said = plain.merged(self._held, said)
+        self._held = None
+        if mine is not None:
+            if mine.get("next"):
+                self._held = said
+                return
+            said = plain.restored(said, mine)
+        out.append(_encode(said))
+
+    def _with_content(self, event: e.Event, said: JsonObject) -> JsonObject:
+        """A tool's result where clients look for it, if it is text and nothing else was shown."""
+        call = said["toolCallId"]
+        if said.get("content"):
+            self._shown.add(call)
+        elif isinstance(event, e.ToolCallEnded) and isinstance(event.output, str) and call not in self._shown:
+            return {**said, "content": plain.tool_content(event.output)}
+        return said
+
+    def _custom(self, event: e.Custom, out: list[bytes]) -> None:
+        if event.name == PROTOCOL and (self._native or not self._known) and _is_update(event.data):
+            out.append(_encode(event.data))
+        else:
+            self._losses["custom"] += 1
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def _part(self, event: e.PartStarted, out: list[bytes]) -> None:
+        role, message_id = self._messages.get(event.message, (Role.ASSISTANT, None))
+        if event.kind == "file":
+            self._file(event, message_id, out)
+            return
+        kind = THOUGHT if event.kind == "thought" else USER if role is Role.USER else MESSAGE
+        self._of[event.part] = (kind, message_id)
+        if kind == USER and (self._replay or not self._native):
+            self._quiet.add(event.part)
+        if kind == THOUGHT or self._foreign is None:
+            if event.part not in self._quiet:
+                self._make_ready(event.part)
+            if event.value:
+                self._delta(e.PartDelta(part=event.part, delta=event.value), out)
+            return
+        self._say(self._foreign.start(event), out)
+        self._open()
+
+    def _make_ready(self, part: str, told: Callable[[str], object] | None = None) -> None:
+        kind, message_id = self._of[part]
+        end = _TEXT_END if message_id is None else b'},"messageId":' + _encode(message_id) + b"}"
+        self._ready[part] = (_TEXT_START[kind], end, told)
+
+    def _open(self) -> None:
+        """Let the deltas of the foreign agent's newest text part take the short way, and of no other."""
+        assert self._foreign is not None
+        open_part = self._foreign.open_part
+        for part in [part for part in self._ready if part != open_part and self._of[part][0] != THOUGHT]:
+            del self._ready[part]
+        if open_part is not None and open_part not in self._ready:
+            self._of.setdefault(open_part, (MESSAGE, None))
+            self._make_ready(open_part, self._foreign.speech.say)
+
+    def _delta(self, event: e.PartDelta, out: list[bytes]) -> None:
+        foreign = self._foreign
+        if foreign is not None and event.part == foreign.data:
+            self._say(foreign.grow(event), out)
+            return
+        kind, message_id = self._of.get(event.part, (MESSAGE, None))
+        if kind == THOUGHT or foreign is None:
+            if event.part in self._quiet:
+                return
+            said = plain.chunk(kind, content.block_of(event.delta), message_id)
+            mine = self._beyond(event)
+            out.append(_encode(said if mine is None else plain.restored(said, mine)))
+            return
+        self._say(foreign.grow(event), out)
+        self._open()
+
+    def _replaced(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        kind, _ = self._of.get(event.part, (MESSAGE, None))
+        if kind == THOUGHT or self._foreign is None:
+            self._losses["rewrite"] += 1
+            return
+        self._say(self._foreign.replace(event), out)
+        self._open()
+
+    def _file(self, event: e.PartStarted, message_id: str | None, out: list[bytes]) -> None:
+        if self._native or plain.is_block(event.value):
+            said = plain.chunk(MESSAGE, event.value, message_id)
+            mine = self._beyond(event)
+            out.append(_encode(said if mine is None else plain.restored(said, mine)))
+            return
+        block = content.described(event.value)
+        if block is None:
+            self._losses["file"] += 1
+        else:
+            out.append(_encode(plain.chunk(MESSAGE, block)))
+
+    def _say(self, texts: Iterable[str], out: list[bytes]) -> None:
+        out += [_TEXT_START[MESSAGE] + _encode(text) + _TEXT_END for text in texts if text]
+
+    def _beyond(self, event: e.Event) -> JsonObject | None:
+        """What an agent of this protocol said beyond the core; another protocol's extras are not ours to read."""
+        return plain.beyond(event) if self._native or not self._known else None
+
+
+def _is_update(value: Json) -> bool:
+    return isinstance(value, dict) and isinstance(value.get(plain.KEY), str)
+
+
+def user(blocks: Iterable[JsonObject]) -> list[bytes]:
+    """A prompt as `user_message_chunk`s, for the replay."""
+    return [_encode(plain.chunk(USER, block)) for block in blocks]
+
+
+def update(value: JsonObject) -> bytes:
+    """Any update object encoded, for instance `ThreadUpdate.data` of this protocol."""
+    return _encode(value)
+
+
+def text(said: str) -> bytes:
+    """A text of the gateway's own as an `agent_message_chunk`."""
+    return _TEXT_START[MESSAGE] + _encode(said) + _TEXT_END
+
+
+def envelope(session_id: str) -> Callable[[bytes], bytes]:
+    """A function that makes a whole `session/update` notification (JSON-RPC text) of an update: made once a session."""
+    start = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":' + _encode(session_id) + b',"update":'
+
+    def whole(update: bytes) -> bytes:
+        return start + update + b"}}"
+
+    return whole
+
+
+def params(session_id: str) -> Callable[[bytes], Raw]:
+    """The same for the params alone: what `Peer.notify("session/update", ...)` takes."""
+    start = b'{"sessionId":' + _encode(session_id) + b',"update":'
+
+    def whole(update: bytes) -> Raw:
+        return Raw(start + update + b"}")
+
+    return whole

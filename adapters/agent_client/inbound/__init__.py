@@ -1,0 +1,72 @@
+"""Serves clients of the Agent Client Protocol v1: the gateway is their agent.
+
+connection.py  one client: initialize, what needs no session, and what its agents ask of it
+sessions.py    the sessions it has open: new, load, resume, list, close, delete
+session.py     one of them: what happens on its thread is told, prompts are taken
+turns.py       a prompt, and the run that it starts
+follow.py      one run: its updates, and the answer of its prompt
+asking.py      the run's questions
+replay.py      what was, for who loads a session
+choices.py     the agent, modes and options
+lists.py       session/list
+clients.py     what all connections share
+socket.py      the WebSocket endpoint; http/ the other one
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from adapters.agent_client.inbound import refusals
+from adapters.agent_client.inbound.clients import Clients
+from adapters.agent_client.inbound.connection import Connection
+from adapters.agent_client.inbound.http import HttpServer
+from adapters.agent_client.inbound.socket import Socket
+from adapters.agent_client.options import AgentClientServe
+from gateway.adapter import Callback, Gateway
+from gateway.core.errors import InterlinguaError, Unsupported
+from gateway.core.types import Run
+from gateway.transport.pipe import Pipe
+
+LINGER_SECONDS = 2.0
+"""For a client that closes its half of a pipe after its last request, and waits for the answer."""
+
+
+class AgentClientInbound:
+    """See `gateway.adapter.Inbound` and `gateway.adapter.Conversing`."""
+
+    def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
+        self.clients = Clients(options, gateway)
+        self.linger = LINGER_SECONDS
+        self._http = HttpServer(options, gateway, self.converse)
+        self._socket = Socket(self.clients)
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """See `Inbound.routes`."""
+        return [
+            route
+            for path in ("/", "/{agent}")
+            for route in (Route(path, self._http), WebSocketRoute(path, self._socket.serve))
+        ]
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """See `Inbound.refusal`."""
+        return refusals.refusal(error)
+
+    def callback(self, run: Run) -> Callback:
+        """The protocol has no callbacks: its clients ask for none."""
+        raise Unsupported("this protocol has no callbacks")
+
+    async def converse(self, pipe: Pipe, agent: str | None) -> None:
+        """See `Conversing.converse`. Raises NotFound for an unknown agent, Unavailable for one client too many."""
+        try:
+            name = self.clients.agent(agent)
+            with self.clients.connected():
+                await Connection(self.clients, pipe, name, linger=self.linger).serve()
+        finally:
+            with contextlib.suppress(InterlinguaError):
+                await pipe.aclose()

@@ -1,0 +1,88 @@
+"""What all connections of this protocol share: how many there are, and which sessions they have open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from adapters.agent_client.options import AgentClientServe
+from adapters.agent_client.wire import PROTOCOL
+from gateway.adapter import Gateway
+from gateway.core.errors import NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from adapters.agent_client.inbound.session import Session
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Clients:
+    """One per gateway process."""
+
+    def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
+        self.options = options
+        self.gateway = gateway
+        self.connections = 0
+        self._work: set[asyncio.Future[Any]] = set()
+        self._sessions: dict[str, set[Session]] = {}
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[str]:
+        """Counts as a connection, whose new id it gives. Raises Unavailable where there are as many as may be."""
+        if self.connections >= self.options.max_connections:
+            raise Unavailable("too many clients are connected; try again later")
+        self.connections += 1
+        try:
+            yield uuid.uuid4().hex
+        finally:
+            self.connections -= 1
+
+    def agent(self, name: str | None) -> str | None:
+        """Whom a connection made under this name (in a path, on a command line) may talk to; None for any agent.
+
+        Without a name it is the only agent there is. Raises NotFound, with the names there are.
+        """
+        names = self.gateway.names(PROTOCOL)
+        if name is None:
+            return names[0] if len(names) == 1 else None
+        if name not in names:
+            raise NotFound(f"no agent {name}; there are {', '.join(names) or 'none'}")
+        return name
+
+    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled.
+
+        That happens whenever a client goes away. What becomes of the change is then logged, if it fails.
+        """
+        task = asyncio.ensure_future(work)
+        self._work.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Future[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("for whoever still waits: %r", error)
+
+    # --- open sessions, across connections ----------------------------------------------------------------------
+
+    def opened(self, session: Session) -> None:
+        """A connection has opened it."""
+        self._sessions.setdefault(session.id, set()).add(session)
+
+    def closed(self, session: Session) -> None:
+        """It has closed it, or has gone."""
+        there = self._sessions.get(session.id, set())
+        there.discard(session)
+        if not there:
+            self._sessions.pop(session.id, None)
+
+    def open(self, session_id: str) -> tuple[Session, ...]:
+        """The same session as each connection has it open."""
+        return tuple(self._sessions.get(session_id, ()))

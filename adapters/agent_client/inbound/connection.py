@@ -1,0 +1,240 @@
+"""One client: what it asks is served, whatever carries its messages; and its agents may ask it (`Caller`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from adapters.agent_client import wire
+from adapters.agent_client.codec import agents, errors
+from adapters.agent_client.inbound import choices
+from adapters.agent_client.inbound.clients import Clients
+from adapters.agent_client.inbound.reading import read
+from adapters.agent_client.inbound.session import Session
+from adapters.agent_client.inbound.sessions import Sessions
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unavailable, Unsupported
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.rpc import Peer
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError
+
+log = logging.getLogger(__name__)
+
+CANCEL = "session/cancel"
+CANCEL_REQUEST = "$/cancel_request"
+FORK = "session/fork"
+FORWARD_SECONDS = 2.0
+"""A notification that an agent does not take within this time is dropped: what came after it waits so long."""
+
+
+class Connection:
+    """`serve` it until its client has gone. See `gateway.transport.rpc.Handler` and `gateway.adapter.Caller`.
+
+    agent: the only agent it may talk to; None if its sessions choose theirs.
+    sessions: those it has open, by id.
+    """
+
+    protocol = PROTOCOL
+
+    def __init__(self, clients: Clients, pipe: Pipe, agent: str | None, *, linger: float = 0.0) -> None:
+        """`linger`: seconds that a client which has said its last gets to be answered what it asked before."""
+        self.clients = clients
+        self.gateway = clients.gateway
+        self.agent = agent
+        self.capabilities: JsonObject = {}
+        self.sessions = Sessions(self)
+        self._peer = Peer(pipe, self, errors=_said, linger=linger)
+        self._ready: asyncio.Future[None] | None = None
+        self._prompts: dict[Id, Session] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._methods: dict[str, Callable[[Raw], Awaitable[Any]]] = {
+            "initialize": self._initialize,
+            "authenticate": self._authenticate,
+            "logout": self._logout,
+            "session/new": self.sessions.new,
+            "session/load": self.sessions.load,
+            "session/resume": self.sessions.resume,
+            "session/list": self.sessions.list,
+            "session/close": self.sessions.close,
+            "session/delete": self.sessions.delete,
+            "session/set_mode": self._set_mode,
+            "session/set_config_option": self._set_option,
+        }
+
+    async def serve(self) -> None:
+        """Until the client has gone, or the caller is cancelled. Its runs go on, and its questions stay open."""
+        try:
+            gone = await self._peer.run()
+            log.debug("%s: %s", self._peer.pipe.name, gone)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await self.sessions.leave()
+
+    # --- to the client ----------------------------------------------------------------------------------------
+
+    def say(self, messages: Sequence[bytes]) -> None:
+        """Send encoded messages. Dropped if the client has gone."""
+        with contextlib.suppress(AgentGone):
+            for message in messages:
+                self._peer.send(message)
+
+    async def drained(self) -> None:
+        """Wait while the client reads slowly. Raises AgentGone."""
+        await self._peer.drain()
+
+    async def ask(self, method: str, params: Raw) -> Raw:
+        """See `Caller.ask`."""
+        try:
+            return await self._peer.request(method, params, cancel=_no_longer_wanted)
+        except AgentGone as error:
+            raise Unavailable("the client has gone", detail=str(error)) from error
+
+    def tell(self, method: str, params: Raw) -> None:
+        """See `Caller.tell`."""
+        with contextlib.suppress(AgentGone):
+            self._peer.notify(method, params)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the requests, until the connection ends."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- from the client --------------------------------------------------------------------------------------
+
+    async def request(self, method: str, params: Raw, id: Id) -> Any:
+        """See `Handler.request`. A prompt is known, and can be cancelled, before this waits for anything."""
+        if method != "initialize":
+            if self._ready is None:
+                raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
+            if not self._ready.done():
+                await asyncio.wait([self._ready])
+        if method == "session/prompt":
+            return await self._prompt(params, id)
+        serve = self._methods.get(method)
+        return await (serve(params) if serve is not None else self._other(method, params))
+
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+        """See `Handler.notification`."""
+        if self._ready is None:
+            return None
+        try:
+            if method == CANCEL:
+                session = self.sessions.here(read(params, wire.OfSession).session_id)
+                if session is not None:
+                    session.cancel()
+            elif method == CANCEL_REQUEST:
+                self._cancel_request(read(params, wire.CancelRequest).request_id)
+            else:
+                return self._forward(method, params)
+        except Invalid as error:
+            log.info("%s: %s is not understood: %s", self._peer.pipe.name, method, error)
+        return None
+
+    def unreadable(self, what: Unreadable | Malformed) -> None:
+        """See `Handler.unreadable`."""
+        log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, what.start)
+
+    def _cancel_request(self, id: Id) -> None:
+        session = self._prompts.get(id)
+        if session is not None:
+            session.cancel()
+        else:
+            self._peer.cancel_incoming(id)
+
+    # --- the connection itself --------------------------------------------------------------------------------
+
+    async def _initialize(self, params: Raw) -> JsonObject:
+        asked = read(params, wire.Initialize)
+        before, ready = self._ready, asyncio.get_running_loop().create_future()
+        self._ready = ready
+        try:
+            agent = None if self.agent is None else await self.gateway.agent(self.agent, PROTOCOL)
+            self.capabilities = wire.capabilities_of(asked)
+            return agents.initialize_result(agent)
+        except BaseException:
+            self._ready = before
+            raise
+        finally:
+            ready.set_result(None)
+
+    async def _authenticate(self, params: Raw) -> Raw:
+        method = read(params, wire.Authenticate).method_id
+        names = [self.agent] if self.agent is not None else list(self.gateway.names(PROTOCOL))
+        for name in names:
+            native = agents.native(await self.gateway.agent(name, PROTOCOL))
+            if native is not None and (self.agent is not None or method in _auth_methods(native)):
+                return await self.gateway.relay(name, PROTOCOL, "authenticate", params, caller=self)
+        raise Invalid(f"methodId: there is no way {method!r} to authenticate, and no need", path="/methodId")
+
+    async def _logout(self, params: Raw) -> Raw:
+        return await self.beside("logout", params)
+
+    async def beside(self, method: str, params: Raw, session: Session | None = None) -> Raw:
+        """Hand a request to the agent, in a session or without. What it cannot be given is an unknown method."""
+        try:
+            if session is not None:
+                return await session.relay(method, params)
+            if self.agent is not None:
+                return await self.gateway.relay(self.agent, PROTOCOL, method, params, caller=self)
+        except Unsupported as error:
+            log.debug("%s: %s", method, error)
+        raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"unknown method {method}", {"method": method})
+
+    async def _other(self, method: str, params: Raw) -> Any:
+        """An extension, or a method of a protocol yet to come: the agent may know it."""
+        answer = await self.beside(method, params, await self.sessions.named(params))
+        if method == FORK:
+            made = read(answer, wire.SessionResult).session_id
+            if made and self.agent is not None:
+                await self.sessions.adopt(made, read(params, wire.NewSession), params)
+        return answer
+
+    async def _forward(self, method: str, params: Raw) -> None:
+        """A notification that is the agent's to understand. Nobody waits for it: what fails is logged."""
+        try:
+            async with asyncio.timeout(FORWARD_SECONDS):
+                session = await self.sessions.named(params)
+                name = self.agent if session is None else session.agent
+                thread = None if session is None else session.id
+                if name is not None:
+                    await self.gateway.forward(name, PROTOCOL, method, params, thread=thread)
+        except (InterlinguaError, TimeoutError) as error:
+            log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, method, error)
+
+    # --- sessions ---------------------------------------------------------------------------------------------
+
+    async def _set_mode(self, params: Raw) -> Any:
+        return await choices.set_mode(await self.sessions.get(read(params, wire.OfSession).session_id), params)
+
+    async def _set_option(self, params: Raw) -> Any:
+        return await choices.set_option(await self.sessions.get(read(params, wire.OfSession).session_id), params)
+
+    async def _prompt(self, params: Raw, id: Id) -> JsonObject:
+        asked = read(params, wire.Prompt)
+        session = self.sessions.here(asked.session_id) or await self.sessions.get(asked.session_id)
+        self._prompts[id] = session
+        try:
+            return await session.prompt(asked, params)
+        finally:
+            self._prompts.pop(id, None)
+
+
+def _auth_methods(native: JsonObject) -> list[Any]:
+    methods = native.get("authMethods")
+    return [each.get("id") for each in methods if isinstance(each, dict)] if isinstance(methods, list) else []
+
+
+def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
+    return CANCEL_REQUEST, {"requestId": id}
+
+
+def _said(error: Exception) -> ErrorObject:
+    return (errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()).error

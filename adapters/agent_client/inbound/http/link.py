@@ -1,0 +1,220 @@
+"""One connection of Streamable HTTP, as a Pipe: what is POSTed comes in, what goes out waits for its GET."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from adapters.agent_client.inbound.http.lane import Lane
+from adapters.agent_client.inbound.http.sessions import Session, Sessions
+from adapters.agent_client.streamable import CANCEL_REQUEST, LOAD, cancelled_in, session_in
+from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.transport.pipe import Unreadable
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id, Notification, Request, Response
+
+log = logging.getLogger(__name__)
+
+INBOX_BYTES = 4 * 1024 * 1024
+BUFFER_BYTES = 16 * 1024 * 1024
+STALL_SECONDS = 60.0
+
+
+class Asked:
+    """A request of the client that is not answered yet. `named`: it came with the session's header."""
+
+    __slots__ = ("method", "named", "session")
+
+    def __init__(self, method: str, session: Session | None, named: bool) -> None:
+        self.method = method
+        self.session = session
+        self.named = named
+
+
+class Link:
+    """See `gateway.transport.pipe.Pipe`. Made for one `initialize`; `agent` is whom the URL names.
+
+    `buffer` bytes may wait for the client to read them; then `send` waits, and where nothing moves for `stall` seconds
+    the connection is over: its client reads some streams, but not all that it should, or none.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        agent: str | None,
+        *,
+        buffer: int = BUFFER_BYTES,
+        stall: float = STALL_SECONDS,
+        sessions: int = 1000,
+    ) -> None:
+        self.id = id
+        self.agent = agent
+        self.over = False
+        self.main = Lane(self._on_moved)
+        self.sessions = Sessions(self._on_moved, sessions)
+        self._buffer = buffer
+        self._stall = stall
+        self._size = 0
+        self._moved = asyncio.Event()
+        self._arrived: list[bytes | Unreadable] = []
+        self._arrived_size = 0
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._asked: dict[Id, Asked] = {}
+        self._ours: dict[Id, str | None] = {}
+        self._first: tuple[Id, asyncio.Future[bytes]] | None = None
+        self._why: InterlinguaError | None = None
+
+    @property
+    def name(self) -> str:
+        """See `Pipe.name`."""
+        return f"client {self.id[:8]} (HTTP)"
+
+    # --- what comes in ---------------------------------------------------------------------------------------------
+
+    async def initialize(self, request: Request, message: bytes) -> bytes:
+        """Hand the first request over and wait for its answer, which goes on no stream.
+
+        Raises AgentGone, or what `served` was told.
+        """
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._first = (request.id, future)
+        if self._why is None:
+            self._arrived.append(message)
+            self._some.set()
+        else:
+            future.set_exception(self._why)
+        return await future
+
+    async def deliver(self, message: jsonrpc.Message, data: bytes, session: str | None, named: bool) -> None:
+        """Hand over what was POSTed. Waits while earlier messages are not taken. Raises AgentGone."""
+        if isinstance(message, Request):
+            if (same := self._asked.pop(message.id, None)) is not None:
+                self.sessions.answered(same.method, same.session, None)
+            asked = None if session is None else self.sessions.asked(session)
+            self._asked[message.id] = Asked(message.method, asked, named)
+        elif isinstance(message, Response):
+            self._ours.pop(message.id, None)
+        await self._arrive(data)
+
+    async def _arrive(self, data: bytes) -> None:
+        while self._arrived_size > INBOX_BYTES and not self.over:
+            self._room.clear()
+            await self._room.wait()
+        if self.over:
+            raise AgentGone("the connection has ended")
+        self._arrived.append(data)
+        self._arrived_size += len(data)
+        self._some.set()
+
+    async def receive(self) -> Sequence[bytes | Unreadable]:
+        """See `Pipe.receive`."""
+        while not self._arrived and not self.over:
+            self._some.clear()
+            await self._some.wait()
+        messages, self._arrived, self._arrived_size = self._arrived, [], 0
+        self._room.set()
+        return messages
+
+    # --- what goes out ---------------------------------------------------------------------------------------------
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """See `Pipe.send`."""
+        for data in messages:
+            if self.over:
+                raise AgentGone("the client has ended the connection")
+            message = jsonrpc.decode(data)
+            if isinstance(message, Response):
+                await self._answer(message, data)
+            else:
+                self._put(self._lane_of(message), data)
+        await self._until(lambda: self._size <= self._buffer)
+
+    async def _answer(self, response: Response, data: bytes) -> None:
+        if self._first is not None and self._first[0] == response.id:
+            future, self._first = self._first[1], None
+            if not future.done():
+                future.set_result(data)
+            return
+        asked = self._asked.pop(response.id, None)
+        session = asked.session if asked is not None else None
+        if asked is None or session is None:
+            self._put(self.main, data)
+        else:
+            self._put(await self._lane_of_answer(asked, session), data)
+        if asked is not None:
+            self.sessions.answered(asked.method, session, response)
+
+    async def _lane_of_answer(self, asked: Asked, session: Session) -> Lane:
+        """On the session's own stream, if it has one.
+
+        But a client that named the session in the header of `session/load` follows the proposal to the letter, and
+        that has the answer on the connection's stream: what was replayed goes first then. The Python SDK sends no
+        header there, and its server answers behind the replay.
+        """
+        if not session.own:
+            return self.main
+        if asked.method == LOAD and asked.named:
+            await self._until(lambda: session.lane.empty or not session.lane.read)
+            return self.main
+        return session.lane
+
+    def _lane_of(self, message: jsonrpc.Message) -> Lane:
+        """Where a request or a notification goes."""
+        name: str | None = None
+        if isinstance(message, Request | Notification):
+            name = session_in(message.params)
+            if isinstance(message, Request):
+                self._ours[message.id] = name
+            elif message.method == CANCEL_REQUEST:
+                name = self._ours.pop(cancelled_in(message.params), None)
+        if name is None:
+            return self.main
+        session = self.sessions.told(name)
+        return session.lane if session.own else self.main
+
+    def _put(self, lane: Lane, data: bytes) -> None:
+        self._size += len(data)
+        lane.put(data)
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        """Wait for the client to read. Raises AgentGone if it does not."""
+        while not done() and not self.over:
+            self._moved.clear()
+            try:
+                async with asyncio.timeout(self._stall):
+                    await self._moved.wait()
+            except TimeoutError:
+                log.warning("%s has read nothing for %g s, with %d bytes waiting", self.name, self._stall, self._size)
+                self.hang_up()
+                raise AgentGone("the client does not read") from None
+
+    def _on_moved(self, size: int) -> None:
+        self._size -= size
+        self._moved.set()
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def hang_up(self) -> None:
+        """The client has ended it, or is not there any more: nothing more comes, and nothing goes out."""
+        self._end()
+        for lane in (self.main, *self.sessions.lanes()):
+            lane.abort()
+
+    async def aclose(self) -> None:
+        """See `Pipe.aclose`. What waits on open streams is written before they end."""
+        self._end()
+        for lane in (self.main, *self.sessions.lanes()):
+            lane.close()
+
+    def _end(self) -> None:
+        self.over = True
+        for event in (self._some, self._room, self._moved):
+            event.set()
+
+    def served(self, why: InterlinguaError | None) -> None:
+        """Nobody serves it any more; `why` is told to a client that waits for the answer to `initialize`."""
+        self._why = why or AgentGone("the connection ended before it was initialized")
+        if self._first is not None and not self._first[1].done():
+            self._first[1].set_exception(self._why)

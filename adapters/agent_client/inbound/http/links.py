@@ -1,0 +1,112 @@
+"""The connections there are: each served by a task of its own, ended when its client has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+
+from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
+from adapters.agent_client.options import AgentClientServe
+from gateway.core.errors import InterlinguaError
+from gateway.transport.pipe import Pipe
+
+log = logging.getLogger(__name__)
+
+Converse = Callable[[Pipe, str | None], Awaitable[None]]
+"""See `gateway.adapter.Conversing`. What it raises is what the client's `initialize` is answered with."""
+
+
+class Links:
+    """By id. `buffer`, `stall`: see Link.
+
+    A client says goodbye with DELETE; one that did not is taken to have gone when none of its streams was open, and
+    nothing was POSTed, for as long as the option `idle` says.
+    """
+
+    def __init__(
+        self,
+        options: AgentClientServe,
+        converse: Converse,
+        *,
+        buffer: int = BUFFER_BYTES,
+        stall: float = STALL_SECONDS,
+    ) -> None:
+        self._options = options
+        self._converse = converse
+        self._buffer = buffer
+        self._stall = stall
+        self._links: dict[str, Link] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[Link, asyncio.TimerHandle] = {}
+        self._using: dict[Link, int] = {}
+
+    def get(self, id: str) -> Link | None:
+        """The connection, while it lasts."""
+        link = self._links.get(id)
+        return None if link is None or link.over else link
+
+    def open(self, agent: str | None) -> Link:
+        """A new connection. It counts as idle from now on."""
+        # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
+        most = 2 * self._options.max_sessions
+        link = Link(uuid.uuid4().hex, agent, buffer=self._buffer, stall=self._stall, sessions=most)
+        self._links[link.id] = link
+        task = asyncio.create_task(self._serve(link), name=link.name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        self._wait(link)
+        return link
+
+    @contextlib.contextmanager
+    def used(self, link: Link) -> Iterator[None]:
+        """While the block lasts the connection is not idle."""
+        self._using[link] = self._using.get(link, 0) + 1
+        self._stop_waiting(link)
+        try:
+            yield
+        finally:
+            self._using[link] -= 1
+            if not self._using[link]:
+                del self._using[link]
+                if not link.over:
+                    self._wait(link)
+
+    def quiet(self) -> None:
+        """End all. What they were about goes on."""
+        for link in list(self._links.values()):
+            link.hang_up()
+
+    async def aclose(self) -> None:
+        """The same, and wait until nobody serves them any more."""
+        self.quiet()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _serve(self, link: Link) -> None:
+        why: InterlinguaError | None = None
+        try:
+            await self._converse(link, link.agent)
+        except InterlinguaError as error:
+            why = error
+        except Exception:
+            log.exception("%s: serving failed", link.name)
+        finally:
+            await link.aclose()
+            link.served(why)
+            del self._links[link.id]
+            self._stop_waiting(link)
+
+    def _wait(self, link: Link) -> None:
+        self._timers[link] = asyncio.get_running_loop().call_later(self._options.idle, self._on_idle, link)
+
+    def _stop_waiting(self, link: Link) -> None:
+        if (timer := self._timers.pop(link, None)) is not None:
+            timer.cancel()
+
+    def _on_idle(self, link: Link) -> None:
+        del self._timers[link]
+        log.info("%s has no stream open for %g s: its connection is ended", link.name, self._options.idle)
+        link.hang_up()

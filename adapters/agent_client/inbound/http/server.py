@@ -1,0 +1,218 @@
+"""The endpoint: POST, GET and DELETE, with the statuses of the proposal's routing table."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from contextlib import suppress
+
+from starlette.types import Receive, Scope, Send
+
+from adapters.agent_client.inbound import origin
+from adapters.agent_client.inbound.http.exchange import ClientGone, Exchange, Headers, Reply, refusal
+from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
+from adapters.agent_client.inbound.http.links import Converse, Links
+from adapters.agent_client.inbound.http.stream import stream
+from adapters.agent_client.inbound.refusals import STATUS
+from adapters.agent_client.options import AgentClientServe
+from adapters.agent_client.streamable import CONNECTION_ID, EVENTS, INITIALIZE, JSON, OPENING, SESSION_ID, session_in
+from adapters.agent_client.wire import PROTOCOL
+from gateway.adapter import Gateway
+from gateway.core.errors import AgentGone, InterlinguaError, NotFound, Unavailable, lookup
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request
+
+log = logging.getLogger(__name__)
+
+COOKIE = "interlingua"
+INITIALIZE_SECONDS = 60.0
+METHODS = "POST, GET, DELETE"
+
+WITH_HEADER = frozenset(
+    {"session/prompt", "session/cancel", "session/set_mode", "session/set_config_option", "session/close"}
+)
+"""What is refused without the session's header. The others that name a session are sent without by the Python SDK."""
+
+
+class HttpServer:
+    """An ASGI application, for the paths `/` and `/{agent}`. Every connection is a Link, served by `converse`.
+
+    `buffer`, `stall`: see Link.
+    """
+
+    def __init__(
+        self,
+        options: AgentClientServe,
+        gateway: Gateway,
+        converse: Converse,
+        *,
+        buffer: int = BUFFER_BYTES,
+        stall: float = STALL_SECONDS,
+    ) -> None:
+        self._options = options
+        self._gateway = gateway
+        self._links = Links(options, converse, buffer=buffer, stall=stall)
+        self._affinity = uuid.uuid4().hex
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            reply = await self._answer(exchange)
+        except Reply as refused:
+            reply = refused
+        except ClientGone:
+            return
+        except InterlinguaError as error:
+            headers = [(b"retry-after", b"5")] if isinstance(error, Unavailable) else []
+            reply = refusal(lookup(STATUS, error), str(error), headers)
+        except Exception:
+            log.exception("%s %s failed", exchange.method, scope["path"])
+            reply = refusal(500, "internal error")
+        if reply is not None:
+            await exchange.answer(reply)
+
+    def quiet(self) -> None:
+        """End every connection, since its streams would go on for ever. What they were about goes on."""
+        self._links.quiet()
+
+    async def aclose(self) -> None:
+        """The same, and wait until nobody serves them any more."""
+        await self._links.aclose()
+
+    async def _answer(self, exchange: Exchange) -> Reply | None:
+        """None where it was answered as a stream. Raises Reply, ClientGone."""
+        page = exchange.header("origin")
+        if not origin.allowed(page, self._options.origins):
+            raise refusal(403, f"pages of {page} may not connect here (see `origins`)")
+        if page is not None:
+            exchange.extra += origin.cors(page)
+            if exchange.method == "OPTIONS":
+                return Reply(204, headers=origin.preflight(exchange.header("access-control-request-headers")))
+        if exchange.method == "POST":
+            return await self._post(exchange)
+        if exchange.method == "GET":
+            await self._get(exchange)
+            return None
+        if exchange.method == "DELETE":
+            self._link(exchange).hang_up()
+            return Reply(202)
+        raise refusal(405, f"{exchange.method} is not served here", [(b"allow", METHODS.encode())])
+
+    # --- POST ------------------------------------------------------------------------------------------------------
+
+    async def _post(self, exchange: Exchange) -> Reply:
+        kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
+        if kind != JSON or exchange.header("content-encoding") not in (None, "identity"):
+            raise refusal(415, f"the Content-Type must be {JSON}, not encoded")
+        data = await exchange.body(self._options.max_body)
+        message = jsonrpc.decode(data)
+        if isinstance(message, Batch) or (isinstance(message, Malformed) and data.lstrip().startswith(b"[")):
+            raise refusal(501, "several messages in an array are not taken")
+        if isinstance(message, Malformed):
+            raise refusal(400, f"no JSON-RPC message: {message.reason}")
+        if isinstance(message, Request) and message.method == INITIALIZE and exchange.header(CONNECTION_ID) is None:
+            return await self._initialize(exchange, message, data)
+        link = self._link(exchange)
+        with self._links.used(link):
+            session = await self._session_of(exchange, link, message)
+            try:
+                await link.deliver(message, data, session, exchange.header(SESSION_ID) is not None)
+            except AgentGone as error:
+                raise refusal(404, str(error)) from None
+        return Reply(202)
+
+    async def _initialize(self, exchange: Exchange, request: Request, data: bytes) -> Reply:
+        """Raises what `converse` does, AgentGone if it just ends."""
+        if request.id is None:
+            raise refusal(400, f"{INITIALIZE} needs an id")
+        link = self._links.open(exchange.agent)
+        gone = asyncio.create_task(exchange.gone())
+        answer = asyncio.create_task(link.initialize(request, data))
+        done = False
+        try:
+            with self._links.used(link):
+                await asyncio.wait([gone, answer], timeout=INITIALIZE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                body, done = answer.result(), True
+                return Reply(200, body, [(CONNECTION_ID.lower().encode(), link.id.encode()), *self._cookie(exchange)])
+        finally:
+            gone.cancel()
+            answer.cancel()
+            if not done:
+                link.hang_up()
+        if gone.done():
+            raise ClientGone
+        raise refusal(504, f"{INITIALIZE} was not answered within {INITIALIZE_SECONDS:g} s")
+
+    def _cookie(self, exchange: Exchange) -> Headers:
+        """One value for all of this process: a balancer that goes by it leads a client back to where its runs are."""
+        secure = "; Secure" if exchange.scope.get("scheme") == "https" else ""
+        return [(b"set-cookie", f"{COOKIE}={self._affinity}; Path=/; HttpOnly; SameSite=Lax{secure}".encode())]
+
+    async def _session_of(self, exchange: Exchange, link: Link, message: jsonrpc.Message) -> str | None:
+        """The session that a POST is about. Raises a Reply if it may not be sent like that."""
+        header = exchange.header(SESSION_ID)
+        if not isinstance(message, Request | Notification):
+            return None
+        if message.method in WITH_HEADER and header is None:
+            raise refusal(400, f"{message.method} needs the header {SESSION_ID}")
+        named = session_in(message.params)
+        if header is not None and named is not None and header != named:
+            raise refusal(400, f"the header {SESSION_ID} names another session than the message")
+        if header is not None and message.method not in OPENING and not await self._has(link, header):
+            raise refusal(404, f"no session {header}")
+        return header or named
+
+    async def _has(self, link: Link, session: str) -> bool:
+        """Whether there is such a session, or may be for all that the gateway knows: some agents keep their own."""
+        if session in link.sessions:
+            return True
+        with suppress(NotFound):
+            await self._gateway.thread(session)
+            return True
+        names = self._gateway.names(PROTOCOL) if link.agent is None else [link.agent]
+        if len(names) != 1:
+            return False
+        try:
+            agent = await self._gateway.agent(names[0], PROTOCOL)
+        except InterlinguaError:
+            return False
+        can = agent.extra.get(PROTOCOL, {}).get("agentCapabilities") or {}
+        return bool(can.get("loadSession") or "resume" in (can.get("sessionCapabilities") or {}))
+
+    # --- GET -------------------------------------------------------------------------------------------------------
+
+    async def _get(self, exchange: Exchange) -> None:
+        if EVENTS not in (exchange.header("accept") or "").lower():
+            raise refusal(406, f"the Accept header must include {EVENTS}")
+        link = self._link(exchange)
+        name = exchange.header(SESSION_ID)
+        with self._links.used(link):
+            if name is None:
+                await link.main.vacate()
+                await stream(link.main, exchange, self._options.keep_alive)
+            else:
+                await self._get_session(exchange, link, name)
+
+    async def _get_session(self, exchange: Exchange, link: Link, name: str) -> None:
+        if not await self._has(link, name):
+            raise refusal(404, f"no session {name}")
+        if name not in link.sessions and link.sessions.full:
+            raise refusal(429, "too many sessions on one connection")
+        with link.sessions.opening(name) as session:
+            await session.lane.vacate()
+        try:
+            await stream(session.lane, exchange, self._options.keep_alive, opened=lambda: link.sessions.settle(session))
+        finally:
+            link.sessions.settle(session)
+
+    def _link(self, exchange: Exchange) -> Link:
+        """The connection that a request belongs to. Raises a Reply."""
+        name = exchange.header(CONNECTION_ID)
+        if name is None:
+            raise refusal(400, f"the header {CONNECTION_ID} is missing")
+        link = self._links.get(name)
+        if link is None or link.agent != exchange.agent:
+            raise refusal(404, f"no connection {name}")
+        return link

@@ -1,0 +1,100 @@
+"""The sessions of one connection, as far as its streams go."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from adapters.agent_client.inbound.http.lane import Lane
+from adapters.agent_client.streamable import ENDING, NAMING, SERVED, session_in
+from gateway.wire.jsonrpc import Response
+
+
+class Session:
+    """One session. `own`: what concerns it goes on its own stream, open or not; else on the connection's.
+
+    A client opens a session's stream once it has seen the session's id: in the answer that made it, or (the Python SDK
+    0.12) in any message. So what is said about a session that it merely asked for, without opening the stream first,
+    goes on the connection's, until the stream is open and no request for the session is under way: in the middle of an
+    answer, what is said on two streams could arrive in any order.
+
+    `busy`: requests under way. `known`: an answer said that the session is there.
+    """
+
+    __slots__ = ("busy", "known", "lane", "name", "own")
+
+    def __init__(self, name: str, lane: Lane, own: bool) -> None:
+        self.name = name
+        self.lane = lane
+        self.own = own
+        self.busy = 0
+        self.known = False
+
+
+class Sessions:
+    """By id. `moved` is for their lanes. Clients may open streams while there are fewer than `most`."""
+
+    def __init__(self, moved: Callable[[int], None], most: int) -> None:
+        self._moved = moved
+        self._most = most
+        self._sessions: dict[str, Session] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._sessions
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no room for one more."""
+        return len(self._sessions) >= self._most
+
+    def lanes(self) -> Iterator[Lane]:
+        """Every lane."""
+        return (session.lane for session in self._sessions.values())
+
+    def told(self, name: str) -> Session:
+        """The session that something is said about. Of one that the client has not heard of yet it soon will."""
+        return self._sessions.get(name) or self._add(name, own=True)
+
+    @contextlib.contextmanager
+    def opening(self, name: str) -> Iterator[Session]:
+        """The session whose stream will be opened, which is to be done at once after the block; then `settle` it."""
+        session = self._sessions.get(name) or self._add(name, own=True)
+        session.busy += 1
+        try:
+            yield session
+        finally:
+            session.busy -= 1
+
+    def asked(self, name: str) -> Session:
+        """The session that a request names, which is under way from now on."""
+        session = self._sessions.get(name) or self._add(name, own=False)
+        session.busy += 1
+        return session
+
+    def answered(self, method: str, session: Session | None, response: Response | None) -> None:
+        """The request was answered, and the answer is queued; None where it never will be."""
+        good = response is not None and response.error is None
+        if response is not None and good and method in NAMING and (name := session_in(response.result)) is not None:
+            made = self._sessions.get(name) or self._add(name, own=True)
+            made.known = made.own = True
+        if session is None:
+            return
+        session.busy -= 1
+        if good and method in SERVED:
+            session.known = True
+        elif good and method in ENDING:
+            session.known = False
+            if session.lane.read:
+                session.lane.finish()
+        self.settle(session)
+
+    def settle(self, session: Session) -> None:
+        """Something changed: move it to its own stream if that can be done now, forget it if nothing is lost."""
+        if session.lane.read:
+            session.own = session.own or not session.busy
+        elif not session.known and not session.busy and session.lane.empty:
+            self._sessions.pop(session.name, None)
+
+    def _add(self, name: str, *, own: bool) -> Session:
+        session = self._sessions[name] = Session(name, Lane(self._moved), own)
+        return session

@@ -1,0 +1,91 @@
+"""A prompt: from the request of a client to the run that it starts, and until it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_client import wire
+from adapters.agent_client.codec import agents, content
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core import projection
+from gateway.core.types import Agent, RunRequest, StopReason, Thread
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+MARK: Final = "turn"
+"""The run's attribute that says which turn started it."""
+FOLDER: Final = "cwd"
+"""Key of a thread's metadata: where its client works, by which sessions are listed."""
+OWN: Final = (FOLDER, "traceparent", "tracestate", "baggage")
+"""Keys that are no metadata of runs; the others are the trace's (docs: extensibility)."""
+END_TURN: Final[JsonObject] = {"stopReason": StopReason.END_TURN.value}
+CANCELLED: Final[JsonObject] = {"stopReason": StopReason.CANCELLED.value}
+
+
+@dataclass
+class Turn:
+    """A prompt that is not answered yet."""
+
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    run: str | None = None
+    cancelled: bool = False
+    over: asyncio.Future[JsonObject | RpcError] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+    def end(self, how: JsonObject | RpcError) -> None:
+        """Answer the prompt, once."""
+        if self.cancelled:
+            how = CANCELLED if isinstance(how, RpcError) else {**how, **CANCELLED}
+        if not self.over.done():
+            self.over.set_result(how)
+
+
+def request_of(
+    turn: Turn, asked: wire.Prompt, params: Raw, agent: Agent, *, text: str, thread: Thread, config: JsonObject
+) -> RunRequest:
+    """The run that a prompt starts. `config` was set in the session; an agent of this protocol has its own."""
+    meta = asked.meta if isinstance(asked.meta, dict) else {}
+    traceparent = meta.get("traceparent")
+    return RunRequest(
+        agent=agent.name,
+        input=_document(text, agent),
+        protocol=PROTOCOL,
+        thread=thread.id,
+        config={} if agents.native(agent) else config,
+        metadata={**metadata_of(thread.metadata), **metadata_of(meta)},
+        traceparent=traceparent if isinstance(traceparent, str) else None,
+        creation=jsonrpc.unpack(params),
+        attributes={MARK: turn.mark},
+    )
+
+
+def metadata_of(meta: Any) -> JsonObject:
+    """What of a `_meta`, or of a thread's metadata, a run has of it."""
+    return {key: meta[key] for key in meta if key not in OWN} if isinstance(meta, dict) else {}
+
+
+def text_of(asked: wire.Prompt, agent: Agent) -> str:
+    """A prompt as text. Raises Invalid (with path) for content that the agent cannot take."""
+    blocks = content.check(asked.prompt, agents.prompt_capabilities(agent))
+    if agents.native(agent) is not None:  # which gets the blocks themselves
+        blocks = [block for block in blocks if _is_text(block)]
+    return content.text_of(blocks)
+
+
+def _is_text(block: JsonObject) -> bool:
+    return block["type"] in ("text", "resource_link") or "text" in block.get("resource", {})
+
+
+def _document(text: str, agent: Agent) -> object:
+    """The input of an agent for a prompt. One that takes no text takes JSON."""
+    if agent.text_input is None:
+        with contextlib.suppress(ValueError):
+            return jsonrpc.unpack(text.encode())
+    return projection.wrap(text, agent.text_input, agent.input_schema)

@@ -1,0 +1,111 @@
+"""What `routes.yaml` may say about the Agent Client Protocol: the `inbound:` section's options and a target's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
+
+from gateway.adapter import InboundOptions, Options, TargetOptions
+
+Seconds = Annotated[float, Field(gt=0)]
+Bytes = Annotated[int, Field(gt=0)]
+LIMIT = 64 * 1024 * 1024
+
+ToolKind = Literal["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"]
+"""The protocol's kinds of tool calls (schema: ToolKind)."""
+
+_any_url = TypeAdapter(Annotated[AnyUrl, UrlConstraints(allowed_schemes=["http", "https", "ws", "wss"])])
+
+
+def _url(text: str) -> str:
+    _any_url.validate_python(text)
+    return text.rstrip("/")
+
+
+AgentUrl = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format": "uri"})]
+"""ws, wss: a WebSocket; http, https: Streamable HTTP."""
+
+
+class AgentClientServe(InboundOptions):
+    """`inbound.agent_client`.
+
+    max_message: greatest message in bytes; a larger one is answered with an error.
+    max_body: the same for a POST of Streamable HTTP; larger is 413.
+    max_connections: how many clients may be connected at a time; one more is refused.
+    max_sessions: how many sessions a connection may have open.
+    idle: seconds after which a Streamable HTTP connection without any open stream is ended. Its sessions live on.
+    keep_alive: seconds of silence after which a stream gets a comment line.
+    origins: web pages that may connect (values of `Origin`); others are refused, programs send none.
+    """
+
+    max_message: Bytes = LIMIT
+    max_body: Bytes = LIMIT
+    max_connections: Annotated[int, Field(gt=0)] = 1000
+    max_sessions: Annotated[int, Field(gt=0)] = 1000
+    idle: Seconds = 300.0
+    keep_alive: Seconds = 15.0
+    origins: tuple[str, ...] = ()
+
+
+class Workspace(Options):
+    """Files, and maybe terminals, for agents whose client offers none."""
+
+    root: Path = Field(
+        description="The folder they may see; nothing outside of it is read or written, whatever links say."
+    )
+    write: bool = Field(default=False, description="Whether they may write there.")
+    terminals: bool = Field(
+        default=False,
+        description="Whether they may run commands there. A command is a program: it is not kept inside the root.",
+    )
+    max_file: Bytes = Field(default=16 * 1024 * 1024, description="Greatest file that is read or written, in bytes.")
+
+
+class Permissions(Options):
+    """Who answers when the agent asks for permission, by the kind of tool call: the first list that has it decides."""
+
+    deny: tuple[ToolKind, ...] = Field(default=(), description="Kinds that are refused.")
+    forward: tuple[ToolKind, ...] = Field(default=(), description="Kinds of which the client is asked.")
+    allow: tuple[ToolKind, ...] = Field(default=(), description="Kinds that are allowed without a question.")
+    default: Literal["deny", "forward", "allow"] = Field(
+        default="forward", description="What becomes of every other kind."
+    )
+
+
+class AgentClientTarget(TargetOptions):
+    """A `target:` with `protocol: agent_client`: either `command` or `url`.
+
+    command: program and arguments of an agent that speaks on its standard input and output.
+    env: variables for it, besides the gateway's own.
+    cwd: the folder it is started in, and that of sessions whose client names none; the gateway's own if left out.
+    url: a remote agent: ws:// and wss:// a WebSocket, http:// and https:// Streamable HTTP.
+    api_key_header: header that carries `auth.api_key` to a remote agent.
+    workspace: files for the agent when its client offers none.
+    permissions: who answers the agent's permission questions.
+    start_timeout: seconds it may take to start and answer `initialize`.
+    request_timeout: longest any request may take that does not wait for the agent's work, in seconds.
+    idle: seconds an agent is kept after its last session was used; a started process serves many sessions.
+    stop_timeout: seconds a process has to end after it was told to, before it is killed with all that it started.
+    max_message: greatest message in bytes; a larger one is an error.
+    """
+
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    cwd: Path | None = None
+    url: AgentUrl | None = None
+    api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = "x-api-key"
+    workspace: Workspace | None = None
+    permissions: Permissions = Permissions()
+    start_timeout: Seconds = 30.0
+    request_timeout: Seconds = 30.0
+    idle: Seconds = 300.0
+    stop_timeout: Seconds = 3.0
+    max_message: Bytes = LIMIT
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if bool(self.command) == (self.url is not None):
+            raise ValueError("name either a command or a url")
+        return self

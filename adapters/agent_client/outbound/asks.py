@@ -1,0 +1,280 @@
+"""What an agent asks for: answered by the run's client, by a policy, by a workspace, or refused.
+
+A permission or an elicitation is a question of the run's, whatever protocol its client speaks. Everything else is
+handed to a client of this protocol that declared it; files and terminals else come from the route's workspace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from adapters.agent_client.codec import questions
+from adapters.agent_client.options import AgentClientTarget, Permissions
+from adapters.agent_client.outbound import raw
+from adapters.agent_client.outbound.terminals import PREFIX, Terminals
+from adapters.agent_client.outbound.workspace import Files
+from adapters.agent_client.wire import PROTOCOL
+from gateway.adapter import Caller, ThreadContext
+from gateway.core.errors import Invalid, NotFound
+from gateway.core.types import Answer, JsonObject, Outcome
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from adapters.agent_client.outbound.connection import Connection
+    from adapters.agent_client.outbound.session import Session
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+NOT_ASKED: JsonObject = {"outcome": {"outcome": "cancelled"}}
+TURNS = 5
+"""Of the event loop, after which what was held is logged, and whoever follows the run has passed it on."""
+ALLOW = ("allow_once", "allow_always")
+FILES = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
+
+
+class _Params(Struct, rename="camel", gc=False):
+    pass
+
+
+class Read(_Params):
+    """`fs/read_text_file`."""
+
+    path: str
+    line: int | None = None
+    limit: int | None = None
+
+
+class Write(_Params):
+    """`fs/write_text_file`."""
+
+    path: str
+    content: str
+
+
+class Variable(_Params):
+    """Of a command's environment."""
+
+    name: str
+    value: str
+
+
+class Create(_Params):
+    """`terminal/create`."""
+
+    command: str
+    args: list[str] = []
+    env: list[Variable] = []
+    cwd: str | None = None
+    output_byte_limit: int | None = None
+
+
+class OfTerminal(_Params):
+    """The other `terminal/` requests."""
+
+    terminal_id: str
+
+
+class Asks:
+    """Answers the requests of one target's agent. One for all of its connections."""
+
+    def __init__(self, target: AgentClientTarget) -> None:
+        self._policy = target.permissions
+        workspace = target.workspace
+        self._workspace = workspace
+        self._files = Files(workspace) if workspace is not None else None
+
+    async def answer(self, connection: Connection, method: str, params: Raw) -> Any:
+        """A request of the agent's. Raises RpcError and errors of the tree: they are the answer then."""
+        session, context = connection.request_from(params)
+        if session is None and raw.session_of(params) is not None:
+            raise NotFound(f"session {raw.session_of(params)} is not open")
+        if method == "session/request_permission":
+            return await self._permission(session, params)
+        if method == "elicitation/create":
+            return await self._elicitation(connection, session, context, params)
+        await _caught_up()
+        if session is not None and (method in FILES or method.startswith("terminal/")):
+            return await self._served(session, method, params)
+        return await self._of_client(session, context, method, params)
+
+    async def tell(self, connection: Connection, method: str, params: Raw) -> None:
+        """A notification of the agent's that concerns the client alone. To everyone who is there, if it names none."""
+        await _caught_up()
+        session, context = connection.request_from(params)
+        contexts = [context] if context is not None else []
+        if session is None and context is None and raw.session_of(params) is None:
+            contexts = connection.contexts()
+        told = False
+        for each in contexts:
+            caller = _client(each)
+            if caller is not None:
+                caller.tell(method, _for_client(session, params))
+                told = True
+        if not told:
+            log.debug("%s: nobody is there for %s", connection.name, method)
+
+    # --- questions -----------------------------------------------------------------------------------------------
+
+    async def _permission(self, session: Session | None, params: Raw) -> JsonObject:
+        """Only what was offered is ever chosen; a question that belongs to no turn is refused."""
+        turn = session.turn if session is not None else None
+        asked = _object(params)
+        if turn is None:
+            return NOT_ASKED
+        interrupt = questions.permission(asked, turn.name_question("permission"))
+        call = asked.get("toolCall")
+        call = call if isinstance(call, dict) else {}
+        said = call.get("kind")
+        kinds = turn.kinds(str(call.get("toolCallId"))) | ({said} if isinstance(said, str) else set())
+        verdict = judged(self._policy, kinds or {"other"})
+        if verdict == "allow":
+            options = [option for option in asked["options"] if isinstance(option, dict)]
+            offered = {option.get("kind"): option for option in reversed(options)}
+            chosen = next((offered[kind] for kind in ALLOW if kind in offered), None)
+            if chosen is not None:
+                return {"outcome": {"outcome": "selected", "optionId": chosen["optionId"]}}
+        if verdict == "deny":
+            return questions.permission_result(Answer(outcome=Outcome.DECLINED), interrupt.payload)
+        return questions.permission_result(await turn.ask(interrupt), interrupt.payload)
+
+    async def _elicitation(
+        self, connection: Connection, session: Session | None, context: ThreadContext | None, params: Raw
+    ) -> Any:
+        """In a turn it is a question of the run's; outside of one it is handed to a client that is there."""
+        asked = _object(params)
+        if asked.get("mode") not in questions.elicitation_modes(connection.capabilities):
+            raise Invalid("the client has not declared this mode", path="/mode")
+        turn = session.turn if session is not None else None
+        if turn is not None:
+            interrupt = questions.elicitation(asked, turn.name_question("elicitation"))
+            return questions.elicitation_result(await turn.ask(interrupt), interrupt.payload)
+        await _caught_up()
+        caller = _client(context)
+        if caller is not None and asked.get("mode") in questions.elicitation_modes(caller.capabilities):
+            return await caller.ask("elicitation/create", _for_client(session, params))
+        return {"action": "cancel"}
+
+    # --- files, terminals, and what else there may be ---------------------------------------------------------------
+
+    async def _served(self, session: Session, method: str, params: Raw) -> Any:
+        caller = _client(session.context)
+        of_terminal = method.startswith("terminal/") and method != "terminal/create"
+        if of_terminal and _read(params, OfTerminal).terminal_id.startswith(PREFIX):
+            return await self._terminal(session, method, params)
+        if caller is not None and _has(caller.capabilities, method):
+            return await caller.ask(method, _for_client(session, params))
+        if self._files is None or self._workspace is None:
+            raise _unknown(method)
+        if method == "fs/read_text_file":
+            asked = _read(params, Read)
+            return {"content": await asyncio.to_thread(self._files.read, asked.path, asked.line, asked.limit)}
+        if method == "fs/write_text_file":
+            written = _read(params, Write)
+            await asyncio.to_thread(self._files.write, written.path, written.content)
+            return {}
+        if method == "terminal/create" and self._workspace.terminals:
+            return await self._create(session, self._files, _read(params, Create))
+        if self._workspace.terminals:
+            raise NotFound(f"there is no terminal {_read(params, OfTerminal).terminal_id}")
+        raise _unknown(method)
+
+    async def _create(self, session: Session, files: Files, asked: Create) -> JsonObject:
+        if session.terminals is None:
+            session.terminals = Terminals(files)
+        env = {each.name: each.value for each in asked.env}
+        limit = asked.output_byte_limit
+        name = await session.terminals.create(asked.command, asked.args, env=env, cwd=asked.cwd, limit=limit)
+        return {"terminalId": name}
+
+    async def _terminal(self, session: Session, method: str, params: Raw) -> JsonObject:
+        name = _read(params, OfTerminal).terminal_id
+        if session.terminals is None:
+            raise NotFound(f"there is no terminal {name}")
+        if method == "terminal/release":
+            await session.terminals.release(name)
+            return {}
+        terminal = session.terminals.find(name)
+        if method == "terminal/output":
+            return terminal.output()
+        if method == "terminal/wait_for_exit":
+            return await terminal.wait()
+        if method == "terminal/kill":
+            await terminal.kill()
+            return {}
+        raise _unknown(method)
+
+    async def _of_client(self, session: Session | None, context: ThreadContext | None, method: str, params: Raw) -> Raw:
+        """What only a client of this protocol can know, extensions above all."""
+        caller = _client(context)
+        if caller is None or method in FILES or method.startswith("terminal/"):
+            raise _unknown(method)
+        answer = await caller.ask(method, _for_client(session, params))
+        if session is None or session.thread is None:
+            return answer
+        return raw.renamed(answer, lambda name: session.name if name == session.thread else name)
+
+
+async def _caught_up() -> None:
+    """What the agent said before it asked is told before: it takes another way to the client, a few turns long."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+def judged(policy: Permissions, kinds: set[str]) -> str:
+    """What becomes of a question about a tool call: `deny`, `forward` or `allow`.
+
+    `kinds` are what the agent said of it, now and before; where it contradicts itself, the strictest counts.
+    """
+    if kinds & set(policy.deny):
+        return "deny"
+    if kinds & set(policy.forward):
+        return "forward"
+    listed = kinds & set(policy.allow)
+    if listed and (listed == kinds or policy.default == "allow"):
+        return "allow"
+    return policy.default
+
+
+def _client(context: ThreadContext | None) -> Caller | None:
+    """The client, if it speaks this protocol."""
+    caller = context.caller if context is not None else None
+    return caller if caller is not None and caller.protocol == PROTOCOL else None
+
+
+def _for_client(session: Session | None, params: Raw) -> Raw:
+    if session is None or session.thread is None:
+        return params
+    return raw.with_session(params, session.thread)
+
+
+def _has(capabilities: JsonObject, method: str) -> bool:
+    """Whether a client declared that it serves a file or terminal request."""
+    if method.startswith("terminal/"):
+        return bool(capabilities.get("terminal"))
+    files = capabilities.get("fs")
+    return isinstance(files, dict) and bool(files.get(FILES[method]))
+
+
+def _read(params: Raw, type: type[T]) -> T:
+    try:
+        return jsonrpc.unpack(params or raw.NOTHING, type)
+    except msgspec.ValidationError as error:
+        raise Invalid(str(error)) from None
+
+
+def _object(params: Raw) -> JsonObject:
+    found = jsonrpc.unpack(params or raw.NOTHING)
+    if not isinstance(found, dict):
+        raise Invalid("params are no object")
+    return found
+
+
+def _unknown(method: str) -> RpcError:
+    return RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})

@@ -1,0 +1,301 @@
+"""One initialized connection to an agent: its sessions, what they are told, who answers what they ask."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from adapters.agent_client.codec import agents, errors
+from adapters.agent_client.outbound import raw
+from adapters.agent_client.wire import VERSION, CancelRequest
+from gateway.adapter import ThreadContext
+from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
+from gateway.core.types import Agent, JsonObject
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.rpc import Peer
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
+
+if TYPE_CHECKING:
+    from adapters.agent_client.outbound.asks import Asks
+    from adapters.agent_client.outbound.session import Session
+
+log = logging.getLogger(__name__)
+
+MAX_EARLY = 1000
+"""Updates kept for sessions whose answer has not come yet."""
+MAX_EARLY_BYTES = 4 * 1024 * 1024
+MAX_UNCLAIMED = 1000
+REPORTED = 20
+"""Unreadable messages that are logged one by one; of more, one in a thousand."""
+CANCEL = "$/cancel_request"
+
+
+class Connection:
+    """See `gateway.transport.rpc.Handler`, and `Connection` of the supervisor. Made by `open_connection`.
+
+    sessions: what is open on it, by the agent's own ids.
+    initialized: the agent's answer to `initialize`; agent: what that makes it. Of version 1, once `start` has returned.
+    """
+
+    def __init__(self, pipe: Pipe, asks: Asks, capabilities: JsonObject) -> None:
+        self.capabilities = capabilities
+        self.initialized: JsonObject = {}
+        self.agent: Agent | None = None
+        self.sessions: dict[str, Session] = {}
+        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+        self._asks = asks
+        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0)
+        self._next_id = 0
+        self._asking: dict[Id, ThreadContext] = {}
+        self._opening: list[Session] = []
+        self._early: dict[str, list[Raw]] = {}
+        self._early_count = self._early_bytes = 0
+        self._unclaimed: dict[str, None] = {}
+        self._unreadable = 0
+        self._strange: set[str] = set()
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """What the agent is called, for logs and error messages."""
+        return self._peer.pipe.name
+
+    @property
+    def alive(self) -> bool:
+        """Whether the agent is still there."""
+        return self._peer.gone is None
+
+    async def start(self) -> None:
+        """Shake hands. Raises the errors of the tree; `aclose` it then."""
+        self._peer.start()
+        self._watch = asyncio.create_task(self._end(), name=f"{self.name} end")
+        info = {"name": "interlingua", "title": "Interlingua", "version": _version()}
+        hello = {"protocolVersion": VERSION, "clientCapabilities": self.capabilities, "clientInfo": info}
+        answer = jsonrpc.unpack(await self.ask("initialize", hello))
+        self.agent = agents.agent_of(answer, self.name)
+        self.initialized = answer
+
+    async def aclose(self) -> None:
+        """See the supervisor's `Connection`."""
+        await self._peer.aclose()
+        if self._watch is not None:
+            await self._watch
+
+    async def _end(self) -> None:
+        gone = await self._peer.wait_closed()
+        if not self.closed.done():
+            self.closed.set_result(gone)
+        self._early.clear()
+        for session in list(self.sessions.values()):
+            await session.lost_connection(self)
+
+    # --- what the agent can do -----------------------------------------------------------------------------------
+
+    def offers(self, *path: str) -> bool:
+        """Whether the agent declared that capability; `{}` does, null and false do not."""
+        found: Any = self.initialized.get("agentCapabilities")
+        for step in path:
+            found = found.get(step) if isinstance(found, dict) else None
+        return found is not None and found is not False
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the agent finds sessions again that are not open."""
+        return self.offers("sessionCapabilities", "resume") or self.offers("loadSession")
+
+    @property
+    def prompt_capabilities(self) -> JsonObject:
+        """The kinds of content that a prompt may have."""
+        capabilities = self.initialized.get("agentCapabilities")
+        found = capabilities.get("promptCapabilities") if isinstance(capabilities, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def auth_methods(self) -> list[str]:
+        """How one may authenticate, by id."""
+        found = self.initialized.get("authMethods")
+        methods = found if isinstance(found, list) else []
+        return [str(each.get("id")) for each in methods if isinstance(each, dict)]
+
+    # --- to the agent ----------------------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        method: str,
+        params: Any,
+        *,
+        timeout: float | None = None,
+        context: ThreadContext | None = None,
+        named: Callable[[Id], None] | None = None,
+    ) -> Raw:
+        """See `Peer.request`; the agent is told when nobody waits any more.
+
+        `context` is whom the agent may ask meanwhile in matters of the request itself; `named` is told the id.
+        """
+        id = self._next_id  # the peer counts alike: it takes the id before the first wait
+        if self.alive:
+            self._next_id += 1
+        if context is not None:
+            self._asking[id] = context
+        if named is not None:
+            named(id)
+        try:
+            return await self._peer.request(method, params, timeout=timeout, cancel=_no_longer_wanted)
+        finally:
+            self._asking.pop(id, None)
+
+    def tell(self, method: str, params: Any) -> None:
+        """A notification; dropped if the agent has gone."""
+        with contextlib.suppress(AgentGone):
+            self._peer.notify(method, params)
+
+    async def drain(self) -> None:
+        """Wait until the agent has read most of what it was sent. Raises AgentGone."""
+        await self._peer.drain()
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def opening(self, session: Session) -> Iterator[None]:
+        """While a session is being made and its id not known: updates that already name it are kept."""
+        self._opening.append(session)
+        try:
+            yield
+        finally:
+            self._opening.remove(session)
+            if not self._opening:
+                for name in [name for name in self._early if name not in self._unclaimed]:
+                    early = self._early.pop(name)
+                    log.info("%s: %d updates of a session %s that is not open", self.name, len(early), name)
+                self._early_count = sum(map(len, self._early.values()))
+                self._early_bytes = sum(len(update) for early in self._early.values() for update in early)
+
+    def register(self, name: str, session: Session) -> None:
+        """The session has that id here. It gets what came for it before. Raises AgentBroken for one that is busy."""
+        there = self.sessions.get(name)
+        if there is not None and there is not session:
+            if there.turn is not None:
+                raise AgentBroken(f"{self.name} gave a new session the id of one that is busy")
+            there.detach(self)
+        self._unclaimed.pop(name, None)
+        self.sessions[name] = session
+        for update in self._early.pop(name, ()):
+            session.stray(update)
+
+    def forget(self, name: str, session: Session) -> None:
+        """It is not open here any more."""
+        if self.sessions.get(name) is session:
+            del self.sessions[name]
+
+    def made(self, name: str) -> None:
+        """The agent has made a session of that id that belongs to no thread yet (`session/fork`)."""
+        self._unclaimed[name] = None
+        if len(self._unclaimed) > MAX_UNCLAIMED:
+            del self._unclaimed[next(iter(self._unclaimed))]
+
+    def claim(self, name: str) -> bool:
+        """Whether a session of that id is open at the agent and belongs to no thread yet."""
+        return name in self._unclaimed
+
+    def public(self, name: str) -> str:
+        """What the gateway calls one of the agent's sessions."""
+        session = self.sessions.get(name)
+        return session.thread if session is not None and session.thread is not None else name
+
+    # --- from the agent --------------------------------------------------------------------------------------------
+
+    def request_from(self, params: Raw) -> tuple[Session | None, ThreadContext | None]:
+        """Whom a request or notification of the agent's concerns: a session, or one who made a request of it."""
+        name = raw.session_of(params)
+        if name is not None:
+            session = self.sessions.get(name)
+            if session is None and len(self._opening) == 1:  # asked before it said which session it has made
+                session = self._opening[0]
+            return session, session.context if session is not None else None
+        asked = raw.members(params).get("requestId")
+        if asked:
+            about = jsonrpc.unpack(asked)
+            context = self._asking.get(about) if isinstance(about, int | str) else None
+            of_it = (session for session in self.sessions.values() if context and session.context is context)
+            return next(of_it, None), context
+        callers = self.contexts()
+        return None, callers[0] if len(callers) == 1 else None
+
+    def contexts(self) -> list[ThreadContext]:
+        """One for each client that is there."""
+        found: dict[int, ThreadContext] = {}
+        sessions = (session.context for session in self.sessions.values())
+        for context in (*self._asking.values(), *sessions):
+            caller = context.caller if context is not None else None
+            if context is not None and caller is not None:
+                found.setdefault(id(caller), context)
+        return list(found.values())
+
+    def request(self, method: str, params: Raw, id: Id) -> Awaitable[Any]:
+        """See `Handler.request`."""
+        return self._asks.answer(self, method, params)
+
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+        """See `Handler.notification`."""
+        if method == "session/update":
+            try:
+                name, update = raw.update_of(params)
+                session = self.sessions.get(name)
+                if session is not None:
+                    return session.update(update)
+                self._keep(name, update)
+            except AgentBroken as error:
+                self._report(str(error), bytes(params)[:200])
+            return None
+        if method == CANCEL:
+            self._peer.cancel_incoming(jsonrpc.unpack(params, CancelRequest).request_id)
+            return None
+        return self._asks.tell(self, method, params)
+
+    def unreadable(self, what: Unreadable | Malformed) -> None:
+        """See `Handler.unreadable`."""
+        self._report(what.reason, what.start, what.size)
+        if isinstance(what, Unreadable):  # a whole message, not a line of some log among the messages
+            for session in self.sessions.values():
+                session.missed()
+
+    def _keep(self, name: str, update: Raw) -> None:
+        """An update for a session that is not open, or not yet."""
+        if not self._opening and name not in self._unclaimed:
+            if name not in self._strange and len(self._strange) < MAX_UNCLAIMED:
+                self._strange.add(name)
+                log.info("%s: updates of a session %s that is not open are dropped", self.name, name)
+            return
+        self._early_count += 1
+        self._early_bytes += len(update)
+        if self._early_count <= MAX_EARLY and self._early_bytes <= MAX_EARLY_BYTES:
+            self._early.setdefault(name, []).append(update.copy())
+
+    def _report(self, reason: str, start: bytes, size: int | None = None) -> None:
+        self._unreadable += 1
+        if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
+            of = "" if size is None else f" ({size} bytes)"
+            log.warning("%s: message %d that is none%s: %s: %r", self.name, self._unreadable, of, reason, start)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("interlingua")
+    except metadata.PackageNotFoundError:  # run from its source
+        return "0.0.0"
+
+
+def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
+    return CANCEL, {"requestId": id}
+
+
+def _said(error: Exception) -> ErrorObject:
+    """What the agent is told when a request of its own fails."""
+    return (errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()).error

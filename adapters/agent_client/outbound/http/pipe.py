@@ -1,0 +1,346 @@
+"""A connection to a remote agent over Streamable HTTP, as a Pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from adapters.agent_client.outbound.http.answers import BUSY, GONE, Refused, failure
+from adapters.agent_client.outbound.http.reader import Reader
+from adapters.agent_client.outbound.http.tracking import Asked, Tracking
+from adapters.agent_client.streamable import (
+    CONNECTION_ID,
+    ENDING,
+    EVENTS,
+    INITIALIZE,
+    JSON,
+    LOAD,
+    NAMING,
+    SESSION_ID,
+    session_in,
+)
+from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
+from gateway.transport.http import HttpClient, Response, Unreachable
+from gateway.transport.pipe import Unreadable
+from gateway.transport.websocket.headers import cookie_header, cookies_of
+from gateway.transport.websocket.limits import LIMIT
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Request
+from gateway.wire.jsonrpc import Response as ResponseMessage
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 60.0
+BUFFER_BYTES = 4 * 1024 * 1024
+OPEN_SECONDS = 5.0
+"""How long a message waits for its session's stream: some servers answer a GET only when there is something to say."""
+CLOSE_SECONDS = 2.0
+SETTLE_SECONDS = 0.1
+SETTLE_MOST = 5.0
+MOST_STREAMS = 10_000
+SLOWEST = 100_000
+"""Bytes in a second; a large message has more time."""
+AGAIN = (0.1, 0.3, 0.9)
+"""Seconds after each try to send a message that was not taken; then there is one more."""
+
+
+async def connect(
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    cookies: Mapping[str, str] | None = None,
+    limit: int = LIMIT,
+    timeout: float = TIMEOUT,
+    buffer: int = BUFFER_BYTES,
+) -> HttpPipe:
+    """A Pipe to the agent at `url` (http or https). Nothing is sent yet: the first message must be `initialize`.
+
+    headers: sent with every request, for authentication.
+    cookies: sent too; what the server sets is kept in `HttpPipe.cookies`, to be handed on to the next connection.
+    limit: greatest message in bytes that is taken; larger ones are Unreadable.
+    timeout: seconds that the server may take to answer a POST, a large one more.
+    buffer: bytes that may wait to be received; then nothing more is read.
+
+    Raises Invalid for an url that is none.
+    """
+    return HttpPipe(url, headers=headers or {}, cookies=cookies or {}, limit=limit, timeout=timeout, buffer=buffer)
+
+
+class HttpPipe:
+    """See `gateway.transport.pipe.Pipe`; made by `connect`.
+
+    What a server does not take is answered by us, with an error, where it was a request. AgentGone is raised once the
+    server has forgotten the connection, or cannot be reached any more.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        cookies: Mapping[str, str],
+        limit: int,
+        timeout: float,
+        buffer: int,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https"):
+            raise Invalid(f"not an HTTP URL: its scheme is {parts.scheme!r}")
+        self.url = url
+        self.limit = limit
+        self._timeout = timeout
+        self.cookies = dict(cookies)
+        accepted = {"Accept": f"{JSON}, {EVENTS}"}
+        self.client = HttpClient(
+            f"{parts.scheme}://{parts.netloc}",
+            headers={**accepted, **headers},
+            timeout=timeout,
+            pool_size=MOST_STREAMS,
+        )
+        self.name = parts.netloc.rpartition("@")[2]
+        self._buffer = buffer
+        self._connection: str | None = None
+        self._main: Reader | None = None
+        self._readers: dict[str, Reader] = {}
+        self._tracking = Tracking()
+        self._sending = asyncio.Lock()
+        self._arrived: list[bytes | Unreadable] = []
+        self._arrived_size = 0
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._gone: AgentGone | None = None
+        self._closed = False
+        self._held: set[asyncio.Task[None]] = set()
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """See `Pipe.send`. One POST after the other: in the order of the calls."""
+        async with self._sending:
+            for data in messages:
+                if self._gone is not None or self._closed:
+                    raise self._ended()
+                message = jsonrpc.decode(data)
+                if self._connection is None:
+                    await self._initialize(message, data)
+                else:
+                    await self._post(message, data)
+
+    async def _initialize(self, message: jsonrpc.Message, data: bytes) -> None:
+        """Raises AgentGone where there is no answer at all; a refusal is the answer."""
+        if not isinstance(message, Request) or message.method != INITIALIZE:
+            raise AgentGone(f"nothing can be said to {self.name} before {INITIALIZE}")
+        try:
+            response = await self.client.request("POST", self.url, json=data, headers=self.headers(None))
+        except InterlinguaError as error:
+            self._fail(AgentGone(str(error), detail=error.detail))
+            raise self._ended() from error
+        self.keep_cookies(response.headers)
+        told = f"{self.name} answered {INITIALIZE}"
+        connection = response.headers.get(CONNECTION_ID)
+        if response.status != 200:
+            self._put([failure(message.id, Refused(told, response.status, response.body))])
+        elif connection is None:
+            self._put([failure(message.id, AgentBroken(f"{told} without the header {CONNECTION_ID}"))])
+        else:
+            self._connection = connection
+            self._put([response.body])
+            self._main = Reader(self, None)
+
+    async def _post(self, message: jsonrpc.Message, data: bytes) -> None:
+        """Raises AgentGone once the server has forgotten the connection."""
+        session = self._tracking.sent(message)
+        named = session if session is not None and await self._opened(session) else None
+        repeatable = not isinstance(message, Request)
+        try:
+            response = await self._call(data, named, repeatable)
+            if response.status == 400 and session is not None and named is None:
+                named = session  # it insists, though it has no stream for it
+                response = await self._call(data, named, repeatable)
+        except InterlinguaError as error:
+            self._undelivered(message, error)
+            return
+        if response.status in GONE and named is None:
+            self._fail(AgentGone(f"{self.name} does not know the connection any more (status {response.status})"))
+        elif response.status >= 300:
+            self._undelivered(message, Refused(f"{self.name} answered a message", response.status, response.body))
+        elif response.body.strip() and response.content_type == JSON:
+            await self.arrived([response.body], None)
+        if self._gone is not None:
+            raise self._ended()
+
+    async def _call(self, data: bytes, session: str | None, repeatable: bool) -> Response:
+        """One POST; again where it was certainly not taken, or may be taken twice. Raises the errors of HttpClient."""
+        for delay in AGAIN:
+            try:
+                response = await self._once(data, session)
+                if response.status not in BUSY:
+                    return response
+            except AgentGone as error:
+                if self._closed or not (repeatable or isinstance(error, Unreachable)):
+                    raise
+            await asyncio.sleep(delay)
+        return await self._once(data, session)
+
+    async def _once(self, data: bytes, session: str | None) -> Response:
+        timeout = self._timeout + len(data) / SLOWEST
+        response = await self.client.request(
+            "POST", self.url, json=data, headers=self.headers(session), timeout=timeout
+        )
+        self.keep_cookies(response.headers)
+        return response
+
+    def _undelivered(self, message: jsonrpc.Message, why: InterlinguaError) -> None:
+        """Nobody else will answer it."""
+        if isinstance(message, Request):
+            self._tracking.forget(message.id)
+            self._put([failure(message.id, why)])
+        else:
+            log.warning("%s: a message was not taken: %s", self.name, why)
+
+    def headers(self, session: str | None) -> dict[str, str]:
+        """What says whose request it is."""
+        headers = {} if self._connection is None else {CONNECTION_ID: self._connection}
+        if session is not None:
+            headers[SESSION_ID] = session
+        if self.cookies:
+            headers["Cookie"] = cookie_header(self.cookies)
+        return headers
+
+    def keep_cookies(self, headers: Mapping[str, str]) -> None:
+        """What an answer sets; for all our requests, which go to one address."""
+        found = [value for name, value in headers.items() if name.lower() == "set-cookie"]
+        if found:
+            self.cookies = cookies_of(found, self.cookies)
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> Sequence[bytes | Unreadable]:
+        """See `Pipe.receive`."""
+        while not self._arrived:
+            if self._closed:
+                return []
+            if self._gone is not None:
+                raise self._ended()
+            self._some.clear()
+            await self._some.wait()
+        messages, self._arrived, self._arrived_size = self._arrived, [], 0
+        self._room.set()
+        return messages
+
+    async def arrived(self, messages: Sequence[bytes | Unreadable], reader: Reader | None) -> None:
+        """Take what came on a stream, or as the answer of a POST. Waits while too much is not received yet."""
+        ready: list[bytes | Unreadable] = []
+        for data in messages:
+            if isinstance(data, bytes):
+                message = jsonrpc.decode(data)
+                asked = self._tracking.heard(message, reader.session if reader is not None else None)
+                if asked is not None and self._answered(asked, message, data, reader):
+                    continue
+            ready.append(data)
+        self._put(ready)
+        while self._arrived_size > self._buffer and not (self._closed or self._gone):
+            self._room.clear()
+            await self._room.wait()
+
+    def _put(self, messages: Sequence[bytes | Unreadable]) -> None:
+        self._arrived += messages
+        self._arrived_size += sum(len(data) for data in messages if isinstance(data, bytes))
+        self._some.set()
+
+    def _answered(self, asked: Asked, answer: jsonrpc.Message, data: bytes, on: Reader | None) -> bool:
+        """What an answer means for our streams. Whether it is held back."""
+        if not isinstance(answer, ResponseMessage) or answer.error is not None:
+            return False
+        if asked.method in NAMING:
+            made = session_in(answer.result)
+            if made is not None:
+                self._open(made)
+        elif asked.session is not None:
+            reader = self._readers.get(asked.session)
+            if asked.method in ENDING and reader is not None:
+                del self._readers[asked.session]
+                asyncio.get_running_loop().call_soon(reader.task.cancel)
+            elif asked.method == LOAD and reader is not None and reader is not on and reader.open:
+                task = asyncio.create_task(self._settled(reader, data))
+                self._held.add(task)
+                task.add_done_callback(self._held.discard)
+                return True
+        return False
+
+    async def _settled(self, reader: Reader, data: bytes) -> None:
+        """The answer of `session/load` is sent after the replay, but on another stream, so it may be here first: it is
+        handed on once the session's stream is silent."""
+        time = asyncio.get_running_loop().time
+        began = silent = time()
+        while (now := time()) < began + SETTLE_MOST and now < silent + SETTLE_SECONDS:
+            await asyncio.sleep(silent + SETTLE_SECONDS - now)
+            silent = max(began, reader.heard)
+        self._put([data])
+
+    # --- streams ---------------------------------------------------------------------------------------------------
+
+    async def _opened(self, session: str) -> bool:
+        """Whether the server has a stream for it. Asked again with every message, where it has not."""
+        reader = self._open(session)
+        if reader is None:
+            return False
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                return await asyncio.shield(reader.first)
+        except TimeoutError:
+            return True
+
+    def _open(self, session: str) -> Reader | None:
+        """Its stream, opened if it is not yet. None for an id that no header can hold."""
+        if session != session.strip() or not (session.isascii() and session.isprintable()):
+            return None
+        reader = self._readers.get(session)
+        if reader is None and not self._closed:
+            reader = self._readers[session] = Reader(self, session)
+        return reader
+
+    def lost(self, reader: Reader, why: InterlinguaError) -> None:
+        """A stream is not there any more. Without the connection's there is none."""
+        if reader is self._main:
+            self._fail(why if isinstance(why, AgentGone) else AgentGone(str(why), detail=why.detail))
+        elif reader.session is not None and self._readers.get(reader.session) is reader:
+            del self._readers[reader.session]
+            if reader.served:
+                self._put([failure(id, why) for id in self._tracking.unanswered(reader.session)])
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def _fail(self, why: AgentGone) -> None:
+        if self._gone is None:
+            self._gone = why
+            self._some.set()
+            self._room.set()
+
+    def _ended(self) -> AgentGone:
+        """A new one for each who gets it: raising adds a traceback."""
+        if self._gone is None:
+            return AgentGone(f"the connection to {self.name} was closed")
+        return AgentGone(str(self._gone), detail=self._gone.detail)
+
+    async def aclose(self) -> None:
+        """See `Pipe.aclose`. The server is told."""
+        if self._closed:
+            return
+        self._closed = True
+        self._some.set()
+        self._room.set()
+        tasks = [reader.task for reader in (self._main, *self._readers.values()) if reader is not None]
+        tasks += self._held
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
+        if self._connection is not None and self._gone is None:
+            with suppress(InterlinguaError):
+                headers = self.headers(None)
+                await self.client.request("DELETE", self.url, headers=headers, timeout=CLOSE_SECONDS)
+        await self.client.aclose()

@@ -1,0 +1,183 @@
+"""Connections to the target's agent: one for each set of client capabilities, started when needed, kept warm.
+
+An agent is told once, in `initialize`, what its client can do. So clients that can do the same share a connection, and
+nobody is asked for what he did not offer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.outbound.asks import Asks
+from adapters.agent_client.outbound.connection import Connection
+from adapters.agent_client.wire import PROTOCOL
+from gateway.adapter import Caller
+from gateway.core.errors import AgentError, Unavailable
+from gateway.core.types import JsonObject
+from gateway.transport import websocket
+from gateway.transport.pipe import Pipe
+from gateway.transport.stdio import Grace, Supervisor, spawn
+from gateway.wire.jsonrpc import RpcError
+
+MAX_LINKS = 32
+"""Profiles at a time. Clients choose them, and each may be a process."""
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Link:
+    """One supervised connection, and how many use it now."""
+
+    def __init__(self, supervisor: Supervisor[Connection]) -> None:
+        self.supervisor = supervisor
+        self.users = 0
+
+    @contextlib.asynccontextmanager
+    async def use(self) -> AsyncIterator[Connection]:
+        """See `Supervisor.use`. One that has just ended is waited out."""
+        self.users += 1
+        try:
+            while True:
+                async with self.supervisor.use() as connection:
+                    if connection.alive:
+                        yield connection
+                        return
+                    await asyncio.wait([connection.closed])
+        finally:
+            self.users -= 1
+
+
+class Links:
+    """All connections to one target."""
+
+    def __init__(self, target: AgentClientTarget, asks: Asks) -> None:
+        self._target = target
+        self._asks = asks
+        self._links: dict[bytes, Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self.name = target.agent or _name(target)
+
+    def profile(self, caller: Caller | None) -> JsonObject:
+        """What the client can do, as it declared it.
+
+        A client of another protocol is asked through interrupts, so forms can be shown to it, and options set.
+        """
+        if caller is not None and caller.protocol == PROTOCOL:
+            return caller.capabilities
+        return {"elicitation": {"form": {}}, "session": {"configOptions": {"boolean": {}}}}
+
+    def link(self, profile: JsonObject) -> Link:
+        """The connection for clients that can do that. Raises Unavailable for one profile too many, and once closed."""
+        if self._closed:
+            raise Unavailable(f"{self.name} is not called any more")
+        capabilities = self._with_workspace(profile)
+        key = _encode(capabilities)
+        found = self._links.get(key)
+        if found is None:
+            if len(self._links) >= MAX_LINKS:
+                self._make_room()
+            found = self._links[key] = self._made(capabilities)
+        return found
+
+    def _with_workspace(self, profile: JsonObject) -> JsonObject:
+        """What the agent is told: what the client can do, and what the workspace has."""
+        workspace = self._target.workspace
+        if workspace is None:
+            return profile
+        files = profile.get("fs")
+        files = dict(files) if isinstance(files, dict) else {}
+        files["readTextFile"] = True
+        files["writeTextFile"] = bool(files.get("writeTextFile")) or workspace.write
+        return {**profile, "fs": files, "terminal": bool(profile.get("terminal")) or workspace.terminals}
+
+    def any(self) -> Link:
+        """One that is connected; else that for clients of other protocols."""
+        for link in self._links.values():
+            if link.supervisor.reachable:
+                return link
+        return self.link(self.profile(None))
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `gateway.adapter.Supervised`."""
+        known = [link.supervisor.reachable for link in self._links.values()]
+        return True if True in known else (False if False in known else None)
+
+    async def aclose(self) -> None:
+        """End every connection and process."""
+        self._closed = True
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(link.supervisor.aclose() for link in links), *self._closing)
+
+    def _made(self, capabilities: JsonObject) -> Link:
+        target = self._target
+        supervisor = Supervisor(
+            lambda: self._open(capabilities),
+            name=self.name,
+            idle=target.idle,
+            start_timeout=target.start_timeout,
+            wait=target.start_timeout,
+        )
+        return Link(supervisor)
+
+    async def _open(self, capabilities: JsonObject) -> Connection:
+        connection = Connection(await self._pipe(), self._asks, capabilities)
+        try:
+            await connection.start()
+        except RpcError as error:
+            await connection.aclose()
+            raise AgentError(f"{self.name} refused initialize: {error}", detail=error.detail) from error
+        except BaseException:
+            await connection.aclose()
+            raise
+        return connection
+
+    async def _pipe(self) -> Pipe:
+        target = self._target
+        if target.url is None:
+            eof = min(1.0, target.stop_timeout / 3)
+            return await spawn(
+                target.command,
+                name=self.name,
+                cwd=target.cwd,
+                env=target.env,
+                limit=target.max_message,
+                grace=Grace(eof=eof, term=target.stop_timeout - eof),
+            )
+        headers = _headers(target)
+        if urlsplit(target.url).scheme in ("ws", "wss"):
+            return await websocket.connect(
+                target.url, headers=headers, limit=target.max_message, open_timeout=target.start_timeout
+            )
+        from adapters.agent_client.outbound.http import connect
+
+        return await connect(target.url, headers=headers, limit=target.max_message, timeout=target.request_timeout)
+
+    def _make_room(self) -> None:
+        for key, link in self._links.items():
+            if not link.users:
+                del self._links[key]
+                task = asyncio.create_task(link.supervisor.aclose())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+                return
+        raise Unavailable(f"{self.name} is connected for {MAX_LINKS} kinds of clients already")
+
+
+def _headers(target: AgentClientTarget) -> dict[str, str]:
+    """What authenticates us to a remote agent."""
+    auth = target.auth
+    if auth.bearer is not None:
+        return {"Authorization": f"Bearer {auth.bearer.get_secret_value()}"}
+    return {target.api_key_header: auth.api_key.get_secret_value()} if auth.api_key is not None else {}
+
+
+def _name(target: AgentClientTarget) -> str:
+    return Path(target.command[0]).name if target.url is None else urlsplit(target.url).netloc.rpartition("@")[2]

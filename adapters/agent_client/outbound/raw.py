@@ -1,0 +1,114 @@
+"""Params and results that are passed on: the session ids in them are exchanged, nothing else is read or changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from adapters.agent_client.wire import SessionUpdate
+from gateway.core.errors import AgentBroken
+from gateway.wire import jsonrpc
+
+NOTHING = Raw(b"{}")
+_ID = b'"sessionId"'
+
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
+_string = msgspec.json.Decoder(str).decode
+_update = msgspec.json.Decoder(SessionUpdate).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class _OfSession(Struct, rename="camel", gc=False):
+    session_id: str | None = None
+
+
+_of_session = msgspec.json.Decoder(_OfSession).decode
+
+
+def members(raw: Raw) -> dict[str, Raw]:
+    """An object's members; none of no params, or of what is no object. Half surrogate pairs stay as they are."""
+    if not raw:
+        return {}
+    try:
+        return _object(raw)
+    except (ValueError, RecursionError):
+        try:
+            found = jsonrpc.unpack(raw)
+        except (ValueError, RecursionError):
+            return {}
+        return {name: _escaped(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+
+def session_of(params: Raw) -> str | None:
+    """The session that a message names, if it does."""
+    if not params or _ID not in bytes(params):
+        return None
+    try:
+        return _of_session(params).session_id
+    except (ValueError, RecursionError):
+        name = members(params).get("sessionId")
+        found = jsonrpc.unpack(name) if name else None
+        return found if isinstance(found, str) else None
+
+
+def update_of(params: Raw) -> tuple[str, Raw]:
+    """The session and the update of a `session/update`. Raises AgentBroken."""
+    try:
+        found = _update(params)
+        return found.session_id, found.update
+    except (ValueError, RecursionError):
+        session, update = session_of(params), members(params).get("update")
+        if session is None or not update:
+            raise AgentBroken("a session/update without a session or an update") from None
+        return session, update
+
+
+def with_session(params: Raw, session: str) -> Raw:
+    """The same params for another session; as they are if they name none."""
+    if not params or _ID not in bytes(params):
+        return params
+    found = members(params)
+    return replaced(params, sessionId=session) if "sessionId" in found else params
+
+
+def replaced(params: Raw, **values: Any) -> Raw:
+    """The same params with some members set."""
+    found = members(params)
+    return Raw(_encode({**found, **{name: Raw(_encode(value)) for name, value in values.items()}}))
+
+
+def renamed(result: Raw, name: Callable[[str], str]) -> Raw:
+    """An answer with the session ids at its top, and in its list of sessions, exchanged by `name`."""
+    if not result or _ID not in bytes(result):
+        return result
+    found = members(result)
+    changed = _rename(found, name)
+    if "sessions" in found:
+        try:
+            listed = _objects(found["sessions"])
+        except (ValueError, RecursionError):
+            listed = []
+        if any([_rename(each, name) for each in listed]):
+            found["sessions"] = Raw(_encode(listed))
+            changed = True
+    return Raw(_encode(found)) if changed else result
+
+
+def _rename(found: dict[str, Raw], name: Callable[[str], str]) -> bool:
+    try:
+        session = _string(found["sessionId"])
+    except (KeyError, ValueError):
+        return False
+    if (new := name(session)) == session:
+        return False
+    found["sessionId"] = Raw(_encode(new))
+    return True
+
+
+def _escaped(value: Any) -> Raw:
+    return Raw(json.dumps(value, separators=(",", ":")).encode())

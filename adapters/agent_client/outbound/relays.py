@@ -1,0 +1,106 @@
+"""What clients of the same protocol say beside prompts, passed on with the session ids exchanged."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.outbound import raw
+from adapters.agent_client.outbound.connection import Connection
+from adapters.agent_client.outbound.links import Links
+from adapters.agent_client.outbound.session import Session
+from adapters.agent_client.outbound.sessions import Sessions
+from gateway.adapter import ThreadContext
+from gateway.core.errors import Unsupported
+from gateway.wire import jsonrpc
+
+OPENING = ("session/load", "session/resume")
+ENDING = ("session/close", "session/delete")
+QUICK = ("logout", "session/")
+"""Requests (beginnings of their names) that no person and no model is waited for in."""
+OWN = ("initialize", "session/prompt", "$/cancel_request")
+"""What is the gateway's own business on both sides."""
+
+
+class Relays:
+    """See `gateway.adapter.Relay`."""
+
+    def __init__(self, target: AgentClientTarget, links: Links, sessions: Sessions) -> None:
+        self._target = target
+        self._links = links
+        self._sessions = sessions
+
+    async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """See `Relay.relay`. The session of an answer is the gateway's where it knows it."""
+        if method in OWN:
+            raise Unsupported(f"{method} is not passed on")
+        if context.thread is None:
+            return await self._beside(context, method, params)
+        thread = context.thread.id
+        if method == "session/new":
+            result = await self._sessions.new(context, params)
+        elif method in OPENING:
+            result = await self._sessions.load(context, method, params)
+        else:
+            return await self._of_session(context, method, params)
+        return raw.renamed(result, lambda _: thread)
+
+    async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
+        """See `Relay.forward`. What concerns a session that the agent has not open any more is dropped."""
+        if method in OWN:
+            raise Unsupported(f"{method} is not passed on")
+        if context.thread is None:
+            async with self._links.link(self._links.profile(context.caller)).use() as connection:
+                connection.tell(method, params)
+                await connection.drain()
+            return
+        session = self._sessions.of(context)
+        if session.open and session.connection is not None:
+            session.connection.tell(method, raw.with_session(params, session.name))
+            await session.connection.drain()
+
+    async def _beside(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """A request that belongs to no session, on the connection of the client that makes it."""
+        async with self._links.link(self._links.profile(context.caller)).use() as connection:
+            result = await connection.ask(method, params, timeout=self._patience(method), context=context)
+            return raw.renamed(result, connection.public)
+
+    async def _of_session(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        session = self._sessions.of(context)
+        if method in ENDING and not session.open:
+            result = await self._sessions.end_unopened(context, method, params)
+            await self._sessions.forget(session)
+            return result
+        async with session.in_use():
+            connection = await self._sessions.open(session, context)
+            result = await connection.ask(
+                method,
+                raw.with_session(params, session.name),
+                timeout=self._patience(method),
+                context=context,
+            )
+            _learn(session, method, params, result)
+        if method in ENDING:
+            await self._sessions.forget(session)
+        return raw.renamed(result, lambda name: self._public(session, connection, name))
+
+    def _public(self, session: Session, connection: Connection, name: str) -> str:
+        if name == session.name and session.thread is not None:
+            return session.thread
+        public = connection.public(name)
+        if public == name:
+            connection.made(name)
+        return public
+
+    def _patience(self, method: str) -> float | None:
+        """How long a request may take: a person logs in, and an extension works, for as long as its client waits."""
+        return self._target.request_timeout if method.startswith(QUICK) else None
+
+
+def _learn(session: Session, method: str, params: Raw, result: Raw) -> None:
+    """What the answer changes about the session."""
+    if method == "session/set_mode":
+        mode = raw.members(params).get("modeId")
+        session.set_mode(jsonrpc.unpack(mode) if mode else None)
+    elif method == "session/set_config_option":
+        session.settle(jsonrpc.unpack(result))

@@ -1,0 +1,302 @@
+"""Sessions of threads: made, found again after a restart, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.agent_client.codec.errors import AUTH_REQUIRED
+from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.outbound import raw
+from adapters.agent_client.outbound.connection import Connection
+from adapters.agent_client.outbound.links import Links
+from adapters.agent_client.outbound.session import Session, Upstream
+from adapters.agent_client.wire import PROTOCOL
+from gateway.adapter import ThreadContext
+from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied
+from gateway.core.types import JsonObject
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+FORGOTTEN = "session_forgotten"
+Lost = Callable[[str], None]
+_encode = msgspec.json.encode
+
+
+class Sessions:
+    """All sessions of one target's agent, by the gateway's thread."""
+
+    def __init__(self, target: AgentClientTarget, links: Links) -> None:
+        self._target = target
+        self._links = links
+        self._by_thread: dict[str, Session] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def of(self, context: ThreadContext) -> Session:
+        """The session of the context's thread, open or not; a new one without a thread."""
+        if context.thread is None:
+            return Session(None, self._target.idle)
+        key = context.thread.id
+        session = self._by_thread.get(key)
+        if session is None:
+            self._sweep()
+            session = self._by_thread[key] = Session(key, self._target.idle, self._unused)
+        return session
+
+    def _sweep(self) -> None:
+        """Drop what has nothing open any more, now and then."""
+        if len(self._by_thread) % 256 == 255:
+            for key in [key for key, session in self._by_thread.items() if session.disposable]:
+                del self._by_thread[key]
+
+    async def open(self, session: Session, context: ThreadContext, lost: Lost | None = None) -> Connection:
+        """See that the agent has the session open. To be called while it is `in_use`; returns its connection.
+
+        `lost` is told of a conversation that the agent has forgotten; only runs have it. Raises Denied where the agent
+        wants someone to authenticate and nobody is there to do it, RpcError where somebody is, and the errors of the
+        tree.
+        """
+        in_run = lost is not None
+        async with session.lock:
+            session.seen(context)
+            if session.open and await self._recovered(session):
+                connection = await session.connect(self._links.link(session.profile))
+                if connection is session.connection:
+                    return connection
+            known = _upstream(context)
+            session.zombie = None
+            session.profile = known.profile if known else self._links.profile(context.caller)
+            connection = await session.connect(self._links.link(session.profile))
+            if known is not None:
+                if await self._again(session, connection, known, in_run):
+                    return connection
+                log.warning("thread %s: %s has forgotten its session", session.thread, self._links.name)
+                if lost is not None:
+                    lost(FORGOTTEN)
+            elif session.thread is not None and connection.claim(session.thread):
+                session.bind(connection, session.thread)
+                await self._record(session, self._default())
+                return connection
+            asked = known or self._default()
+            await self._new(session, connection, Raw(_encode(_setup(asked, connection))), asked, in_run)
+            return connection
+
+    async def new(self, context: ThreadContext, params: Raw) -> Raw:
+        """`session/new` of a client: a session for its thread, with its very params. Returns the agent's answer."""
+        session = self.of(context)
+        async with session.in_use(), session.lock:
+            session.seen(context)
+            session.profile = self._links.profile(context.caller)
+            connection = await session.connect(self._links.link(session.profile))
+            return await self._new(session, connection, params, _asked(params))
+
+    async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """`session/load` or `session/resume` of a client. What the agent replays is told as it comes."""
+        session = self.of(context)
+        async with session.in_use(), session.lock:
+            session.seen(context)
+            known = _upstream(context)
+            name = known.session if known else session.thread or ""
+            session.profile = known.profile if known else self._links.profile(context.caller)
+            connection = await session.connect(self._links.link(session.profile))
+            there = session.open and session.name == name
+            if not there:
+                session.bind(connection, name)
+            try:
+                result = await connection.ask(
+                    method,
+                    raw.with_session(params, name),
+                    timeout=self._target.request_timeout,
+                    context=context,
+                )
+            except BaseException:
+                if not there:
+                    session.detach(connection)
+                raise
+            session.settle(jsonrpc.unpack(result))
+            await self._record(session, _asked(params))
+            return result
+
+    async def end_unopened(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """`session/close` and `session/delete` of one that is not open: only the latter concerns the agent."""
+        known = _upstream(context)
+        if method == "session/close" or known is None:
+            return raw.NOTHING
+        async with self._links.link(known.profile).use() as connection:
+            renamed = raw.with_session(params, known.session)
+            return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
+
+    async def close(self, session: Session) -> None:
+        """Let the agent forget a session that nobody needs any more, if it can; bounded."""
+        await self._tell_closed(session)
+        await self.forget(session)
+
+    def close_soon(self, session: Session) -> None:
+        """The same in the background."""
+        self._keep(self.close(session))
+
+    def _unused(self, session: Session) -> None:
+        """What the agent can find again need not be open: neither it nor we are to grow with every conversation."""
+        connection = session.connection
+        if session.open and connection is not None and connection.remembers:
+            self._keep(self._put_away(session))
+
+    async def _put_away(self, session: Session) -> None:
+        async with session.lock:
+            if session.used:
+                return
+            await self._tell_closed(session)
+            if session.connection is not None:
+                session.detach(session.connection)
+            await session.end_terminals()
+        if session.disposable:
+            await self.forget(session)
+
+    async def _tell_closed(self, session: Session) -> None:
+        connection = session.connection
+        if connection is None or not connection.alive or not connection.offers("sessionCapabilities", "close"):
+            return
+        try:
+            await connection.ask("session/close", {"sessionId": session.name}, timeout=self._target.request_timeout)
+        except AgentError as error:
+            log.info("%s did not close session %s: %s", self._links.name, session.name, error)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def forget(self, session: Session) -> None:
+        """It is closed."""
+        if session.thread is not None and self._by_thread.get(session.thread) is session:
+            del self._by_thread[session.thread]
+        await session.aclose()
+
+    async def aclose(self) -> None:
+        """Forget all. The connections are to be closed meanwhile: nobody answers any more."""
+        sessions, self._by_thread = list(self._by_thread.values()), {}
+        await asyncio.gather(*(session.aclose() for session in sessions), *self._closing, return_exceptions=True)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    async def _new(
+        self, session: Session, connection: Connection, params: Raw, asked: Upstream, in_run: bool = False
+    ) -> Raw:
+        try:
+            with connection.opening(session):
+                result = await connection.ask(
+                    "session/new", params, timeout=self._target.request_timeout, context=session.context
+                )
+                answer = jsonrpc.unpack(result)
+                name = answer.get("sessionId") if isinstance(answer, dict) else None
+                if not isinstance(name, str) or not name:
+                    raise AgentBroken(f"{self._links.name} made a session without an id")
+                session.bind(connection, name)
+        except RpcError as error:
+            raise self._denied(error, connection, session.context) from error
+        session.settle(answer, in_run=in_run)
+        await self._record(session, asked)
+        return result
+
+    async def _again(self, session: Session, connection: Connection, known: Upstream, in_run: bool) -> bool:
+        """Open a session that the agent had open before it, or the gateway, was started again. False if it cannot."""
+        if connection.offers("sessionCapabilities", "resume"):
+            method = "session/resume"
+        elif connection.offers("loadSession"):
+            method = "session/load"
+        else:
+            return False
+        session.swallow = True
+        try:
+            session.bind(connection, known.session)
+            params = {"sessionId": known.session, **_setup(known, connection)}
+            timeout = self._target.request_timeout
+            result = await connection.ask(method, params, timeout=timeout, context=session.context)
+        except RpcError as error:
+            session.detach(connection)
+            if error.error.code == AUTH_REQUIRED:
+                raise self._denied(error, connection, session.context) from error
+            log.info("%s: %s of %s: %s", self._links.name, method, known.session, error)
+            return False
+        except BaseException:
+            session.detach(connection)
+            raise
+        finally:
+            session.swallow = False
+        session.settle(jsonrpc.unpack(result), in_run=in_run)
+        return True
+
+    async def _recovered(self, session: Session) -> bool:
+        """Whether a session that is open can be used: one that still owes an answer is waited for, for a moment.
+
+        If the answer does not come, the agent is ended, unless others need it. Raises AgentTimeout then.
+        """
+        owed, connection = session.zombie, session.connection
+        if owed is None or connection is None:
+            return True
+        await asyncio.wait([owed], timeout=self._target.stop_timeout)
+        if owed.done():
+            return session.open
+        others = [each for each in connection.sessions.values() if each is not session]
+        if any(each.turn is not None or not connection.remembers for each in others):
+            raise AgentTimeout(f"{self._links.name} is still busy with a prompt of this session that was cancelled")
+        log.warning("%s does not end a cancelled prompt and is ended itself", self._links.name)
+        await connection.aclose()
+        return False
+
+    async def _record(self, session: Session, asked: Upstream) -> None:
+        if session.context is not None:
+            upstream = msgspec.structs.replace(asked, session=session.name, profile=session.profile)
+            await session.context.set_thread(upstream.record)
+
+    def _default(self) -> Upstream:
+        """Where an agent works whose client names no folder."""
+        target = self._target
+        folder = target.cwd or (target.workspace.root if target.workspace else None) or os.getcwd()
+        return Upstream(session="", cwd=os.path.abspath(folder))
+
+    def _denied(self, error: RpcError, connection: Connection, context: ThreadContext | None) -> AgentError | Denied:
+        """A client of the same protocol authenticates itself; to every other it is said what there would be to do."""
+        caller = context.caller if context is not None else None
+        if error.error.code != AUTH_REQUIRED or (caller is not None and caller.protocol == PROTOCOL):
+            return error
+        methods = ", ".join(connection.auth_methods) or "none that it names"
+        return Denied(
+            f"{self._links.name} wants to be authenticated to first ({methods}): {error}", detail=error.detail
+        )
+
+
+def _upstream(context: ThreadContext) -> Upstream | None:
+    """What was recorded on the thread; None if nothing was, or nothing that can be read."""
+    try:
+        return msgspec.convert(context.upstream_thread, Upstream) if context.upstream_thread else None
+    except msgspec.ValidationError:
+        return None
+
+
+def _asked(params: Raw) -> Upstream:
+    """What a client's `session/new`, `session/load` or `session/resume` asks for, as far as it is wanted again."""
+    found = {name: jsonrpc.unpack(value) for name, value in raw.members(params).items()}
+    cwd, servers, folders = (found.get(name) for name in ("cwd", "mcpServers", "additionalDirectories"))
+    return Upstream(
+        session="",
+        cwd=cwd if isinstance(cwd, str) else os.getcwd(),
+        mcp_servers=servers if isinstance(servers, list) else [],
+        additional_directories=folders if isinstance(folders, list) else [],
+    )
+
+
+def _setup(upstream: Upstream, connection: Connection) -> JsonObject:
+    """The params that all three ways of opening a session share."""
+    setup: JsonObject = {"cwd": upstream.cwd, "mcpServers": upstream.mcp_servers}
+    if upstream.additional_directories and connection.offers("sessionCapabilities", "additionalDirectories"):
+        setup["additionalDirectories"] = upstream.additional_directories
+    return setup

@@ -1,0 +1,314 @@
+"""One prompt: what the agent says until it answers becomes events of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from adapters.agent_client.codec import content, turn, updates_in
+from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.outbound.connection import CANCEL, Connection
+from adapters.agent_client.outbound.session import Session
+from adapters.agent_client.outbound.sessions import Sessions
+from adapters.agent_client.wire import PROTOCOL
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import AgentBroken, Conflict, IllegalEvent, Invalid, TooLarge, Unsupported
+from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, ThreadUpdate
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id, RpcError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DRAIN_EVERY = 256
+"""Updates after which the run's log is asked whether it may grow,"""
+DRAIN_BYTES = 256 * 1024
+"""or bytes of them."""
+EVERYTHING = {"image": True, "audio": True, "embeddedContext": True}
+
+
+class _Call(Struct, rename="camel", gc=False):
+    tool_call_id: str
+    kind: str | None = None
+
+
+class Turn:
+    """One run. `run` is its whole life; `cancel` may come at any time, `update` while the prompt is under way."""
+
+    def __init__(self, target: AgentClientTarget, sessions: Sessions, context: RunContext) -> None:
+        self.context = context
+        self._target = target
+        self._sessions = sessions
+        self._session = sessions.of(context)
+        self._decoder = updates_in.UpdateDecoder()
+        self._stop = asyncio.Event()
+        self._told = False
+        self._prompt_id: Id = None
+        self._sent = False
+        self._count = self._bytes = 0
+        self._held: list[e.Event] = []
+        self._kinds: dict[str, set[str]] = {}
+        self._questions = 0
+        self._same = context.run.request.protocol == PROTOCOL
+
+    async def run(self) -> None:
+        """See `Outbound.run`."""
+        session = self._session
+        try:
+            async with session.in_use():
+                try:
+                    end = await self._turn(session)
+                except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
+                    end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
+                self.flush()
+                self.context.emit(*self._decoder.close(), *end)
+                await self.context.drain()
+        finally:
+            if session.thread is None:
+                self._sessions.close_soon(session)
+
+    async def cancel(self) -> None:
+        """See `Outbound.cancel`."""
+        self._stop.set()
+        if self._sent:
+            self._tell_cancel()
+            if self._session.connection is not None:
+                await self._session.connection.drain()
+
+    # --- what the agent says and asks ------------------------------------------------------------------------------
+
+    def update(self, update: Raw) -> Awaitable[None] | None:
+        """A `session/update` of the turn. What is returned is to be awaited before the next."""
+        try:
+            found = self._decoder.feed(update)
+            if len(found) == 1 and type(found[0]) is e.PartDelta:
+                if not self._held:  # what arrives together is logged together, which is three times as fast
+                    asyncio.get_running_loop().call_soon(self.flush)
+                self._held.append(found[0])
+                files = None
+            else:
+                files = self._emit(found, update)
+        except (AgentBroken, IllegalEvent) as error:
+            log.warning("run %s: %s", self.context.run.id, error)
+            self.missed()
+            return None
+        self._count += 1
+        self._bytes += len(update)
+        if files:
+            return self._keep(files)
+        if self._count >= DRAIN_EVERY or self._bytes > DRAIN_BYTES:
+            self._count = self._bytes = 0
+            self.flush()
+            return self.context.drain()
+        return None
+
+    def flush(self) -> None:
+        """Log what the agent has said by now."""
+        if self._held:
+            held, self._held = self._held, []
+            self.context.emit(*held)
+
+    def kinds(self, call: str) -> set[str]:
+        """What kinds of tool call the agent said it was, by its own id."""
+        return self._kinds.get(call, set())
+
+    def missed(self) -> None:
+        """Something of the agent's could not be read."""
+        self.context.lost("unreadable")
+
+    def name_question(self, kind: str) -> str:
+        """An id for a question of this run's."""
+        self._questions += 1
+        return f"{kind}-{self._questions}"
+
+    async def ask(self, interrupt: Interrupt) -> Answer:
+        """Put a question to the run's client. A cancel, and the end of the run, answer it cancelled."""
+        self.flush()
+        return await self.context.ask(interrupt)
+
+    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw) -> list[content.File]:
+        """Pass on, in order. Returns the files in it that are to be kept."""
+        self.flush()
+        files: list[content.File] = []
+        for item in found:
+            if isinstance(item, ThreadUpdate):
+                self._session.note(item)
+                continue
+            self.context.emit(item)
+            if isinstance(item, e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded):
+                self._learn(update)
+            elif isinstance(item, e.PartStarted) and item.kind == "file" and not self._same:
+                file = content.file_of(item.value)
+                if file is not None:
+                    files.append(file)
+        return files
+
+    def _learn(self, update: Raw) -> None:
+        """A tool call's kind, for the policy."""
+        try:
+            call = jsonrpc.unpack(update, _Call)
+        except ValueError:
+            return
+        if call.kind is not None:
+            self._kinds.setdefault(call.tool_call_id, set()).add(call.kind)
+
+    async def _keep(self, files: list[content.File]) -> None:
+        for file in files:
+            try:
+                await self.context.add_artifact(file.name, file.content, media_type=file.media_type)
+            except TooLarge as error:
+                log.info("run %s: %s is not kept: %s", self.context.run.id, file.name, error)
+                self.context.lost("file_too_large")
+        await self.context.drain()
+
+    # --- the turn ----------------------------------------------------------------------------------------------------
+
+    async def _turn(self, session: Session) -> list[e.Event]:
+        """From opening the session to the agent's answer, or its cancellation."""
+        opened = await self._unless_stopped(self._sessions.open(session, self.context, self.context.lost))
+        if opened is None:
+            return [self._cancelled()]
+        connection: Connection = opened
+        blocks = self._blocks(connection)
+        if await self._unless_stopped(self._configure(session, connection)) is None:
+            return [self._cancelled()]
+        await self.context.set_upstream({"session": session.name})
+        if session.turn is not None:
+            raise Conflict(f"session {session.name} is busy with another prompt")
+        prompt = asyncio.ensure_future(self._prompt(session, connection, self._params(session, blocks)))
+        try:
+            answer = await asyncio.shield(prompt)
+        except asyncio.CancelledError:
+            self._give_up(connection, prompt)
+            raise
+        if answer is None:
+            return [self._cancelled()]
+        *before, end = turn.ended(answer)
+        return [*before, self._cancelled() if self._stop.is_set() and isinstance(end, e.RunFinished) else end]
+
+    async def _prompt(self, session: Session, connection: Connection, params: JsonObject) -> Raw | None:
+        """The prompt and its answer; None if the run was cancelled before it was sent.
+
+        The turn is over with the answer, and not when somebody has looked at it: what comes next is not the turn's.
+        """
+        if self._stop.is_set():
+            return None
+        session.turn = self
+        try:
+            return await connection.ask("session/prompt", params, context=self.context, named=self._named)
+        finally:
+            if session.turn is self:
+                session.turn = None
+
+    def _give_up(self, connection: Connection, prompt: asyncio.Future[Raw | None]) -> None:
+        """Nobody waits for the answer any more; until it comes, the agent is busy with what was asked."""
+        self._stop.set()
+        self.flush()
+        session = self._session
+        if session.turn is self:
+            self._tell_cancel()
+            connection.tell(CANCEL, {"requestId": self._prompt_id})
+            session.turn, session.zombie = None, prompt
+
+        def answered(it: asyncio.Future[Raw | None]) -> None:
+            it.cancelled() or it.exception()  # whatever it is, it comes too late
+            if session.zombie is it:
+                session.zombie = None
+
+        prompt.add_done_callback(answered)
+
+    def _tell_cancel(self) -> None:
+        connection = self._session.connection
+        if not self._told and connection is not None:
+            self._told = True
+            connection.tell("session/cancel", {"sessionId": self._session.name})
+
+    def _named(self, id: Id) -> None:
+        self._prompt_id, self._sent = id, True
+
+    def _cancelled(self) -> e.RunCancelled:
+        return e.RunCancelled(reason=self.context.run.cancel_reason or "")
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What it gives; None where the run is cancelled first. The work itself goes on: others may need it."""
+        task = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            stopped.cancel()
+        if not (self._stop.is_set() or self.context.cancelled):
+            return task.result()
+        if self._session.thread is None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._session.leave(task)
+        return None
+
+    def _blocks(self, connection: Connection) -> list[JsonObject]:
+        """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
+        request = self.context.run.request
+        try:
+            return content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
+        except Invalid as error:
+            content.blocks_of(request, _taking(self.context.agent, EVERYTHING))
+            raise Unsupported(str(error), detail=error.detail) from error
+
+    def _params(self, session: Session, blocks: list[JsonObject]) -> JsonObject:
+        creation = self.context.run.request.creation if self._same else {}
+        meta = creation.get("_meta")
+        meta = dict(meta) if isinstance(meta, dict) else {}
+        if self.context.traceparent is not None:
+            meta["traceparent"] = self.context.traceparent
+        params = {**creation, "sessionId": session.name, "prompt": blocks}
+        return {**params, "_meta": meta} if meta else params
+
+    async def _configure(self, session: Session, connection: Connection) -> bool:
+        """Set the options that the run's `config` names, where they are not so already."""
+        for name, value in self.context.run.request.config.items():
+            option = next((each for each in session.options or () if _named(each, name)), None)
+            if option is not None and option.get("currentValue") == value and type(value) in (str, bool):
+                continue
+            if option is None and name == "mode" and session.modes is not None:
+                if session.modes.get("currentModeId") == value:
+                    continue
+                method, params = "session/set_mode", {"modeId": value}
+            else:
+                method, params = "session/set_config_option", {"configId": name, **_value(name, value)}
+            try:
+                result = await connection.ask(
+                    method, {"sessionId": session.name, **params}, timeout=self._target.request_timeout
+                )
+            except RpcError as error:
+                if error.error.code not in (jsonrpc.INVALID_PARAMS, jsonrpc.METHOD_NOT_FOUND):
+                    raise
+                raise Invalid(f"the agent does not take {name}: {error}", path=f"/config/{name}") from error
+            session.settle(jsonrpc.unpack(result), in_run=True)
+        return True
+
+
+def _taking(agent: Agent, capabilities: JsonObject) -> Agent:
+    """The agent with these prompt capabilities."""
+    return replace(agent, extra={PROTOCOL: {"agentCapabilities": {"promptCapabilities": capabilities}}})
+
+
+def _named(option: Any, name: str) -> bool:
+    return isinstance(option, dict) and option.get("id") == name
+
+
+def _value(name: str, value: Json) -> JsonObject:
+    if isinstance(value, bool):
+        return {"type": "boolean", "value": value}
+    if isinstance(value, str):
+        return {"value": value}
+    raise Invalid(f"option {name} is a text or a boolean", path=f"/config/{name}")

@@ -1,0 +1,250 @@
+"""Text files of one folder, for agents whose client offers none (`fs/read_text_file`, `fs/write_text_file`).
+
+Nothing outside of the root is reached, whatever the path or links say. A path is walked from the root's own descriptor,
+one component at a time, and no step is taken by the system on our behalf: links are read and followed here (into the
+root only), `..` goes back to the descriptor it came from. A component that is exchanged between two steps is refused,
+since every `open` is told to follow no link.
+
+Blocking calls: whoever uses this on the event loop does so in a thread. Hard links are files like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections import deque
+from collections.abc import Iterator
+
+from adapters.agent_client.options import Workspace
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, TooLarge, Unsupported
+
+MAX_LINKS = 40
+_PATH = getattr(os, "O_PATH", os.O_RDONLY)  # enough to go through a folder that may not be listed
+_FOLDER = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is refused, not waited for
+
+
+class Files:
+    """The files of a workspace. Paths are absolute, as the protocol wants them; every error names the path."""
+
+    def __init__(self, options: Workspace) -> None:
+        self._options = options
+        root = os.path.abspath(options.root)
+        self._roots = {root, os.path.realpath(root)}
+        self.root = os.path.realpath(root)
+        """The folder itself, without links."""
+
+    def read(self, path: str, line: int | None = None, limit: int | None = None) -> str:
+        """The file's text from line `line` (1 is the first) on, at most `limit` lines.
+
+        Raises Invalid (outside of the root, no text file), NotFound, TooLarge.
+        """
+        with self._parent(path) as (folder, name), _named(path):
+            file = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
+            try:
+                self._check(os.fstat(file), path)
+                data = _read(file, self._options.max_file + 1)
+            finally:
+                os.close(file)
+        if len(data) > self._options.max_file:
+            raise TooLarge(f"{path} is larger than {self._options.max_file} bytes")
+        if b"\0" in data:
+            raise Invalid(f"{path} is no text file", path="/path")
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            raise Invalid(f"{path} is no text file: it is not UTF-8", path="/path") from None
+        return text if line is None and limit is None else _lines(text, max(line or 1, 1), limit)
+
+    def write(self, path: str, content: str) -> None:
+        """Make or replace the file, and folders on the way to it that are missing. Whole or not at all.
+
+        Raises Unsupported (nothing may be written), Invalid, TooLarge.
+        """
+        if not self._options.write:
+            raise Unsupported("files of this workspace may not be written")
+        try:
+            data = content.encode()
+        except UnicodeEncodeError as error:
+            raise Invalid(f"the content is no text: {error.reason}", path="/content") from None
+        if len(data) > self._options.max_file:
+            raise TooLarge(f"the content is larger than {self._options.max_file} bytes")
+        with self._parent(path, make=True) as (folder, name), _named(path):
+            mode = self._writable(folder, name, path)
+            scratch = f".{secrets.token_hex(8)}.part"
+            file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
+            try:
+                try:
+                    _write(file, data)
+                    if mode is not None:
+                        os.fchmod(file, mode)
+                finally:
+                    os.close(file)
+                os.replace(scratch, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(scratch, dir_fd=folder)
+                raise
+
+    def folder(self, path: str) -> str:
+        """The folder's own path, links resolved, for a command to start in. Raises Invalid, NotFound."""
+        self._steps(path)
+        real = os.path.realpath(path)
+        if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
+            raise _outside(path)
+        if not os.path.isdir(real):
+            raise NotFound(f"there is no folder {path}")
+        return real
+
+    def _writable(self, folder: int, name: str, path: str) -> int | None:
+        """The mode of the file that is there and may be written, None if there is none."""
+        try:
+            file = os.open(name, os.O_WRONLY | _FILE, dir_fd=folder)
+        except FileNotFoundError:
+            return None
+        try:
+            found = os.fstat(file)
+        finally:
+            os.close(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise Invalid(f"{path} is no file", path="/path")
+        return stat.S_IMODE(found.st_mode)
+
+    def _check(self, found: os.stat_result, path: str) -> None:
+        if not stat.S_ISREG(found.st_mode):
+            raise Invalid(f"{path} is no file", path="/path")
+        if found.st_size > self._options.max_file:
+            raise TooLarge(f"{path} is larger than {self._options.max_file} bytes")
+
+    def _steps(self, path: str) -> list[str]:
+        """The components below the root. Raises Invalid for a path that does not begin there."""
+        if not path.startswith("/"):
+            raise Invalid(f"{path} is not an absolute path", path="/path")
+        if "\0" in path:
+            raise Invalid("a path with a NUL in it", path="/path")
+        for root in self._roots:
+            inside = root.rstrip("/") + "/"
+            if path == root or path.startswith(inside):
+                return [step for step in path[len(inside) :].split("/") if step not in ("", ".")]
+        raise _outside(path)
+
+    @contextlib.contextmanager
+    def _parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder that holds the file, as a descriptor, and the file's name in it; the file itself is no link."""
+        steps = deque(self._steps(path))
+        with _named(path):
+            stack = [os.open(self.root, _FOLDER)]
+        try:
+            with _named(path):
+                name = self._walk(stack, steps, path, make)
+            yield stack[-1], name
+        finally:
+            for folder in stack:
+                os.close(folder)
+
+    def _walk(self, stack: list[int], steps: deque[str], path: str, make: bool) -> str:
+        """Go to the last component's folder, which `stack` then ends with. Returns the last component."""
+        links = 0
+        while steps:
+            step = steps.popleft()
+            if step == "..":
+                if len(stack) == 1:
+                    raise _outside(path)
+                os.close(stack.pop())
+                continue
+            target = _link(step, stack[-1])
+            if target is None:
+                if not steps:
+                    return step
+                stack.append(_enter(step, stack[-1], make))
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise Invalid(f"{path}: too many links", path="/path")
+            if target.startswith("/"):
+                further = self._steps_of_link(target, path)
+                while len(stack) > 1:
+                    os.close(stack.pop())
+            else:
+                further = [part for part in target.split("/") if part not in ("", ".")]
+            steps.extendleft(reversed(further))
+        raise Invalid(f"{path} is a folder", path="/path")
+
+    def _steps_of_link(self, target: str, path: str) -> list[str]:
+        try:
+            return self._steps(target)
+        except Invalid:
+            raise _outside(path) from None
+
+
+def _outside(path: str) -> Invalid:
+    return Invalid(f"{path} is outside of the workspace", path="/path")
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """What the system says of a path, as errors of the tree."""
+    try:
+        yield
+    except InterlinguaError:
+        raise
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise Invalid(f"{path}: a component is no folder, or a link that changes", path="/path") from None
+        raise Invalid(f"{path}: {error.strerror or error}", path="/path") from None
+
+
+def _link(step: str, folder: int) -> str | None:
+    """Where the component leads if it is a link."""
+    try:
+        return os.readlink(step, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
+def _enter(step: str, folder: int, make: bool) -> int:
+    try:
+        return os.open(step, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(step, dir_fd=folder)
+    return os.open(step, _FOLDER, dir_fd=folder)
+
+
+def _read(file: int, limit: int) -> bytes:
+    chunks = []
+    while limit > 0 and (chunk := os.read(file, min(limit, 1 << 20))):
+        chunks.append(chunk)
+        limit -= len(chunk)
+    return b"".join(chunks)
+
+
+def _write(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
+def _lines(text: str, first: int, limit: int | None) -> str:
+    start = 0
+    for _ in range(first - 1):
+        start = text.find("\n", start) + 1
+        if start == 0:
+            return ""
+    if limit is None:
+        return text[start:]
+    end = start
+    for _ in range(limit):
+        end = text.find("\n", end) + 1
+        if end == 0:
+            return text[start:]
+    return text[start:end]

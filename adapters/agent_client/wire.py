@@ -1,0 +1,226 @@
+"""The Agent Client Protocol's own messages, as far as the adapter reads them (schema v1, `schema.json`).
+
+Read with `gateway.wire.jsonrpc.unpack(raw, Type)`. Unknown keys are ignored here and lost nowhere: what is passed on is
+the raw params. A field that may be left out has a default. Nothing here is sent; what is sent is made by codec/.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+PROTOCOL: Final = "agent_client"
+"""This adapter's name: key of `origin`, of `Agent.extra` and of `ThreadUpdate.protocol`."""
+VERSION: Final = 1
+
+JsonObject = dict[str, Any]
+ABSENT: Final = Raw()
+
+
+class _Params(Struct, rename="camel", gc=False):
+    pass
+
+
+class Implementation(_Params):
+    """`clientInfo`, `agentInfo`."""
+
+    name: str = ""
+    title: str | None = None
+    version: str = ""
+
+
+class Initialize(_Params):
+    """`initialize`. Some clients say `capabilities` for `clientCapabilities`: use `capabilities_of`."""
+
+    protocol_version: int = VERSION
+    client_capabilities: JsonObject | None = None
+    capabilities: JsonObject | None = None
+    client_info: Implementation | None = None
+
+
+def capabilities_of(params: Initialize) -> JsonObject:
+    """What the client declared it can do, whichever key it used."""
+    return params.client_capabilities or params.capabilities or {}
+
+
+class Authenticate(_Params):
+    """`authenticate`."""
+
+    method_id: str
+
+
+class OfSession(_Params):
+    """Params of whatever names a session: `session/cancel`, `session/close`, `session/delete`, extension methods."""
+
+    session_id: str
+
+
+class NewSession(_Params):
+    """`session/new`; the parameters that also `session/load` and `session/resume` have."""
+
+    cwd: str
+    mcp_servers: list[JsonObject] = []
+    additional_directories: list[str] = []
+    meta: Any = msgspec.field(name="_meta", default=None)
+
+
+class OpenSession(NewSession, kw_only=True):
+    """`session/load`, `session/resume`."""
+
+    session_id: str
+
+
+class ListSessions(_Params):
+    """`session/list`."""
+
+    cwd: str | None = None
+    cursor: str | None = None
+
+
+class Meta(_Params):
+    """`_meta`, as far as it is ours to read (W3C trace context)."""
+
+    traceparent: str | None = None
+
+
+class Prompt(_Params):
+    """`session/prompt`. `prompt` is checked by `codec.content.check`."""
+
+    session_id: str
+    prompt: list[Any]
+    meta: Any = msgspec.field(name="_meta", default=None)
+
+
+class SetMode(_Params):
+    """`session/set_mode`."""
+
+    session_id: str
+    mode_id: str
+
+
+class SetConfigOption(_Params):
+    """`session/set_config_option`. `value` is a string, or a boolean with `type: boolean`."""
+
+    session_id: str
+    config_id: str
+    value: str | bool
+
+
+class CancelRequest(_Params):
+    """`$/cancel_request`."""
+
+    request_id: int | float | str | None
+
+
+class SessionUpdate(_Params):
+    """`session/update`. `update` goes to `codec.updates_in` as it is."""
+
+    session_id: str
+    update: Raw
+
+
+class SessionResult(_Params):
+    """What `session/new`, `session/load` and `session/resume` answer; `session_id` only in the first."""
+
+    session_id: str = ""
+    modes: JsonObject | None = None
+    config_options: list[JsonObject] | None = None
+
+
+# --- what must look like this to be sent on as it is (schema: ContentBlock, ToolCallContent) -----------------------
+
+Role = Literal["assistant", "user"]
+
+
+class Annotations(Struct, rename="camel", gc=False):
+    """Hints for a client."""
+
+    audience: list[Role] | None = None
+    last_modified: str | None = None
+    priority: float | None = None
+    meta: JsonObject | None = msgspec.field(name="_meta", default=None)
+
+
+class _Block(Struct, rename="camel", tag_field="type", kw_only=True, gc=False):
+    annotations: Annotations | None = None
+    meta: JsonObject | None = msgspec.field(name="_meta", default=None)
+
+
+class Text(_Block, tag="text"):
+    """Markdown."""
+
+    text: str
+
+
+class Image(_Block, tag="image"):
+    """`data` is base64."""
+
+    data: str
+    mime_type: str
+    uri: str | None = None
+
+
+class Audio(_Block, tag="audio"):
+    """`data` is base64."""
+
+    data: str
+    mime_type: str
+
+
+class ResourceLink(_Block, tag="resource_link"):
+    """`size` in bytes."""
+
+    name: str
+    uri: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+
+
+class Contents(Struct, rename="camel", gc=False):
+    """Of an embedded resource: it has `text`, or `blob` (base64)."""
+
+    uri: str
+    text: str | None = None
+    blob: str | None = None
+    mime_type: str | None = None
+    meta: JsonObject | None = msgspec.field(name="_meta", default=None)
+
+
+class Resource(_Block, tag="resource"):
+    """An embedded resource."""
+
+    resource: Contents
+
+
+Block = Text | Image | Audio | ResourceLink | Resource
+
+
+class _ToolContent(Struct, rename="camel", tag_field="type", kw_only=True, gc=False):
+    meta: JsonObject | None = msgspec.field(name="_meta", default=None)
+
+
+class Content(_ToolContent, tag="content"):
+    """Any block."""
+
+    content: Block
+
+
+class Diff(_ToolContent, tag="diff"):
+    """A file that was changed, or made."""
+
+    path: str
+    new_text: str
+    old_text: str | None = None
+
+
+class Terminal(_ToolContent, tag="terminal"):
+    """A terminal of the client's."""
+
+    terminal_id: str
+
+
+ToolContent = Content | Diff | Terminal

@@ -1,0 +1,194 @@
+"""The inbound half over an engine with scripted agents, with clients in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from adapters.agent_client.inbound import AgentClientInbound
+from adapters.agent_client.inbound.connection import Connection
+from adapters.agent_client.options import AgentClientServe
+from gateway.adapter import RunContext, TargetOptions, ThreadContext
+from gateway.config import Route
+from gateway.core import events as e
+from gateway.core.types import Agent, Interrupt, Run, RunQuery
+from gateway.engine import Engine
+from gateway.engine.rules import Rules
+from tests.adapters.agent_client.editor import Editor
+from tests.support.pipes import LIMIT, MemoryPipe, pair
+from tests.support.scripted import AGENT, Script, Scripted, engine, route
+
+YES_NO: dict[str, Any] = {"type": "boolean"}
+NATIVE = replace(
+    AGENT,
+    extra={
+        "agent_client": {
+            "protocolVersion": 1,
+            "agentCapabilities": {
+                "loadSession": True,
+                "promptCapabilities": {"image": True},
+                "sessionCapabilities": {"close": {}},
+                "_meta": {"acme": 1},
+            },
+            "agentInfo": {"name": "acme", "title": "Acme", "version": "3"},
+            "authMethods": [{"id": "login", "name": "Log in"}],
+        }
+    },
+)
+"""An agent that speaks the protocol itself."""
+
+
+class Native(Scripted):
+    """One whose outbound half relays. `answers`: method -> what it answers, or a function of context and params."""
+
+    def __init__(self, script: Script, *, agent: Agent = NATIVE) -> None:
+        super().__init__(script, agent=agent)
+        self.answers: dict[str, Any] = {}
+        self.relayed: list[tuple[str, bytes, str | None]] = []
+        self.forwarded: list[tuple[str, bytes, str | None]] = []
+        self.beside: list[ThreadContext] = []
+
+    async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        thread = context.thread.id if context.thread else None
+        self.relayed.append((method, bytes(params), thread))
+        self.beside.append(context)
+        answer = self.answers.get(method)
+        if isinstance(answer, Exception):
+            raise answer
+        if callable(answer):
+            answer = answer(context, params)
+            if asyncio.iscoroutine(answer):
+                answer = await answer
+        if answer is None and method == "session/new":
+            return Raw(b'{"sessionId": "%s"}' % (thread or "").encode())
+        return answer if isinstance(answer, Raw) else Raw(msgspec.json.encode(answer if answer is not None else {}))
+
+    async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
+        self.forwarded.append((method, bytes(params), context.thread.id if context.thread else None))
+
+
+class Rig:
+    """`connect` clients; `engine` is what they are connected to."""
+
+    def __init__(self, engine: Engine, options: AgentClientServe, stack: AsyncExitStack) -> None:
+        self.engine = engine
+        self.inbound = AgentClientInbound(options, engine)
+        self.inbound.linger = 0.0
+        self._stack = stack
+
+    async def raw(
+        self, agent: str | None = "scripted", *, capabilities: dict[str, Any] | None = None, limit: int = LIMIT
+    ) -> Editor:
+        """A client that has said nothing yet."""
+        ours, theirs = pair(limit)
+        editor = Editor(ours, capabilities)
+        await self._stack.enter_async_context(editor)
+        self.serve(theirs, agent)
+        return editor
+
+    async def connect(
+        self, agent: str | None = "scripted", *, capabilities: dict[str, Any] | None = None, limit: int = LIMIT
+    ) -> Editor:
+        """A client that has shaken hands."""
+        editor = await self.raw(agent, capabilities=capabilities, limit=limit)
+        await editor.initialize()
+        return editor
+
+    async def runs(self, session: str) -> Sequence[Run]:
+        """The runs of a session, newest first."""
+        return await self.engine.runs(RunQuery(thread=session))
+
+    async def run(self, session: str) -> Run:
+        """Its newest run, once there is one."""
+        async with asyncio.timeout(5):
+            while not (runs := await self.runs(session)):  # noqa: ASYNC110 - the store tells nobody
+                await asyncio.sleep(0)
+        return runs[0]
+
+    def connections(self, session: str) -> list[Connection]:
+        """Those that have the session open."""
+        return [each.connection for each in self.inbound.clients.open(session)]
+
+    def serve(self, pipe: MemoryPipe, agent: str | None) -> asyncio.Task[None]:
+        """Have the gateway talk to who is at the other end, in a task that ends with the test."""
+        task = asyncio.create_task(self.inbound.converse(pipe, agent))
+        self._stack.push_async_callback(_ended, task)
+        return task
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task], timeout=5)
+
+
+@asynccontextmanager
+async def rig(
+    *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None, **options: Any
+) -> AsyncIterator[Rig]:
+    """An inbound half with these agents. AssertionError at the end if an error was logged, or a task failed."""
+    mistakes: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(str(context)))
+    handler = _Errors(mistakes)
+    logging.getLogger().addHandler(handler)
+    try:
+        async with engine(*agents, file=file, rules=rules) as made, AsyncExitStack() as stack:
+            yield Rig(made, AgentClientServe(**options), stack)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert not mistakes, mistakes
+
+
+class _Errors(logging.Handler):
+    """Collects what is logged as an error: nothing that a client or an agent does is one of ours."""
+
+    def __init__(self, found: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._found = found
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._found.append(self.format(record))
+
+
+def scripted(script: Script, name: str = "scripted", **fields: Any) -> tuple[Route, Scripted]:
+    """An agent of another protocol."""
+    return route(name), Scripted(script, agent=replace(AGENT, **fields))
+
+
+def native(script: Script, name: str = "scripted") -> tuple[Route, Native]:
+    """An agent of this protocol."""
+    return Route(name=name, target=TargetOptions(protocol="agent_client")), Native(script)
+
+
+def asking(schema: dict[str, Any], *, id: str = "q1", kind: str = "input", message: str = "Which one?") -> Script:
+    """An agent that asks one thing and says what it was told."""
+
+    async def script(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="Let me see. "))
+        answer = await context.ask(Interrupt(id=id, kind=kind, message=message, answer_schema=schema))
+        context.emit(e.PartDelta(part="text", delta=f"{answer.outcome.value} {answer.value}."))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    return script
+
+
+def held(until: Callable[[], asyncio.Event]) -> Script:
+    """An agent that says one thing, waits, and says another."""
+
+    async def script(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="before "))
+        await context.drain()
+        await until().wait()
+        context.emit(e.PartDelta(part="text", delta="after"))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    return script

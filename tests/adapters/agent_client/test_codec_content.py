@@ -1,0 +1,161 @@
+"""Content blocks: what a prompt may have, a prompt as text, files in blocks."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.agent_client.codec import content
+from adapters.agent_client.codec.agents import agent_of
+from gateway.core.errors import Invalid
+from gateway.core.types import Artifact, RunRequest
+from tests.adapters.agent_client.codec_cases import ANY, BLOCKS, NATIVE, unhurried, valid
+
+ALL = {"image": True, "audio": True, "embeddedContext": True}
+TEXT = {"type": "text", "text": "Look at "}
+LINK = {"type": "resource_link", "name": "a [b].py", "uri": "file:///a b.py"}
+EMBEDDED = {"type": "resource", "resource": {"uri": "file:///x.py", "text": "print('```')\n", "mimeType": None}}
+IMAGE = {"type": "image", "data": base64.b64encode(b"\x89PNG").decode(), "mimeType": "image/png"}
+BLOB = {"type": "resource", "resource": {"uri": "file:///d/x%20y.pdf", "blob": base64.b64encode(b"pdf").decode()}}
+
+
+@unhurried
+@given(st.lists(BLOCKS, max_size=4))
+def test_whatever_the_schema_allows_passes_for_an_agent_that_takes_all(blocks: Any) -> None:
+    for block in blocks:
+        valid("ContentBlock", block)
+    assert content.check(blocks, ALL) is blocks
+
+
+@pytest.mark.parametrize(
+    ("blocks", "capabilities", "path"),
+    [
+        ("text", ALL, "/prompt"),
+        (None, ALL, "/prompt"),
+        (["text"], ALL, "/prompt/0"),
+        ([TEXT, {"type": "video"}], ALL, "/prompt/1"),
+        ([{"type": ["text"]}], ALL, "/prompt/0"),
+        ([{"text": "x"}], ALL, "/prompt/0"),
+        ([{"type": "text", "text": 1}], ALL, "/prompt/0/text"),
+        ([{"type": "resource_link", "name": "x"}], ALL, "/prompt/0/uri"),
+        ([{"type": "resource", "resource": {"text": "x"}}], ALL, "/prompt/0/resource"),
+        ([{"type": "resource", "resource": {"uri": "x"}}], ALL, "/prompt/0/resource"),
+        ([TEXT, IMAGE], {"audio": True}, "/prompt/1"),
+        ([{**IMAGE, "type": "audio"}], {"image": True, "audio": None}, "/prompt/0"),
+        ([LINK, EMBEDDED], {}, "/prompt/1"),
+    ],
+)
+def test_what_is_no_prompt_or_more_than_the_agent_takes_is_refused_where_it_is(
+    blocks: Any, capabilities: Any, path: str
+) -> None:
+    with pytest.raises(Invalid) as raised:
+        content.check(blocks, capabilities)
+    assert raised.value.path == path
+
+
+@unhurried
+@given(ANY)
+def test_nothing_else_than_blocks_passes(value: Any) -> None:
+    if value == []:
+        return
+    with pytest.raises(Invalid):
+        content.check(value, ALL)
+
+
+def test_text_and_links_are_one_sentence() -> None:
+    after = {"type": "text", "text": ", please."}
+    assert content.text_of([TEXT, LINK, after]) == r"Look at [a \[b\].py](<file:///a b.py>), please."
+
+
+def test_texts_are_paragraphs() -> None:
+    assert content.text_of([TEXT, TEXT, {"type": "text", "text": "\nx"}]) == "Look at \n\nLook at \nx"
+
+
+def test_an_embedded_text_is_a_fence_below_its_uri() -> None:
+    assert content.text_of([TEXT, EMBEDDED, TEXT]) == (
+        "Look at \n\nfile:///x.py\n````py\nprint('```')\n\n````\n\nLook at "
+    )
+
+
+@pytest.mark.parametrize("block", [IMAGE, {**IMAGE, "type": "audio"}, BLOB])
+def test_what_is_no_text_is_not_left_out_silently(block: Any) -> None:
+    with pytest.raises(Invalid) as raised:
+        content.text_of([TEXT, block])
+    assert raised.value.path == "/prompt/1"
+
+
+# --- what is sent ------------------------------------------------------------------------------------------------
+
+
+def asked(input: Any, protocol: str = "agent_connect", **more: Any) -> RunRequest:
+    return RunRequest(agent="coder", input=input, protocol=protocol, **more)
+
+
+def test_a_prompt_of_the_same_protocol_is_sent_as_it_came() -> None:
+    prompt = [{**TEXT, "_meta": {"x": 1}}, {"type": "unheard of"}]
+    request = asked({"message": "x"}, "agent_client", creation={"prompt": prompt, "sessionId": "s"})
+    assert content.blocks_of(request, NATIVE) == prompt
+
+
+def test_the_text_of_any_input_is_a_text_block() -> None:
+    assert content.blocks_of(asked({"message": "Hi"}), NATIVE) == [content.block_of("Hi")]
+    assert content.blocks_of(asked("Hi"), NATIVE) == [content.block_of("Hi")]
+    assert content.blocks_of(asked({"a": 1}), NATIVE) == [content.block_of('{"a":1}')]
+
+
+def test_blocks_of_an_input_come_after_its_message() -> None:
+    assert content.blocks_of(asked({"message": "Hi", "content": [LINK]}), NATIVE) == [content.block_of("Hi"), LINK]
+    said = [content.block_of("Hi"), LINK]
+    assert content.blocks_of(asked({"message": "Hi", "content": said}), NATIVE) == said
+    assert content.blocks_of(asked({"message": "", "content": [LINK]}), NATIVE) == [LINK]
+    assert content.blocks_of(asked({"message": "", "content": []}), NATIVE) == [content.block_of("")]
+
+
+def test_blocks_that_the_agent_does_not_take_are_refused() -> None:
+    with pytest.raises(Invalid) as raised:
+        content.blocks_of(asked({"message": "Hi", "content": [IMAGE]}), NATIVE)
+    assert raised.value.path == "/input/content/0"
+    painter = agent_of({"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": True}}}, "x")
+    assert content.blocks_of(asked({"message": "Hi", "content": [IMAGE]}), painter)[1] == IMAGE
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def test_files_in_blocks_have_names_types_and_bytes() -> None:
+    assert content.file_of(IMAGE) == content.File("image.png", "image/png", b"\x89PNG")
+    assert content.file_of({**IMAGE, "uri": "file:///a/b.png"}) == content.File("b.png", "image/png", b"\x89PNG")
+    assert content.file_of(BLOB) == content.File("x y.pdf", "application/octet-stream", b"pdf")
+    assert content.file_of(EMBEDDED) == content.File("x.py", "text/plain", b"print('```')\n")
+
+
+@pytest.mark.parametrize("value", [None, "x", TEXT, LINK, {**IMAGE, "data": "§"}, {"type": "resource", "resource": 1}])
+def test_other_blocks_have_no_file(value: Any) -> None:
+    assert content.file_of(value) is None
+
+
+@unhurried
+@given(BLOCKS | ANY)
+def test_a_files_name_is_never_a_path(block: Any) -> None:
+    file = content.file_of(block)
+    assert file is None or (file.name not in ("", ".", "..") and "/" not in file.name and "\\" not in file.name)
+
+
+def test_a_stored_file_is_a_link() -> None:
+    link = content.link_of(Artifact(id="1", name="a.txt", media_type="text/plain", size=2, url="http://gw/a"))
+    assert valid("ContentBlock", link)["uri"] == "http://gw/a"
+
+
+def test_a_file_that_another_protocol_describes_is_a_link_if_it_has_an_address() -> None:
+    described = content.described({"url": "http://x/a%20b.pdf?y", "media_type": "application/pdf"})
+    assert described == {
+        "type": "resource_link",
+        "uri": "http://x/a%20b.pdf?y",
+        "name": "a b.pdf",
+        "mimeType": "application/pdf",
+    }
+    assert content.described({"name": "x"}) is None and content.described("x") is None

@@ -1,0 +1,454 @@
+"""Prompts and what comes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import AgentFailed, AgentGone, NotFound
+from gateway.core.types import Agent, AgentCapabilities, IfBusy, RunRequest, StopReason
+from tests.adapters.agent_client.editor import said
+from tests.adapters.agent_client.inbound_rig import held, rig, scripted
+from tests.support.aio import run
+from tests.support.scripted import Scripted, echo, route, until
+
+
+def test_a_prompt_streams_its_text_and_ends_the_turn() -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            answer = await editor.prompt(session, "one two three")
+            assert answer == {"stopReason": "end_turn"}
+            assert editor.text() == "one two three "
+            assert set(editor.sessions) == {session}
+
+    run(main())
+
+
+def test_everything_that_was_said_comes_before_the_answer() -> None:
+    async def agent(context: RunContext) -> None:
+        for number in range(500):
+            context.emit(e.PartDelta(part="text", delta=f"{number} "))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            future = await editor.start(session)
+            future.add_done_callback(lambda _: seen.append(len(editor.text().split())))
+            await future
+            await asyncio.sleep(0)
+        assert seen == [500]
+
+    seen: list[int] = []
+    run(main())
+
+
+def test_thoughts_plans_and_tool_calls_are_told_as_such() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(
+            e.PartStarted(part="t", message="m", kind="thought"),
+            e.PartDelta(part="t", delta="hmm"),
+            e.PlanUpdated(entries=(e.PlanEntry(content="look", status="in_progress"),)),
+            e.ToolCallStarted(call="c1", name="grep", title="Searching", kind="search", input={"for": "x"}),
+            e.ToolCallEnded(call="c1", output="found"),
+            e.PartDelta(part="text", delta="Done."),
+            e.RunFinished(),
+        )
+        await context.drain()
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            await editor.prompt(await editor.new())
+            assert editor.kinds() == [
+                "agent_thought_chunk",
+                "plan",
+                "tool_call",
+                "tool_call_update",
+                "agent_message_chunk",
+            ]
+            assert editor.of("tool_call_update")[0]["status"] == "completed"
+
+    run(main())
+
+
+@pytest.mark.parametrize("reason", [StopReason.MAX_TOKENS, StopReason.REFUSAL, StopReason.MAX_TURN_REQUESTS])
+def test_the_agents_stop_reason_is_the_answer(reason: StopReason) -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.RunFinished(stop_reason=reason))
+        await context.drain()
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            assert await editor.prompt(await editor.new()) == {"stopReason": reason.value}
+
+    run(main())
+
+
+def test_an_agent_that_fails_is_an_error_that_says_what_failed() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="I will try"))
+        await context.drain()
+        raise AgentFailed("the model is on fire", detail="secret")
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            error = await editor.refused("session/prompt", said(session, "go"))
+            assert error.code == -32603
+            assert "on fire" in error.message and "secret" not in str(error.data)
+            assert error.data["code"] == "agent_failed"
+            assert editor.text() == "I will try"
+
+    run(main())
+
+
+def test_the_session_goes_on_after_a_failure() -> None:
+    fail = [True, False]
+
+    async def agent(context: RunContext) -> None:
+        if fail.pop(0):
+            raise AgentFailed("not now")
+        await echo(context)
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            assert (await editor.refused("session/prompt", said(session, "go"))).code == -32603
+            assert await editor.prompt(session, "again") == {"stopReason": "end_turn"}
+
+    run(main())
+
+
+def test_a_second_prompt_in_a_busy_session_is_refused_and_the_first_goes_on() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        async with rig(scripted(held(lambda: go))) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            first = await editor.start(session)
+            error = await editor.refused("session/prompt", said(session, "and another thing"))
+            assert error.code == -32600 and session in error.message
+            go.set()
+            assert await first == {"stopReason": "end_turn"}
+            assert editor.text() == "before after"
+
+    run(main())
+
+
+def test_two_sessions_of_one_connection_run_side_by_side() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        async with rig(scripted(held(lambda: go)), scripted(echo, "quick")) as gateway:
+            editor = await gateway.connect()
+            slow, quick = await editor.new(), await editor.new()
+            first = await editor.start(slow)
+            await editor.heard("before")
+            second = await editor.start(quick)
+            await editor.until(lambda: editor.sessions.count(quick) == 1)
+            assert not first.done() and not second.done()
+            go.set()
+            assert await first == await second == {"stopReason": "end_turn"}
+
+    run(main())
+
+
+def test_a_prompt_carries_trace_metadata_and_the_request_itself_to_the_run() -> None:
+    async def main() -> None:
+        parent = "00-80e1afed08e019fc1110464cfa66635c-7a085853722dc6d2-01"
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new(_meta={"team": "mail", "traceparent": parent})
+            params = {**said(session, "hello"), "_meta": {"traceparent": parent, "acme/debug": True}}
+            await editor.request("session/prompt", params)
+            (record,) = await gateway.runs(session)
+            assert record.request.creation == params
+            assert record.request.metadata == {"team": "mail", "acme/debug": True}
+            assert record.request.traceparent is not None
+            assert record.request.traceparent.split("-")[1] == parent.split("-")[1]
+            assert record.request.input == {"message": "hello"}
+
+    run(main())
+
+
+def test_links_and_embedded_files_are_part_of_the_text() -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            prompt = [
+                {"type": "text", "text": "Look at"},
+                {"type": "resource_link", "uri": "file:///work/a.py", "name": "a.py"},
+                {"type": "resource", "resource": {"uri": "file:///work/b.py", "text": "print(1)"}},
+            ]
+            await editor.request("session/prompt", {"sessionId": session, "prompt": prompt})
+            assert all(word in editor.text() for word in ("Look at", "file:///work/a.py", "b.py", "print(1)"))
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"},
+        {"type": "hologram"},
+        {"text": "no type"},
+        "no object",
+    ],
+)
+def test_content_that_the_agent_cannot_take_is_refused_and_named(block: object) -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            prompt = [{"type": "text", "text": "see"}, block]
+            error = await editor.refused("session/prompt", {"sessionId": session, "prompt": prompt})
+            assert error.code == -32602
+            assert error.data["path"].startswith("/prompt/1")
+            assert await gateway.runs(session) == []
+            assert await editor.prompt(session) == {"stopReason": "end_turn"}
+
+    run(main())
+
+
+def test_a_run_that_another_client_starts_on_the_thread_is_told_with_what_was_asked() -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            request = RunRequest(
+                agent="scripted", protocol="agent_connect", thread=session, input={"message": "from elsewhere"}
+            )
+            await gateway.engine.start(request)
+            await editor.heard("from elsewhere ")
+            assert editor.text("user_message_chunk") == "from elsewhere"
+            assert editor.kinds()[0] == "user_message_chunk"
+
+    run(main())
+
+
+def test_runs_that_wait_for_their_turn_are_told_one_after_the_other() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        async with rig(scripted(held(lambda: go))) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            first = await editor.start(session)
+            await editor.heard("before")
+            await gateway.engine.start(
+                RunRequest(
+                    agent="scripted",
+                    protocol="agent_connect",
+                    thread=session,
+                    input={"message": "next"},
+                    if_busy=IfBusy.ENQUEUE,
+                )
+            )
+            go.set()
+            assert await first == {"stopReason": "end_turn"}
+            await editor.until(lambda: editor.text() == "before afterbefore after")
+            assert editor.kinds().index("user_message_chunk") == 2
+
+    run(main())
+
+
+def test_an_agent_without_a_text_input_takes_json() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta=str(context.run.request.input["count"] + 1)))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+
+    async def main() -> None:
+        async with rig(scripted(agent, input_schema=schema)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            await editor.prompt(session, '{"count": 41}')
+            assert editor.text() == "42"
+            error = await editor.refused("session/prompt", said(session, "forty"))
+            assert error.code == -32602
+
+    run(main())
+
+
+def test_the_final_document_of_an_agent_that_says_no_text_is_told() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.RunFinished(output=Raw(b'{"message": "all at once"}')))
+        await context.drain()
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            await editor.prompt(await editor.new())
+            assert editor.text() == "all at once"
+
+    run(main())
+
+
+def test_what_could_not_be_said_is_named_in_the_answer() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.Custom(name="other", data={"x": 1}), e.PartDelta(part="text", delta="hi"), e.RunFinished())
+        await context.drain()
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            answer = await editor.prompt(await editor.new())
+            assert answer["_meta"]["interlingua"]["lost"] == ["custom"]
+
+    run(main())
+
+
+def test_what_is_corrected_in_the_end_is_told_anew_and_named_in_the_answer() -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="output", delta={"message": "It is red."}))
+        await context.drain()
+        context.emit(e.RunFinished(output=Raw(b'{"message": "It is blue."}')))
+        await context.drain()
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect()
+            answer = await editor.prompt(await editor.new())
+            assert editor.text().startswith("It is red.") and editor.text().endswith("It is blue.")
+            assert answer == {"stopReason": "end_turn", "_meta": {"interlingua": {"lost": ["rewrite"]}}}
+
+    run(main())
+
+
+def test_a_lost_update_is_counted_on_the_run() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            context.emit(e.Custom(name="other", data={"x": 1}), e.PartDelta(part="text", delta="hi"))
+            await context.drain()
+            await go.wait()
+            context.emit(e.RunFinished())
+            await context.drain()
+
+        async with rig(scripted(agent)) as gateway:
+            editor, other = await gateway.connect(), await gateway.connect()
+            session = await editor.new()
+            await other.load(session)
+            turn = await editor.start(session)
+            await editor.heard("hi")
+            await other.heard("hi")
+            go.set()
+            await turn
+            (record,) = await gateway.runs(session)
+            assert record.losses == {"custom": 1}
+
+    run(main())
+
+
+def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
+    chunk = "x" * 50_000
+
+    async def agent(context: RunContext) -> None:
+        for _ in range(160):
+            context.emit(e.PartDelta(part="text", delta=chunk))
+            await context.drain()
+            for _ in range(4):  # whoever watches can keep up
+                await asyncio.sleep(0)
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def main() -> None:
+        async with rig(scripted(agent)) as gateway:
+            editor = await gateway.connect(limit=64 * 1024)
+            session = await editor.new()
+            editor.lenient = True  # the others look at such messages
+            editor.reads.clear()
+            turn = await editor.start(session)
+            (connection,) = gateway.connections(session)
+            await gateway.engine.wait((await gateway.run(session)).id)
+            waiting = connection._peer._outbox.size + editor.pipe.most_unread
+            assert 4_000_000 < waiting < 6_000_000, "as much as may wait, and no more"
+            editor.reads.set()
+            assert await turn == {"stopReason": "end_turn"}
+            assert editor.text() == chunk * 160
+
+    run(main())
+
+
+def test_a_session_is_not_ended_by_its_client_going_away() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        async with rig(scripted(held(lambda: go))) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            await editor.start(session)
+            await editor.heard("before")
+            await editor.pipe.aclose()
+            (record,) = await gateway.runs(session)
+            go.set()
+            ended = await gateway.engine.wait(record.id)
+            assert ended is not None and ended.status == "success"
+            await until(lambda: not gateway.inbound.clients.connections)
+
+    run(main())
+
+
+def test_an_agent_that_cannot_be_reached_is_an_error_of_session_new() -> None:
+    class Down(Scripted):
+        async def describe(self) -> Agent:
+            raise AgentGone("nobody is there")
+
+    async def main() -> None:
+        async with rig((route(), Down(echo))) as gateway:
+            editor = await gateway.connect()
+            error = await editor.refused("session/new", {"cwd": "/", "mcpServers": []})
+            assert error.code == -32603
+            assert error.message == "nobody is there"
+            assert error.data == {"code": "agent_gone", "retryable": True}
+            assert (await editor.request("session/list", {}))["sessions"] == []
+
+    run(main())
+
+
+def test_what_an_agent_cannot_do_at_all_is_no_unknown_method() -> None:
+    async def main() -> None:
+        forgetful = AgentCapabilities(streaming=True)
+        async with rig(scripted(echo, capabilities=forgetful)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            await editor.prompt(session)
+            error = await editor.refused("session/prompt", said(session, "and?"))
+            assert error.code == -32602 and error.data["code"] == "unsupported"
+            assert "keeps no threads" in error.message
+
+    run(main())
+
+
+def test_a_run_that_cannot_be_told_does_not_end_the_session() -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            watch, gateway.engine.watch = gateway.engine.watch, _breaks  # type: ignore[method-assign]
+            error = await editor.refused("session/prompt", said(session, "one"))
+            assert (error.code, error.message) == (-32002, "the store has lost it")
+            gateway.engine.watch = watch  # type: ignore[method-assign]
+            await gateway.engine.wait((await gateway.run(session)).id)
+            assert await editor.prompt(session, "two") == {"stopReason": "end_turn"}
+
+    run(main())
+
+
+def _breaks(run_id: str) -> Any:
+    raise NotFound("the store has lost it")

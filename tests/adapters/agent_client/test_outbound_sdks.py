@@ -1,0 +1,159 @@
+"""The official SDKs' agents behind an engine: on stdio, over a WebSocket, over Streamable HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.core import events as e
+from gateway.core.types import Answer, Outcome, Run, RunStatus, StopReason
+from tests.adapters.agent_client.outbound_house import House, house, text
+from tests.support.agent_client import SDKS, Sdk, agent_client_agent_command, agent_client_agent_server
+from tests.support.aio import run
+from tests.support.scripted import request
+
+EVERYTHING = "think plan commands usage title mode option mirror tool blocks picture link embed meta noise where"
+
+
+async def kinds(it: House, ended: Run) -> set[str]:
+    return {type(event).__name__ for _, event in await it.engine.events(ended.id)}
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_everything_that_an_agent_can_say_arrives(sdk: Sdk, tmp_path: Path) -> None:
+    async def body() -> None:
+        command = agent_client_agent_command(sdk, "--early", "--banner")
+        async with house(command=command, cwd=tmp_path) as it:
+            agent = await it.outbound.describe()
+            assert agent.extra["agent_client"]["agentCapabilities"]["loadSession"] is True
+            ended = await it.ask(EVERYTHING, await it.thread("t1"))
+            assert ended.status is RunStatus.SUCCESS, ended.failure
+            assert f"where {tmp_path}" in text(ended)
+            assert "blocks text" in text(ended)
+            found = await kinds(it, ended)
+            wanted = ("PlanUpdated", "ToolCallStarted", "ToolCallEnded", "UsageReported", "Custom", "ArtifactAdded")
+            assert found >= set(wanted)
+            assert not ended.losses
+            later = await it.ask("again", "t1")
+            assert text(later).strip().endswith("again")
+
+    run(body(), timeout=60)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_questions_are_asked_and_answered(sdk: Sdk) -> None:
+    async def body() -> None:
+        async with house(command=agent_client_agent_command(sdk)) as it:
+            for option, outcome in (("ok", '"ok"'), ("no", '"no"')):
+                asking = await it.ask("perm")
+                [interrupt] = asking.interrupts
+                await it.engine.answer(asking.id, Answer(value={"optionId": option}), interrupt.id)
+                ended = await it.engine.wait(asking.id, timeout=20)
+                assert ended is not None and outcome in text(ended)
+            asking = await it.ask("perm")
+            await it.engine.answer(asking.id, Answer(outcome=Outcome.CANCELLED), asking.interrupts[0].id)
+            ended = await it.engine.wait(asking.id, timeout=20)
+            assert ended is not None and "cancelled" in text(ended)
+
+    run(body(), timeout=60)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_files_and_terminals_of_a_workspace_are_used(sdk: Sdk, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("FILE BODY")
+
+    async def body() -> None:
+        workspace = {"root": tmp_path, "write": True, "terminals": True}
+        async with house(command=agent_client_agent_command(sdk), workspace=workspace) as it:
+            ended = await it.ask("fs term termkill")
+            assert "read FILE BODY" in text(ended)
+            assert (tmp_path / "y").exists()
+            assert "term 0 hi" in text(ended)
+            assert "failed" not in text(ended)
+        async with house(command=agent_client_agent_command(sdk)) as it:
+            assert "fs failed -32601" in text(await it.ask("fs"))
+
+    run(body(), timeout=60)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_turns_end_as_the_agent_says(sdk: Sdk) -> None:
+    async def body() -> None:
+        async with house(command=agent_client_agent_command(sdk)) as it:
+            for word, reason in (("refuse", StopReason.REFUSAL), ("max", StopReason.MAX_TOKENS)):
+                assert (await it.ask(word)).stop_reason is reason
+            failed = await it.ask("fail")
+            assert failed.status is RunStatus.ERROR and failed.failure is not None
+            slow = await it.engine.start(request("slow", agent="prog"))
+            await it.sent(slow)
+            cancelled = await it.engine.cancel(slow.id, wait=True)
+            assert cancelled.status is RunStatus.CANCELLED and not cancelled.losses
+
+    run(body(), timeout=60)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_options_and_authentication(sdk: Sdk) -> None:
+    async def body() -> None:
+        async with house(command=agent_client_agent_command(sdk)) as it:
+            ended = await it.ask("hello", config={"loud": True, "model": "large"})
+            assert "HELLO" in text(ended)
+            failed = await it.ask("hello", config={"model": "none"})
+            assert failed.failure is not None and failed.failure.code == "invalid"
+        async with house(command=agent_client_agent_command(sdk, "--auth")) as it:
+            denied = await it.ask("hello")
+            assert denied.failure is not None and denied.failure.code == "denied"
+            assert "key" in denied.failure.message
+
+    run(body(), timeout=60)
+
+
+@pytest.mark.parametrize("without", ["", "resume", "resume,load"])
+def test_a_conversation_goes_on_with_a_new_process(without: str, tmp_path: Path) -> None:
+    async def body() -> None:
+        command = agent_client_agent_command("py", "--state", str(tmp_path / "state"), "--without", without)
+        async with house(command=command) as it:
+            thread = await it.thread("t1")
+            assert "one" in text(await it.ask("one", thread))
+            gone = await it.ask("exit", thread)
+            assert gone.failure is not None and "exited with 3" in gone.failure.message
+            ended = await it.ask("two", thread)
+            assert text(ended).strip() == "two"
+            assert ended.losses == ({"session_forgotten": 1} if without == "resume,load" else {})
+
+    run(body(), timeout=60)
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+@pytest.mark.parametrize("scheme", ["ws", "http"])
+def test_an_agent_that_is_a_server_is_called(sdk: Sdk, scheme: str) -> None:
+    async def body(url: str) -> None:
+        async with house(url=url) as it:
+            assert (await it.outbound.describe()).name
+            said: Any = await it.ask("hello there", await it.thread("t1"))
+            assert text(said).split() == ["hello", "there"]
+            asking = await it.ask("perm", "t1")
+            await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
+            ended = await it.engine.wait(asking.id, timeout=20)
+            assert ended is not None and "ok" in text(ended)
+            slow = await it.engine.start(request("slow", agent="prog", thread="t1"))
+            await it.sent(slow)
+            assert (await it.engine.cancel(slow.id, wait=True)).status is RunStatus.CANCELLED
+            assert it.outbound.reachable is True
+
+    with agent_client_agent_server(sdk) as process:
+        run(body(f"{scheme}{process.url.removeprefix('http')}/agent"), timeout=60)
+
+
+def test_a_tool_call_is_whole_in_the_log() -> None:
+    async def body() -> None:
+        async with house(command=agent_client_agent_command("ts-2")) as it:
+            ended = await it.ask("tool tool")
+            started = [event for _, event in await it.engine.events(ended.id) if isinstance(event, e.ToolCallStarted)]
+            assert [event.call for event in started] == ["call_1", "call_1#2"]
+            assert json.loads(bytes(ended.output))
+
+    run(body(), timeout=60)

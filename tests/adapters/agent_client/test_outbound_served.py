@@ -1,0 +1,252 @@
+"""Files, terminals and extensions that an agent asks for: of its client, of a workspace, or of nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gateway.wire.jsonrpc import RpcError
+from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Rig, chunk, rig, settled
+from tests.support.aio import run
+from tests.support.context import FakeContext
+from tests.support.scripted import until
+
+
+async def finish(it: Rig, *tasks: asyncio.Task[None]) -> None:
+    """End every turn."""
+    for task in tasks:
+        it.wire.end(await it.wire.prompt())
+        await task
+
+
+def test_files_and_terminals_are_the_clients_where_it_offers_them() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            client = Client(fs={"readTextFile": True}, terminal=True)
+            context.caller = client
+            [task] = await it.started(context)
+            [hello] = it.wire.sent("initialize")
+            assert hello["clientCapabilities"] == client.capabilities
+            client.answers["fs/read_text_file"] = {"content": "body", "_meta": {"x": 1}}
+            read = {"sessionId": "s1", "path": "/a", "line": 1, "new": [1.0]}
+            assert (await it.wire.ask(0, "fs/read_text_file", **read))["result"] == {
+                "content": "body",
+                "_meta": {"x": 1},
+            }
+            assert client.asked == [("fs/read_text_file", {**read, "sessionId": "t1"})]
+            client.answers["terminal/output"] = RpcError(-32602, "no such terminal", {"id": "x"})
+            error = (await it.wire.ask(1, "terminal/output", sessionId="s1", terminalId="x"))["error"]
+            assert error == {"code": -32602, "message": "no such terminal", "data": {"id": "x"}}
+            written = await it.wire.ask(2, "fs/write_text_file", sessionId="s1", path="/a", content="")
+            assert written["error"]["code"] == -32601
+            await finish(it, task)
+
+    run(body())
+
+
+def test_without_a_client_that_offers_it_and_without_a_workspace_everything_is_refused() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            [task] = await it.started(it.context())
+            for at, method in enumerate(
+                ("fs/read_text_file", "fs/write_text_file", "terminal/create", "terminal/output", "_x/y", "mcp/connect")
+            ):
+                params = {"sessionId": "s1", "path": "/etc/passwd", "content": "", "command": "id", "terminalId": "1"}
+                assert (await it.wire.ask(at, method, **params))["error"]["code"] == -32601
+            await finish(it, task)
+
+    run(body())
+
+
+def test_files_and_terminals_of_the_workspace_are_declared_and_served(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path, "write": True, "terminals": True}) as it:
+            [task] = await it.started(it.context(thread="t1"))
+            [hello] = it.wire.sent("initialize")
+            assert hello["clientCapabilities"]["fs"] == {"readTextFile": True, "writeTextFile": True}
+            assert hello["clientCapabilities"]["terminal"] is True
+            [new] = it.wire.sent("session/new")
+            assert new == {"cwd": str(tmp_path), "mcpServers": []}
+            ask = it.wire.ask
+            read = await ask(0, "fs/read_text_file", sessionId="s1", path=f"{tmp_path}/a.txt", line=2)
+            assert read["result"] == {"content": "two\n"}
+            assert "error" not in await ask(1, "fs/write_text_file", sessionId="s1", path=f"{tmp_path}/b", content="x")
+            assert (tmp_path / "b").read_text() == "x"
+            outside = await ask(2, "fs/read_text_file", sessionId="s1", path="/etc/passwd")
+            assert outside["error"]["code"] == -32602 and outside["error"]["data"]["path"] == "/path"
+            missing = await ask(3, "fs/read_text_file", sessionId="s1", path=f"{tmp_path}/none")
+            assert missing["error"]["code"] == -32002
+            made = (await ask(4, "terminal/create", sessionId="s1", command="echo", args=["hi"]))["result"]
+            of = {"sessionId": "s1", **made}
+            assert (await ask(5, "terminal/wait_for_exit", **of))["result"]["exitCode"] == 0
+            assert (await ask(6, "terminal/output", **of))["result"]["output"] == "hi\n"
+            assert "error" not in await ask(7, "terminal/kill", **of)
+            assert "error" not in await ask(8, "terminal/release", **of)
+            assert (await ask(9, "terminal/output", **of))["error"]["code"] == -32002
+            assert (await ask(10, "terminal/nonsense", **of))["error"]["code"] in (-32002, -32601)
+            assert (await ask(11, "terminal/create", sessionId="s1"))["error"]["code"] == -32602
+            await finish(it, task)
+
+    run(body())
+
+
+def test_a_workspace_without_terminals_runs_nothing(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path}) as it:
+            [task] = await it.started(it.context(thread="t1"))
+            [hello] = it.wire.sent("initialize")
+            assert hello["clientCapabilities"]["fs"] == {"readTextFile": True, "writeTextFile": False}
+            assert hello["clientCapabilities"]["terminal"] is False
+            refused = await it.wire.ask(0, "terminal/create", sessionId="s1", command="touch", args=[f"{tmp_path}/x"])
+            assert refused["error"]["code"] == -32601
+            written = await it.wire.ask(1, "fs/write_text_file", sessionId="s1", path=f"{tmp_path}/x", content="")
+            assert written["error"]["code"] == -32601
+            assert not os.listdir(tmp_path)
+            await finish(it, task)
+
+    run(body())
+
+
+def test_a_session_ends_with_the_commands_that_it_started(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path, "terminals": True}) as it:
+            [task] = await it.started(it.context(run="r1"))
+            made = await it.wire.ask(0, "terminal/create", sessionId="s1", command="sleep", args=["300"])
+            of = {"sessionId": "s1", **made["result"]}
+            it.wire.say({"id": 1, "method": "terminal/wait_for_exit", "params": of})
+            await settled()
+            await finish(it, task)
+            assert (await it.wire.answer(1))["result"]["signal"] == "SIGTERM"
+
+    run(body())
+
+
+def test_a_command_does_not_outlive_the_agent_that_started_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path, "terminals": True}) as it:
+            [task] = await it.started(it.context(thread="t1"))
+            made = await it.wire.ask(
+                0, "terminal/create", sessionId="s1", command="sh", args=["-c", "echo $$; sleep 300"]
+            )
+            of = {"sessionId": "s1", **made["result"]}
+            output = ""
+            while not output:
+                output = (await it.wire.ask(len(it.wire.got), "terminal/output", **of))["result"]["output"]
+            it.wire.die()
+            await asyncio.wait([task])
+            await until(lambda: not os.path.exists(f"/proc/{output.strip()}"))
+
+    run(body())
+
+
+def test_extensions_are_handed_to_the_client_and_back_unchanged() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            context.caller = client = Client()
+            [task] = await it.started(context)
+            client.answers["_x/ask"] = {"sessionId": "t1", "n": 1.0}
+            answer = await it.wire.ask(0, "_x/ask", sessionId="s1", deep={"sessionId": "s1"})
+            assert answer["result"] == {"sessionId": "s1", "n": 1.0}
+            assert client.asked == [("_x/ask", {"sessionId": "t1", "deep": {"sessionId": "s1"}})]
+            client.answers["_x/all"] = None
+            assert (await it.wire.ask(1, "_x/all", a=1))["result"] is None  # there is only one whom it can concern
+            it.wire.say({"method": "_x/note", "params": {"sessionId": "s1", "x": 1}}, {"method": "_x/bare"})
+            it.wire.say({"method": "elicitation/complete", "params": {"elicitationId": "e"}})
+            await finish(it, task)
+            assert client.told == [
+                ("_x/note", {"sessionId": "t1", "x": 1}),
+                ("_x/bare", {}),
+                ("elicitation/complete", {"elicitationId": "e"}),
+            ]
+
+    run(body())
+
+
+def test_a_request_that_the_agent_withdraws_is_withdrawn_from_the_client() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            context.caller = client = Client()
+            [task] = await it.started(context)
+            client.answers["_x/ask"] = MANUAL
+            it.wire.say({"id": "q", "method": "_x/ask", "params": {"sessionId": "s1"}})
+            await until(lambda: bool(client.asked))
+            it.wire.say({"method": "$/cancel_request", "params": {"requestId": "q"}})
+            assert (await it.wire.answer("q"))["error"]["code"] == -32800
+            assert client.withdrawn == ["_x/ask"]
+            await finish(it, task)
+
+    run(body())
+
+
+def test_a_client_of_another_protocol_is_never_asked_in_the_words_of_this_one() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            context.caller = client = Client(fs={"readTextFile": True}, terminal=True)
+            client.protocol = "agent_communication"
+            [task] = await it.started(context)
+            assert "fs" not in it.wire.sent("initialize")[0]["clientCapabilities"]
+            for at, method in enumerate(("fs/read_text_file", "_x/y")):
+                assert (await it.wire.ask(at, method, sessionId="s1", path="/a"))["error"]["code"] == -32601
+            assert not client.asked
+            await finish(it, task)
+
+    run(body())
+
+
+def test_a_request_that_comes_before_the_sessions_answer_is_of_that_session(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("rules")
+
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path}) as it:
+            it.handlers["session/new"] = lambda _: MANUAL
+            context: FakeContext = it.context(thread="t1")
+            task = asyncio.create_task(it.outbound.run(context))
+            await it.connected()
+            new = await it.wire.find("session/new")
+            read = await it.wire.ask(0, "fs/read_text_file", sessionId="s1", path=f"{tmp_path}/AGENTS.md")
+            assert read["result"] == {"content": "rules"}
+            it.wire.say({"id": new["id"], "result": {"sessionId": "s1"}})
+            await finish(it, task)
+
+    run(body())
+
+
+def test_what_was_said_before_a_request_or_notification_is_told_before_it() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            context.caller = client = Client()
+            said: list[object] = []
+
+            def noted(call: Callable[..., Any]) -> Any:
+                def noting(*args: Any) -> Any:
+                    said.append(context.output)
+                    return call(*args)
+
+                return noting
+
+            client.ask = noted(client.ask)  # type: ignore[method-assign]
+            client.tell = noted(client.tell)  # type: ignore[method-assign]
+            [task] = await it.started(context)
+            client.answers["_x/ask"] = {}
+            it.wire.say(
+                chunk("s1", "a"),
+                chunk("s1", "b"),
+                {"method": "_x/note", "params": {"sessionId": "s1"}},
+                chunk("s1", "c"),
+                {"id": 1, "method": "_x/ask", "params": {"sessionId": "s1"}},
+            )
+            await it.wire.answer(1)
+            assert said == [{"message": "ab"}, {"message": "abc"}]
+            await finish(it, task)
+
+    run(body())

@@ -1,0 +1,294 @@
+"""One prompt to an agent: what it says, how it ends, how it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.core import events as e
+from gateway.core.errors import Invalid, Unsupported
+from gateway.core.types import StopReason
+from tests.adapters.agent_client.outbound_agent import Refusal, chunk, rig, settled, update
+from tests.support.aio import run
+
+
+def test_what_the_agent_says_is_the_output_and_its_answer_the_end() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context("hi there")
+            await it.turn(context, "Hello ", "you", reason="max_tokens")
+            assert context.output == {"message": "Hello you"}
+            assert isinstance(context.end, e.RunFinished) and context.end.stop_reason is StopReason.MAX_TOKENS
+            [prompt] = it.wire.sent("session/prompt")
+            assert prompt["prompt"] == [{"type": "text", "text": "hi there"}]
+            assert prompt["sessionId"] == "s1"
+            assert prompt["_meta"] == {"traceparent": context.traceparent}
+            assert context.upstreams == [{"session": "s1"}]
+
+    run(body())
+
+
+def test_initialize_says_who_asks_and_what_clients_of_other_protocols_can_do() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            agent = await it.outbound.describe()
+            assert agent.extra["agent_client"] == it.initialized
+            [hello] = it.wire.sent("initialize")
+            assert hello["protocolVersion"] == 1
+            assert hello["clientInfo"]["name"] == "interlingua"
+            assert hello["clientCapabilities"]["elicitation"] == {"form": {}}
+            assert "fs" not in hello["clientCapabilities"] and "terminal" not in hello["clientCapabilities"]
+
+    run(body())
+
+
+def test_a_prompt_of_the_same_protocol_is_sent_as_it_came() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            blocks = [{"type": "image", "data": "", "mimeType": "image/png", "x": 1}]
+            creation = {"sessionId": "t1", "prompt": blocks, "_meta": {"k": 1, "traceparent": "old"}, "new": True}
+            context = it.context("", protocol="agent_client", creation=creation)
+            await it.turn(context)
+            [prompt] = it.wire.sent("session/prompt")
+            assert prompt == {
+                **creation,
+                "sessionId": "s1",
+                "_meta": {"k": 1, "traceparent": context.traceparent},
+            }
+
+    run(body())
+
+
+def test_content_that_the_agent_did_not_declare_is_refused() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+            with pytest.raises(Unsupported):
+                await it.turn(it.context({"message": "look", "content": [image]}))
+            assert not it.wire.sent("session/prompt")
+        async with rig() as it:
+            it.can(promptCapabilities={"image": True})
+            await it.turn(it.context({"message": "look", "content": [image]}))
+            assert image in it.wire.sent("session/prompt")[0]["prompt"]
+
+    run(body())
+
+
+def test_an_error_answer_fails_the_run_with_the_agents_very_words() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context()
+            it.handlers["session/prompt"] = _refuse(-32603, "Internal error", {"details": "boom"})
+            await it.outbound.run(context)
+            assert isinstance(context.end, e.RunFailed)
+            assert context.end.failure.message == "Internal error"
+            assert context.end.origin == {
+                "agent_client": {"error": {"code": -32603, "message": "Internal error", "data": {"details": "boom"}}}
+            }
+
+    run(body())
+
+
+def test_updates_of_another_session_are_not_the_runs() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            one, two = it.context(run="r1", thread="t1"), it.context(run="r2", thread="t2")
+            tasks = await it.started(one, two)
+            it.wire.say(chunk("s1", "one "), chunk("s2", "two"), chunk("s1", "more"), chunk("s9", "nobody's"))
+            first, second = await it.wire.prompt(), await it.wire.prompt()
+            it.wire.end(second)
+            await tasks[1]
+            it.wire.end(first)
+            await tasks[0]
+            assert len(it.wires) == 1
+            assert (one.output, two.output) == ({"message": "one more"}, {"message": "two"})
+
+    run(body())
+
+
+def test_what_comes_right_after_the_answer_is_not_the_turns() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            [task] = await it.started(context)
+            prompt = await it.wire.prompt()
+            answer = {"id": prompt["id"], "result": {"stopReason": "end_turn"}}
+            it.wire.say(chunk("s1", "in time"), answer, chunk("s1", "late"))
+            await task
+            await context.until(lambda c: bool(c.notes))
+            assert context.output == {"message": "in time"}
+            assert [(note.kind, note.kept) for note in context.notes] == [("output", True)]
+
+    run(body())
+
+
+def test_a_request_whose_id_is_that_of_the_prompt_is_a_request() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context()
+            [task] = await it.started(context)
+            prompt = await it.wire.prompt()
+            assert (await it.wire.ask(prompt["id"], "_x/y", sessionId="s1"))["error"]["code"] == -32601
+            assert not task.done()
+            it.wire.end(prompt)
+            await task
+            assert isinstance(context.end, e.RunFinished)
+
+    run(body())
+
+
+def test_updates_before_the_sessions_answer_are_its_own() -> None:
+    async def body() -> None:
+        async with rig() as it:
+
+            def early(params: object) -> object:
+                commands = [{"name": "web", "description": "search"}]
+                it.wire.say(update("s7", "available_commands_update", availableCommands=commands), chunk("s8", "x"))
+                return {"sessionId": "s7"}
+
+            it.handlers["session/new"] = early
+            context = it.context(thread="t1")
+            await it.turn(context, "done")
+            assert [note.kind for note in context.notes] == ["available_commands_update"]
+            assert context.output == {"message": "done"}
+
+    run(body())
+
+
+def test_garbage_among_the_messages_is_survived() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context()
+            [task] = await it.started(context)
+            it.wire.raw(b"Loading model...", b"{", b'{"jsonrpc":"2.0","method":"session/update"}')
+            it.wire.say(
+                {"method": "session/update", "params": {"sessionId": "s1", "update": 7}},
+                {"method": "session/update", "params": {"sessionId": 1, "update": {}}},
+                {"method": "session/update", "params": [1]},
+                {"id": 99, "result": 1},
+                {"method": "$/cancel_request", "params": {"requestId": "none"}},
+                {"method": "$/cancel_request"},
+                chunk("s1", "fine"),
+            )
+            it.wire.end(await it.wire.prompt())
+            await task
+            assert context.output == {"message": "fine"}
+            assert not [m for m in it.wire.got if "error" in m]
+
+    run(body())
+
+
+def test_a_message_over_the_limit_is_a_loss_and_not_the_end() -> None:
+    from gateway.transport.pipe import Unreadable
+
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context()
+            [task] = await it.started(context)
+            start = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1"'
+            it.wire.raw(Unreadable("over the limit", start, 10**8))
+            it.wire.chunk("s1", "fine")
+            it.wire.end(await it.wire.prompt())
+            await task
+            assert context.output == {"message": "fine"}
+            assert context.losses["unreadable"] == 1
+
+    run(body())
+
+
+def test_an_agent_that_floods_is_not_read_on_while_the_log_may_not_grow() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context()
+            [task] = await it.started(context)
+            room = asyncio.Event()
+            context.drain = room.wait  # type: ignore[method-assign, assignment]
+            it.wire.say(*(chunk("s1", "x") for _ in range(2000)))
+            await settled()
+            assert 0 < len(context.said(e.PartDelta)) <= 300
+            room.set()
+            it.wire.end(await it.wire.prompt())
+            await task
+            assert context.output == {"message": "x" * 2000}
+            assert max(context.bursts) > 50  # what arrives together is logged together
+
+    run(body())
+
+
+def test_options_are_set_before_the_prompt_where_they_are_not_so_already() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            options = [
+                {"id": "model", "type": "select", "currentValue": "small", "options": []},
+                {"id": "loud", "type": "boolean", "currentValue": False},
+            ]
+            modes = {"currentModeId": "ask", "availableModes": []}
+            it.handlers["session/new"] = lambda _: {"sessionId": "s1", "configOptions": options, "modes": modes}
+            it.handlers["session/set_config_option"] = lambda _: {"configOptions": options}
+            it.handlers["session/set_mode"] = lambda _: {}
+            await it.turn(it.context(config={"model": "small", "loud": True, "mode": "code"}))
+            methods = [m["method"] for m in it.wire.got if "method" in m]
+            assert methods == [
+                "initialize",
+                "session/new",
+                "session/set_config_option",
+                "session/set_mode",
+                "session/prompt",
+            ]
+            assert it.wire.sent("session/set_config_option") == [
+                {"sessionId": "s1", "configId": "loud", "type": "boolean", "value": True}
+            ]
+            assert it.wire.sent("session/set_mode") == [{"sessionId": "s1", "modeId": "code"}]
+
+    run(body())
+
+
+def test_an_option_that_the_agent_refuses_is_the_clients_mistake() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.handlers["session/set_config_option"] = _refuse(-32602, "no such option")
+            with pytest.raises(Invalid) as caught:
+                await it.turn(it.context(config={"speed": "high"}))
+            assert caught.value.path == "/config/speed"
+            assert not it.wire.sent("session/prompt")
+
+    run(body())
+
+
+def test_a_run_without_a_thread_has_a_session_of_its_own_that_is_closed_afterwards() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(sessionCapabilities={"close": {}})
+            it.handlers["session/close"] = lambda _: {}
+            await it.turn(it.context(run="r1"), "a")
+            await it.wire.find("session/close")
+            await it.turn(it.context(run="r2"), "b")
+            await it.wire.find("session/close")
+            assert it.wire.sent("session/close") == [{"sessionId": "s1"}, {"sessionId": "s2"}]
+            assert len(it.wires) == 1
+
+    run(body())
+
+
+def test_files_that_the_agent_shows_are_kept_for_clients_of_other_protocols() -> None:
+    async def body() -> None:
+        for protocol, kept in (("agent_connect", 1), ("agent_client", 0)):
+            async with rig() as it:
+                creation = {"prompt": [{"type": "text", "text": "x"}]}
+                context = it.context(protocol=protocol, creation=creation)
+                [task] = await it.started(context)
+                image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+                it.wire.update("s1", "agent_message_chunk", content=image)
+                it.wire.end(await it.wire.prompt())
+                await task
+                assert [data for _, data in context.artifacts] == [b"hi"] * kept
+
+    run(body())
+
+
+def _refuse(code: int, message: str, data: object = None):  # type: ignore[no-untyped-def]
+    def handler(params: object) -> object:
+        raise Refusal(code, message, data)
+
+    return handler

@@ -1,0 +1,166 @@
+"""Agents of other protocols in an editor: the official Agent Client SDKs talk to the gateway over every transport."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.agent_client import (
+    SDKS,
+    Line,
+    Sdk,
+    agent_client_client,
+    asked,
+    errors,
+    results,
+    text,
+    turns,
+    updates,
+)
+from tests.support.processes import Gateway, Process
+
+ROUTES = """\
+routes:
+  - name: writer
+    description: An agent made with the agent-protocol SDK
+    target: {{protocol: agent_protocol, url: "{agent_protocol}"}}
+  - name: careful
+    target: {{protocol: agent_protocol, url: "{agent_protocol}", drive: approve}}
+  - name: stepwise
+    target: {{protocol: agent_protocol, url: "{agent_protocol}", drive: one}}
+  - name: echo
+    target: {{protocol: agent_connect, url: "{agent_connect}", agent: echo}}
+  - name: asker
+    target: {{protocol: agent_connect, url: "{agent_connect}", agent: asker}}
+  - name: slow
+    target: {{protocol: agent_connect, url: "{agent_connect}", agent: slow}}
+  - name: failer
+    target: {{protocol: agent_connect, url: "{agent_connect}", agent: failer}}
+"""
+DOORS = ("stdio", "pipe", "ws", "http")
+"""`stdio`: the gateway in the editor's own process; `pipe`: a thin pipe to a running one; then the two remote ones."""
+TALKS = [pytest.param((sdk, door), id=f"{sdk}-{door}") for sdk in SDKS for door in DOORS]
+STEPS = [f"step {n} of 3: write a haiku" for n in (1, 2, 3)]
+HAIKU = ("--say", "write a haiku")
+STORY = (
+    *HAIKU,
+    *("--set-option", "agent=careful", "--permission", "continue", *HAIKU),
+    *("--permission", "stop", *HAIKU),
+    *("--set-option", "agent=stepwise", "--elicitation", '{"input": "go on"}', *HAIKU),
+    *("--set-option", "agent=failer", "--say", "hello"),
+    *("--set-option", "agent=slow", "--start", "30 seconds", "--await", "tick", "--do", "cancel", "--finish"),
+    *("--set-option", "agent=echo", "--say", "hello"),
+    *("--reconnect", "--do", "list", "--session", "@0", "--do", "load", "--say", "again"),
+)
+PROMPTS = ["write a haiku"] * 4 + ["hello", "30 seconds", "hello"]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one client saw: its lines, turn by turn, the last of them after it came back on another connection."""
+
+    lines: list[Line]
+    streams: list[Line]
+    permitted: list[Line]
+    refused: list[Line]
+    form: list[Line]
+    failed: list[Line]
+    cancelled: list[Line]
+    echoed: list[Line]
+    loaded: list[Line]
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    agent_protocol_server: Process, agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    text = ROUTES.format(agent_protocol=agent_protocol_server.url, agent_connect=agent_connect_agent.url)
+    with Gateway(text, tmp_path_factory.mktemp("editor")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=TALKS)
+def told(gateway: Gateway, request: pytest.FixtureRequest) -> Told:
+    sdk, door = request.param
+    lines = editor(gateway, sdk, door, "", *STORY)
+    return Told(lines, *turns(lines))
+
+
+def editor(gateway: Gateway, sdk: Sdk, door: str, agent: str, *steps: str) -> list[Line]:
+    """What a client made with the SDK saw of a conversation with one agent."""
+    below = f"/agent-client/{agent}" if agent else "/agent-client"
+    if door in ("ws", "http"):
+        return agent_client_client(sdk, *steps, url=f"{gateway.url.replace('http', door)}{below}")
+    there = ["--gateway", gateway.url] if door == "pipe" else ["--routes", str(gateway.file)]
+    command = [sys.executable, "-m", "gateway", "stdio", *([agent] if agent else []), *there]
+    return agent_client_client(sdk, *steps, command=command)
+
+
+def test_every_agent_is_a_choice_and_the_first_is_chosen(told: Told) -> None:
+    (new,) = results(told.lines, "session/new")
+    option = next(option for option in new["configOptions"] if option["id"] == "agent")
+    assert option["currentValue"] == "writer"
+    assert [choice["value"] for choice in option["options"]][:4] == ["writer", "careful", "stepwise", "echo"]
+
+
+def test_an_agent_protocol_agent_streams_its_text_and_its_steps_are_a_plan(told: Told) -> None:
+    chunks = [update["content"] for update in updates(told.streams, "agent_message_chunk")]
+    assert len([chunk for chunk in chunks if "step" in chunk.get("text", "")]) == 3, "each step comes when it is done"
+    assert text(told.streams) == "\n\n".join(STEPS)
+    assert [chunk["name"] for chunk in chunks if chunk["type"] == "resource_link"] == ["output.txt"]
+    plans = updates(told.streams, "plan")
+    assert len(plans) > 1 and {entry["status"] for entry in plans[0]["entries"]} != {"completed"}
+    assert {entry["status"] for entry in plans[-1]["entries"]} == {"completed"}
+
+
+def test_its_next_step_waits_for_permission_which_the_editor_gives_or_refuses(told: Told) -> None:
+    assert len(asked(told.permitted, "session/request_permission")) == 2
+    assert text(told.permitted) == "\n\n".join(STEPS)
+    (question,) = asked(told.refused, "session/request_permission")
+    assert {option["name"] for option in question["options"]} == {"Continue", "Stop here"}
+    assert text(told.refused) == STEPS[0]
+
+
+def test_a_question_without_choices_is_a_form(told: Told) -> None:
+    questions = asked(told.form, "elicitation/create")
+    assert len(questions) == 2 and all("input" in question["requestedSchema"]["properties"] for question in questions)
+    assert STEPS[0] in text(told.form) and "step 3 of 3: go on" in text(told.form)
+
+
+def test_a_failed_run_is_an_error_with_its_reason(told: Told) -> None:
+    (error,) = errors(told.failed, "session/prompt")
+    assert "it failed on purpose" in str(error)
+
+
+def test_a_cancelled_prompt_is_answered_cancelled_and_every_other_one_with_its_end(told: Told) -> None:
+    stops = [answer["stopReason"] for answer in results(told.lines, "session/prompt")]
+    assert stops == ["end_turn"] * 4 + ["cancelled"] + ["end_turn"] * 2
+    assert "done" not in text(told.cancelled)
+
+
+def test_a_session_is_listed_and_loaded_again_on_another_connection(told: Told) -> None:
+    session = results(told.lines, "session/new")[0]["sessionId"]
+    (listed,) = results(told.loaded, "session/list")
+    assert session in [known["sessionId"] for known in listed["sessions"]]
+    replayed = [update["content"]["text"] for update in updates(told.loaded, "user_message_chunk")]
+    assert replayed == PROMPTS
+    whole = text(told.loaded)
+    assert STEPS[2] in whole and "tick" in whole
+    assert whole.endswith("hellohello"), "the agent remembers the thread: asked again, it says what it said last"
+
+
+def test_an_editor_without_forms_answers_with_its_next_prompt(gateway: Gateway) -> None:
+    lines = editor(gateway, "py", "ws", "stepwise", "--capabilities", "{}", *HAIKU, "--say", "go on")
+    assert not asked(lines, "elicitation/create")
+    first, second = turns(lines)
+    assert "step 1 of 3" in text(first) and "step 2 of 3" not in text(first)
+    assert "step 2 of 3: go on" in text(second)
+
+
+def test_questions_of_an_agent_connect_agent_reach_the_editor(gateway: Gateway) -> None:
+    lines = editor(gateway, "py", "ws", "asker", "--elicitation", '{"approved": true, "reason": "fine"}', "--say", "hi")
+    assert [answer["stopReason"] for answer in results(lines, "session/prompt")] == ["end_turn"]
+    assert len(asked(lines, "elicitation/create")) + len(asked(lines, "session/request_permission")) == 1

@@ -1,0 +1,230 @@
+"""Agents made for editors, behind other protocols and behind their own: real SDK agents, and their processes."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.agent_client import (
+    SDKS,
+    Line,
+    Sdk,
+    agent_client_agent_command,
+    agent_client_agent_server,
+    agent_client_client,
+    errors,
+    example_agent_command,
+    results,
+    text,
+    updates,
+)
+from tests.support.peers import agent_connect_client
+from tests.support.processes import Gateway
+from tests.transport.stdio_support import marked
+
+PATIENCE = 30.0
+WRAPPER = Path(__file__).parent / "wrapper.sh"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """Every SDK's agent as a subprocess, and the Python and newest TypeScript ones as servers."""
+    folder = tmp_path_factory.mktemp("agents")
+    with agent_client_agent_server("py") as py, agent_client_agent_server("ts-2") as ts:
+        targets: dict[str, dict[str, Any]] = {
+            **{sdk: {"command": agent_client_agent_command(sdk)} for sdk in SDKS},
+            **{f"example-{sdk}": {"command": example_agent_command(sdk)} for sdk in SDKS},
+            "py-http": {"url": f"{py.url}/acp"},
+            "py-ws": {"url": f"{py.url.replace('http', 'ws')}/acp"},
+            "ts-http": {"url": f"{ts.url}/acp"},
+            "ts-ws": {"url": f"{ts.url.replace('http', 'ws')}/acp"},
+        }
+        routes = [
+            {"name": name, "target": {"protocol": "agent_client", "cwd": str(folder), **target}}
+            for name, target in targets.items()
+        ]
+        with Gateway(json.dumps({"routes": routes}), folder) as running:
+            yield running
+
+
+AGENTS = ("py", "ts-0", "ts-2", "py-http", "py-ws", "ts-http", "ts-ws")
+
+
+def http(gateway: Gateway) -> httpx2.Client:
+    return httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE)
+
+
+def run_request(agent: str, message: str) -> dict[str, Any]:
+    return {"agent_id": agent, "input": {"message": message}, "on_disconnect": "continue"}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_agntcy_client_gets_values_that_grow_to_the_whole(gateway: Gateway, agent: str) -> None:
+    lines = agent_connect_client(
+        "stream", f"{gateway.url}/agent-connect", "--name", agent, "--message", "think tool hello my friend"
+    )
+    events = {line["event"]["id"]: line["event"] for line in lines if "event" in line}
+    said = [event["data"]["values"]["message"] for event in events.values() if event["data"]["type"] == "values"]
+    assert said and said[-1].split() == ["think", "tool", "hello", "my", "friend"]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(said))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(("option", "outcome"), [("ok", "selected"), ("no", "selected")])
+def test_its_permission_question_is_an_interrupt_whose_answer_is_the_chosen_option(
+    gateway: Gateway, agent: str, option: str, outcome: str
+) -> None:
+    with http(gateway) as client:
+        asked = client.post("/runs/wait", json=run_request(agent, "perm")).json()
+        question = asked["output"]["interrupt"]["permission"]
+        assert [choice["optionId"] for choice in question["options"]] == ["ok", "no"]
+        run_id = asked["run"]["run_id"]
+        wrong = client.post(f"/runs/{run_id}", json={"optionId": "everything"})
+        assert wrong.status_code == 422, wrong.text
+        assert client.post(f"/runs/{run_id}", json={"optionId": option}).status_code == 200
+        ended = client.get(f"/runs/{run_id}/wait", params={"timeout": PATIENCE}).json()
+        assert ended["run"]["status"] == "success"
+        assert f'"{option}"' in ended["output"]["values"]["message"] and outcome in ended["output"]["values"]["message"]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_cancelled_run_ends_at_the_agent_too(gateway: Gateway, agent: str) -> None:
+    with http(gateway) as client:
+        run_id = client.post("/runs", json=run_request(agent, "slow")).json()["run_id"]
+        assert client.post(f"/runs/{run_id}/cancel", params={"wait": "true"}).status_code == 204
+        ended = client.get(f"/runs/{run_id}/wait", params={"timeout": PATIENCE}).json()
+        assert ended["output"]["type"] == "error" and "cancel" in ended["output"]["description"]
+        assert client.get(f"/runs/{run_id}").json()["status"] == "error"
+
+
+@pytest.mark.parametrize("agent", ("py", "ts-0", "ts-2"))
+def test_an_agent_that_exits_in_mid_turn_fails_the_run_and_the_next_one_works(gateway: Gateway, agent: str) -> None:
+    with http(gateway) as client:
+        ended = client.post("/runs/wait", json=run_request(agent, "exit")).json()
+        assert ended["output"]["type"] == "error" and "exited with 3" in ended["output"]["description"]
+        again = client.post("/runs/wait", json=run_request(agent, "hello")).json()
+        assert again["output"]["values"]["message"].split() == ["hello"]
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_the_sdk_s_own_example_agent_works_unchanged(gateway: Gateway, sdk: Sdk) -> None:
+    with http(gateway) as client:
+        answer = client.post("/runs/wait", json=run_request(f"example-{sdk}", "hello")).json()
+        if answer["output"]["type"] == "interrupt":
+            run_id = answer["run"]["run_id"]
+            option = answer["output"]["interrupt"]["permission"]["options"][0]["optionId"]
+            assert client.post(f"/runs/{run_id}", json={"optionId": option}).status_code == 200
+            answer = client.get(f"/runs/{run_id}/wait", params={"timeout": PATIENCE}).json()
+        assert answer["output"]["type"] == "result" and answer["output"]["values"]["message"]
+
+
+# --- the same protocol on both sides ---------------------------------------------------------------------------------
+
+EVERYTHING = (
+    *("--say", "think plan commands usage title mode option tool hello"),
+    *("--permission", "allow", "--say", "perm"),
+    *("--permission", "reject", "--say", "twoperm"),
+    *("--elicitation", '{"name": "Ada"}', "--say", "elicit"),
+    *("--file", "x=FILE BODY", "--say", "fs term"),
+    *("--say", "ext blocks meta picture link embed where"),
+    *("--set-mode", "code", "--set-option", "model=big", "--set-option", "loud=true", "--say", "hello"),
+    *("--say", "refuse", "--say", "max", "--say", "fail"),
+    *("--start", "slow", "--await", '"3 "', "--do", "cancel", "--finish"),
+    *("--call", '_rig/hello {"a": 1}'),
+)
+
+
+def normal(lines: list[Line]) -> list[Line]:
+    """Without what differs from one conversation to the next: the session's id, and times."""
+    said = re.sub(r'"updatedAt": "[^"]*"', '"updatedAt": "TIME"', json.dumps(lines))
+    for line in lines:
+        if isinstance(line.get("result"), dict) and "sessionId" in line["result"]:
+            said = said.replace(line["result"]["sessionId"], "SESSION")
+    return [line for line in json.loads(said) if line["op"] not in ("initialize", "exit")]
+
+
+@pytest.mark.parametrize("client", SDKS)
+@pytest.mark.parametrize("agent", SDKS)
+def test_a_proxy_changes_nothing_that_client_or_agent_sees(
+    gateway: Gateway, client: Sdk, agent: Sdk, tmp_path: Path
+) -> None:
+    steps = ("--root", str(tmp_path), *EVERYTHING)
+    direct = normal(agent_client_client(client, *steps, command=agent_client_agent_command(agent)))
+    url = f"{gateway.url.replace('http', 'ws')}/agent-client/{agent}"
+    through = normal(agent_client_client(client, *steps, url=url))
+    assert _without_numbers(through) == _without_numbers(direct)
+
+
+def _without_numbers(lines: list[Line]) -> list[str]:
+    """One string a line, to be read easily; the numbers of the slow turn, a matter of time, are left out."""
+    found = []
+    for line in lines:
+        update = (line.get("params") or {}).get("update") or {}
+        content = update.get("content")
+        if isinstance(content, dict) and str(content.get("text", "")).strip().isdigit():
+            continue
+        found.append(json.dumps(line, sort_keys=True))
+    return found
+
+
+def test_an_agent_that_wants_a_login_is_logged_in_by_the_editor(tmp_path: Path) -> None:
+    route = {
+        "name": "locked",
+        "target": {"protocol": "agent_client", "command": agent_client_agent_command("py", "--auth")},
+    }
+    with Gateway(json.dumps({"routes": [route]}), tmp_path) as gateway:
+        url = f"{gateway.url.replace('http', 'ws')}/agent-client/locked"
+        steps = ("--bare", "--do", "initialize", "--do", "new", "--authenticate", "key", "--do", "new", "--say", "hi")
+        lines = agent_client_client("py", *steps, url=url)
+        assert [error["code"] for error in errors(lines, "session/new")] == [-32000]
+        assert text(lines).split() == ["hi"]
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def test_two_hundred_sessions_use_one_process_and_none_is_left_after_a_kill(tmp_path: Path) -> None:
+    wrapper = ["sh", str(WRAPPER), *agent_client_agent_command("py")]
+    route = {"name": "wrapped", "target": {"protocol": "agent_client", "command": wrapper}}
+    with marked() as mark, Gateway(json.dumps({"routes": [route]}), tmp_path, env=mark.env) as gateway:
+        with http(gateway) as client:
+            for number in range(200):
+                answer = client.post("/runs/wait", json=run_request("wrapped", f"hello {number}"))
+                assert answer.json()["output"]["values"]["message"].split() == ["hello", str(number)]
+            assert len(mark.pids()) < 12, "one agent serves all sessions"
+            client.post("/runs", json=run_request("wrapped", "slow"))
+        gateway.kill9()
+        mark.wait_gone(15)
+
+
+def test_readiness_tells_of_an_agent_that_cannot_start(tmp_path: Path) -> None:
+    routes = [
+        {"name": "gone", "target": {"protocol": "agent_client", "command": ["/no/such/agent"]}},
+        {"name": "mute", "target": {"protocol": "agent_client", "command": ["cat"], "start_timeout": 1}},
+        {"name": "good", "target": {"protocol": "agent_client", "command": agent_client_agent_command("py")}},
+    ]
+    with Gateway(json.dumps({"routes": routes}), tmp_path) as gateway, http(gateway) as client:
+        for name in ("gone", "mute", "good"):
+            client.post("/runs/wait", json=run_request(name, "hello"))
+        agents = httpx2.get(f"{gateway.url}/readyz").json()["agents"]
+        assert agents == {"gone": False, "mute": False, "good": True}
+
+
+def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
+    routes = [{"name": "loud", "target": {"protocol": "agent_client", "command": agent_client_agent_command("py")}}]
+    (tmp_path / "routes.yaml").write_text(json.dumps({"routes": routes}))
+    wire = tmp_path / "wire"
+    command = [sys.executable, "-m", "gateway", "stdio", "loud", "--log-level", "debug"]
+    command += ["--routes", str(tmp_path / "routes.yaml")]
+    lines = agent_client_client("py", "--wire", str(wire), "--say", "noise hello", "--say", "fail", command=command)
+    assert [line["to"] for line in map(json.loads, wire.read_text().splitlines())]
+    assert not errors(lines, "session/new") and results(lines, "initialize")
+    assert updates(lines, "agent_message_chunk")
