@@ -62,7 +62,7 @@ def keys(node: object, at: str = "") -> Iterator[str]:
     if isinstance(node, dict):
         for key, value in node.items():
             yield str(key)
-            if str(key) not in ("metadata", "labels", "headers"):  # what is below is the user's own
+            if str(key) not in ("metadata", "labels", "headers", "env"):  # what is below is the user's own
                 yield from keys(value)
     elif isinstance(node, list):
         for item in node:

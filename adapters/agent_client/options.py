@@ -92,7 +92,7 @@ class AgentClientTarget(TargetOptions):
     """
 
     command: tuple[str, ...] = ()
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default={})
     cwd: Path | None = None
     url: AgentUrl | None = None
     api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = "x-api-key"
@@ -103,6 +103,11 @@ class AgentClientTarget(TargetOptions):
     idle: Seconds = 300.0
     stop_timeout: Seconds = 3.0
     max_message: Bytes = LIMIT
+
+    @property
+    def describe_timeout(self) -> float:
+        """It may have to be started, and fetched before that."""
+        return self.start_timeout + self.request_timeout
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

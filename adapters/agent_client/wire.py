@@ -114,11 +114,16 @@ class CancelRequest(_Params):
     request_id: int | float | str | None
 
 
+PARAMS_META = "interlingua/params._meta"
+"""Under this key an update carries the `_meta` that stood beside it, on its way from agent to client."""
+
+
 class SessionUpdate(_Params):
     """`session/update`. `update` goes to `codec.updates_in` as it is."""
 
     session_id: str
     update: Raw
+    meta: Raw = msgspec.field(default=Raw(), name="_meta")
 
 
 class SessionResult(_Params):

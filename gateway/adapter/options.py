@@ -50,3 +50,8 @@ class TargetOptions(Options):
     """The agent's name there, if several live at the target."""
     auth: Auth = Auth()
     """How the gateway authenticates to the agent."""
+
+    @property
+    def describe_timeout(self) -> float:
+        """Seconds that `Outbound.describe` may take."""
+        return 10.0

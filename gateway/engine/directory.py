@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 AGAIN_SECONDS = 0.5
-DESCRIBE_SECONDS = 10.0
 
 
 @dataclass
@@ -83,7 +82,7 @@ class Entry:
     async def _ask(self) -> None:
         self.asked_at = time.monotonic()
         try:
-            async with asyncio.timeout(DESCRIBE_SECONDS):
+            async with asyncio.timeout(self.route.target.describe_timeout):
                 described = await self.outbound.describe()
         except (AgentError, NotFound, TimeoutError) as error:
             log.warning("agent %s could not be described: %s", self.route.name, error)

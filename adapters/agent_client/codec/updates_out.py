@@ -11,18 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from adapters.agent_client.codec import content, plain
 from adapters.agent_client.codec.foreign import ForeignText
 from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import PARAMS_META, PROTOCOL
 from gateway.adapter import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Role, Run
 
 _encode: Final = delta.encode
+_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_PARAMS_META: Final = PARAMS_META.encode()
 _TEXT_END: Final = b"}}"
 _TEXT_START: Final = {
     kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in plain.CHUNKS
@@ -263,10 +266,10 @@ def text(said: str) -> bytes:
 
 def envelope(session_id: str) -> Callable[[bytes], bytes]:
     """A function that makes a whole `session/update` notification (JSON-RPC text) of an update: made once a session."""
-    start = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":' + _encode(session_id) + b',"update":'
+    whole_params = params(session_id)
 
     def whole(update: bytes) -> bytes:
-        return start + update + b"}}"
+        return b'{"jsonrpc":"2.0","method":"session/update","params":' + bytes(whole_params(update)) + b"}"
 
     return whole
 
@@ -276,6 +279,9 @@ def params(session_id: str) -> Callable[[bytes], Raw]:
     start = b'{"sessionId":' + _encode(session_id) + b',"update":'
 
     def whole(update: bytes) -> Raw:
+        if _PARAMS_META in update and PARAMS_META in (members := _members(update)):
+            meta = members.pop(PARAMS_META)
+            return Raw(start + _encode(members) + b',"_meta":' + bytes(meta) + b"}")
         return Raw(start + update + b"}")
 
     return whole

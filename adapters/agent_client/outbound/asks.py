@@ -128,11 +128,12 @@ class Asks:
         asked = _object(params)
         if turn is None:
             return NOT_ASKED
-        interrupt = questions.permission(asked, turn.name_question("permission"))
         call = asked.get("toolCall")
         call = call if isinstance(call, dict) else {}
+        name = str(call.get("toolCallId"))
+        interrupt = questions.permission(asked, turn.name_question("permission"), turn.title(name))
         said = call.get("kind")
-        kinds = turn.kinds(str(call.get("toolCallId"))) | ({said} if isinstance(said, str) else set())
+        kinds = turn.kinds(name) | ({said} if isinstance(said, str) else set())
         verdict = judged(self._policy, kinds or {"other"})
         if verdict == "allow":
             options = [option for option in asked["options"] if isinstance(option, dict)]

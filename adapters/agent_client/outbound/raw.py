@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.wire import SessionUpdate
+from adapters.agent_client.wire import PARAMS_META, SessionUpdate
 from gateway.core.errors import AgentBroken
 from gateway.wire import jsonrpc
 
@@ -57,9 +57,11 @@ def session_of(params: Raw) -> str | None:
 
 
 def update_of(params: Raw) -> tuple[str, Raw]:
-    """The session and the update of a `session/update`. Raises AgentBroken."""
+    """The session and the update of a `session/update`, which takes the `_meta` beside it along. Raises AgentBroken."""
     try:
         found = _update(params)
+        if found.meta:
+            return found.session_id, replaced(found.update, **{PARAMS_META: found.meta})
         return found.session_id, found.update
     except (ValueError, RecursionError):
         session, update = session_of(params), members(params).get("update")

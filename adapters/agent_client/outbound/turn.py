@@ -68,7 +68,8 @@ class Turn:
                 except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
                     end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
                 self.flush()
-                self.context.emit(*self._decoder.close(), *end)
+                failed = not isinstance(end[-1], e.RunFinished)
+                self.context.emit(*self._decoder.close(failed=failed), *end)
                 await self.context.drain()
         finally:
             if session.thread is None:
@@ -118,6 +119,10 @@ class Turn:
     def kinds(self, call: str) -> set[str]:
         """What kinds of tool call the agent said it was, by its own id."""
         return self._kinds.get(call, set())
+
+    def title(self, call: str) -> str | None:
+        """What a tool call is called, as far as the agent has told it."""
+        return self._decoder.title(call)
 
     def missed(self) -> None:
         """Something of the agent's could not be read."""

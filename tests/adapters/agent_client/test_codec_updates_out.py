@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec import updates_out as out
 from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.wire import PARAMS_META
 from gateway.core import events as e
 from gateway.core.types import Answer, Artifact, Interrupt, Role
 from tests.adapters.agent_client.codec_cases import ANY, FOREIGN, NATIVE, unhurried, valid
@@ -153,6 +154,16 @@ def test_an_update_becomes_a_notification_for_a_session() -> None:
     }
     valid("SessionNotification", message["params"])
     assert msgspec.json.decode(out.params('s"1')(out.text("Hi\u2028"))) == message["params"]
+
+
+def test_what_stood_beside_an_update_stands_beside_it_again() -> None:
+    update = {"sessionUpdate": "plan", "entries": [], PARAMS_META: {"trace": 1}}
+    for whole in (out.params("s"), lambda update: json.dumps(json.loads(out.envelope("s")(update))["params"])):
+        params = msgspec.json.decode(whole(msgspec.json.encode(update)))
+        plan = {"sessionUpdate": "plan", "entries": []}
+        assert params == {"sessionId": "s", "update": plan, "_meta": {"trace": 1}}
+    said = out.text(f'"{PARAMS_META}"')  # an agent that only speaks of it
+    assert msgspec.json.decode(out.params("s")(said))["update"] == json.loads(said)
 
 
 def test_a_prompt_is_told_again_block_by_block() -> None:

@@ -51,6 +51,19 @@ def test_a_permission_is_the_runs_question_and_the_chosen_option_its_answer() ->
     run(body())
 
 
+def test_a_permission_for_a_call_that_was_named_before_names_it() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(answers=[{"optionId": "ok"}])
+            [task] = await it.started(context)
+            it.wire.update("s1", "tool_call", toolCallId="c1", title="Delete everything", status="pending")
+            await permission(it, call={"toolCallId": "c1"})
+            assert "Delete everything" in context.asked[0].message
+            await finish(it, task)
+
+    run(body())
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
