@@ -11,5 +11,10 @@ load.py       the load: does one job at a time, told on its standard input
 bare.py       a proxy of the same libraries that does nothing else, for comparison
 agent.py      the Agent Connect echo agent and the plain one
 http.py       both ends of HTTP/1.1 that agent and load stand on, as lean as can be
-report.py     medians, targets, the table and the JSON
+agent_client/ the same for editors: their agent on stdio, their load, what is measured and reported
+stamp.py      what a chunk is
+chunks.py     what the load notes of the chunks of a stream
+rounds.py     turns, medians, who took how much of a core
+report.py     which targets are hit, and the text
+tables.py     what reports are made of
 """

@@ -114,6 +114,8 @@ class CancelRequest(_Params):
     request_id: int | float | str | None
 
 
+NOTIFICATION = "notification"
+"""In the data of a `Custom` event: the method of an agent's own notification in a turn, beside its `params`."""
 PARAMS_META = "interlingua/params._meta"
 """Under this key an update carries the `_meta` that stood beside it, on its way from agent to client."""
 

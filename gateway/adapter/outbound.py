@@ -50,8 +50,9 @@ class RunContext(ThreadContext, Protocol):
         """Put the agent's question to the caller and wait, however long it takes.
 
         Returns what was answered, after it was committed; a cancel answers every open question `cancelled`. Several
-        may wait at once, each in its own task. On a re-attached run, a question with the id of one that is still
-        open is the same question; one answered but not yet delivered returns at once.
+        may wait at once, each in its own task; cancelling one withdraws its question. On a re-attached run, a
+        question with the id of one that is still open is the same question; one answered but not yet delivered
+        returns at once.
         """
 
     async def add_artifact(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -13,11 +14,7 @@ from msgspec.structs import replace
 from gateway import tracing
 from gateway.adapter import Outbound, TargetOptions
 from gateway.core import events as e
-from gateway.core.errors import (
-    Conflict,
-    InterlinguaError,
-    Unsupported,
-)
+from gateway.core.errors import Conflict, InterlinguaError, Unsupported
 from gateway.core.state import Item
 from gateway.core.stream import Opener
 from gateway.core.types import (
@@ -148,6 +145,10 @@ class LiveRun(Beside):
                 )
             with self._clock.paused():
                 return await future
+        except asyncio.CancelledError:
+            if not (self.detached or self.ended):
+                self.keep(asyncio.ensure_future(self._withdrawn(interrupt.id)))
+            raise
         finally:
             self._asks.pop(interrupt.id, None)
 
@@ -297,32 +298,31 @@ class LiveRun(Beside):
 
     async def stopped(self, timeout: float | None) -> bool:
         """Wait until the run has ended or asks something; False when `timeout` seconds passed first."""
-        while not self.run.status.stopped:
+        return await self._until(lambda: self.run.status.stopped, timeout)
+
+    async def over(self) -> None:
+        """Wait until the run has ended, answers and all."""
+        await self._until(lambda: self.ended, None)
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    async def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
+        while not true():
             future = asyncio.get_running_loop().create_future()
             self._stops.add(future)
             try:
-                if timeout is None:
+                async with contextlib.nullcontext() if timeout is None else asyncio.timeout(timeout):
                     await future
-                else:
-                    async with asyncio.timeout(timeout):
-                        await future
             except TimeoutError:
                 return False
             finally:
                 self._stops.discard(future)
         return True
 
-    async def over(self) -> None:
-        """Wait until the run has ended, answers and all."""
-        while not self.ended:
-            future = asyncio.get_running_loop().create_future()
-            self._stops.add(future)
-            try:
-                await future
-            finally:
-                self._stops.discard(future)
-
-    # --- inside ------------------------------------------------------------------------------------------------
+    async def _withdrawn(self, interrupt_id: str) -> None:
+        """The agent does not wait for this answer any more."""
+        with contextlib.suppress(InterlinguaError):
+            await self.answer(Answer(outcome=Outcome.CANCELLED), interrupt_id)
 
     async def _transition(self, event: e.Event, change: Callable[[Run], Run]) -> None:
         async with self._record:

@@ -202,3 +202,22 @@ def test_cancelling_twice_or_after_the_end_changes_nothing() -> None:
                 await gateway.answer(started.id, Answer(value={"ok": True}))
 
     run(scene())
+
+
+def test_a_question_that_the_agent_withdraws_is_open_no_longer() -> None:
+    async def story() -> None:
+        async def agent(context: RunContext) -> None:
+            asking = asyncio.create_task(context.ask(Interrupt(id="q", kind="input", message="Well?")))
+            await until(lambda: bool(context.run.interrupts))
+            asking.cancel()
+            await until(lambda: not context.run.interrupts)
+            context.emit(e.RunFinished())
+
+        async with engine((route(), Scripted(agent))) as gateway:
+            started = await gateway.start(request())
+            await until(lambda: started.id not in gateway.live)
+            assert (await gateway.run(started.id)).status is RunStatus.SUCCESS
+            resumed = [event for _, event in await gateway.events(started.id) if isinstance(event, e.Resumed)]
+            assert [event.answer.outcome for event in resumed] == [Outcome.CANCELLED]
+
+    run(story())

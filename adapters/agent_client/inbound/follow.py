@@ -12,7 +12,8 @@ from adapters.agent_client.codec import content, turn
 from adapters.agent_client.codec import updates_out as out
 from adapters.agent_client.codec.updates_out import UpdateEncoder
 from adapters.agent_client.inbound.asking import Questions
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.inbound.reading import encoded
+from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.adapter import Batch, Snapshot
 from gateway.core import events as e
 from gateway.core import projection
@@ -84,7 +85,7 @@ class Follow:
 
     def _take(self, batch: Batch, quiet: bool) -> None:
         if any(type(event) in _APART for _, event in batch.events):
-            updates = self._pieces(batch)
+            updates = self._pieces(batch, quiet)
         else:
             updates = self._encoder.feed(self._packed(batch.events), batch.snapshot)
         self._count(batch)
@@ -95,8 +96,8 @@ class Follow:
         """An agent of this protocol is told chunk by chunk as it spoke, unless this client lags."""
         return events if self._native and len(events) < LAGGING else coalesce(events)
 
-    def _pieces(self, batch: Batch) -> list[bytes]:
-        """A batch cut where a question comes or goes: what is told of that has its place among the updates."""
+    def _pieces(self, batch: Batch, quiet: bool) -> list[bytes]:
+        """A batch cut where a question comes or goes, or the agent notifies: each has its place among the updates."""
         updates: list[bytes] = []
         piece: list[tuple[int, e.Event]] = []
 
@@ -111,6 +112,12 @@ class Follow:
             elif isinstance(event, e.Resumed):
                 flush()
                 updates += self.questions.closed(event)
+            elif isinstance(event, e.Custom) and event.name == PROTOCOL and NOTIFICATION in (event.data or ()):
+                flush()
+                if not (quiet or self._past):
+                    self._session.say(*updates)
+                    updates.clear()
+                    self._session.connection.tell(event.data[NOTIFICATION], encoded(event.data["params"]))
             elif not isinstance(event, e.Custom) or self._is_told(event):
                 piece.append((number, event))
         flush(batch.snapshot)

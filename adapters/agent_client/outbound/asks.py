@@ -105,9 +105,15 @@ class Asks:
         return await self._of_client(session, context, method, params)
 
     async def tell(self, connection: Connection, method: str, params: Raw) -> None:
-        """A notification of the agent's that concerns the client alone. To everyone who is there, if it names none."""
-        await _caught_up()
+        """A notification of the agent's that concerns the client alone. To everyone who is there, if it names none.
+
+        In a turn it has its place among the updates.
+        """
         session, context = connection.request_from(params)
+        if session is not None and session.turn is not None:
+            session.turn.notify(method, _for_client(session, params))
+            return
+        await _caught_up()
         contexts = [context] if context is not None else []
         if session is None and context is None and raw.session_of(params) is None:
             contexts = connection.contexts()

@@ -15,7 +15,7 @@ from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import CANCEL, Connection
 from adapters.agent_client.outbound.session import Session
 from adapters.agent_client.outbound.sessions import Sessions
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Conflict, IllegalEvent, Invalid, TooLarge, Unsupported
@@ -109,6 +109,12 @@ class Turn:
             self.flush()
             return self.context.drain()
         return None
+
+    def notify(self, method: str, params: Raw) -> None:
+        """A notification of the agent's own, for clients of its protocol."""
+        self.flush()
+        data = {NOTIFICATION: method, "params": jsonrpc.unpack(params) if params else None}
+        self.context.emit(e.Custom(name=PROTOCOL, data=data))
 
     def flush(self) -> None:
         """Log what the agent has said by now."""

@@ -14,7 +14,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 
 
 class Fake:
-    """What was asked, and what is answered.
+    """What was asked, and what is answered. `left`: streams that have been closed, by either end.
 
     initialize, post, get: called for each such request, and answer it; tests replace them.
     """
@@ -24,6 +24,7 @@ class Fake:
         self.posts: list[dict[str, Any]] = []
         self.requests: list[Exchange] = []
         self.streams: dict[str | None, Exchange] = {}
+        self.left: list[str | None] = []
         self.opened = asyncio.Event()
         self._telling: set[asyncio.Task[None]] = set()
         self.handle: Callable[[Exchange], Awaitable[None]] = self._handle
@@ -64,6 +65,7 @@ class Fake:
         self.streams[session] = exchange
         self.opened.set()
         await exchange.gone()
+        self.left.append(session)
 
     async def say(self, session: str | None, *messages: dict[str, Any]) -> None:
         """Send messages on an open stream, once it is."""

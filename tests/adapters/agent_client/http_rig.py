@@ -9,7 +9,7 @@
 | anything else | says it |
 
 `session/new` with `_meta: {"early": TEXT}` says TEXT about the new session before it answers. `session/load` of a
-session whose id begins with `old` says two things and answers; of any other it fails. That of `old flood` says 10,000
+session whose id begins with `old` says two things and answers; of any other it fails. That of `old flood` says 30,000
 chunks more. `_echo` answers with its params.
 """
 
@@ -64,7 +64,7 @@ class ScriptedAgent:
             for text in ("first", "second"):
                 self.say(given["sessionId"], text)
             if given["sessionId"] == "old flood":
-                await self.prompt(given["sessionId"], "flood 10000")
+                await self.prompt(given["sessionId"], "flood 30000")
             return {}
         if method == "session/prompt":
             return {"stopReason": await self.prompt(given["sessionId"], given["prompt"][0]["text"])}

@@ -251,10 +251,44 @@ def test_streams_may_be_cut_in_silence_as_often_as_one_likes(monkeypatch: pytest
         async with fake() as there, connected(there.url) as here:
             await here.ask("session/prompt", {"sessionId": "s1"})
             await until(lambda: len(there.of("GET")) > 12)
+            monkeypatch.setattr(reader, "IDLE_SECONDS", 300.0)
+            cut = len(there.left)
+            await until(lambda: len(there.left) == cut + 2 and len(there.of("GET")) == cut + 4)  # the last of both
             assert await here.ask("session/prompt", {"sessionId": "s1"}) == {"sessionId": "s1"}
             assert await here.ask("_echo", {"a": 1}) == {"a": 1}
 
     run(case())
+
+
+def test_the_stream_of_a_session_that_was_closed_is_closed_too() -> None:
+    async def case() -> None:
+        async with fake() as there, connected(there.url) as here:
+            await here.ask("session/prompt", {"sessionId": "s1"})
+            await here.ask("session/close", {"sessionId": "s1"})
+            await until(lambda: there.left == ["s1"])
+            assert await here.ask("_echo", {"a": 1}) == {"a": 1}
+            assert len(there.of("GET")) == 2
+
+    run(case())
+
+
+def test_what_is_not_received_is_not_read_for_ever() -> None:
+    async def case() -> None:
+        async with fake() as there:
+            here = await connect(there.url, buffer=10_000)
+            await here.send([b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'])
+            assert await here.receive()
+            there.tell(None, *(update("s1", "x" * 1000) for _ in range(20_000)))
+            await until(lambda: here._arrived_size > 10_000)
+            for _ in range(50):  # while it is not received, much else happens
+                await here.send([b'{"jsonrpc":"2.0","method":"_tick"}'])
+            assert here._arrived_size < 1 << 20
+            count = 0
+            while count < 20_000:
+                count += len(await here.receive())
+            await here.aclose()
+
+    run(case(), 30)
 
 
 def test_a_server_that_answers_a_get_only_when_it_has_something_to_say_is_sent_the_message(

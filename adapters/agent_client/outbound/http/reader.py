@@ -27,6 +27,7 @@ LASTING_SECONDS = 5.0
 """A stream that was open for this long was a good one: what is between us may cut those that are silent."""
 FIRST_DELAY = 0.05
 """Seconds; doubled with every further try."""
+HEAD_SECONDS = 300.0
 IDLE_SECONDS = 300.0
 """Servers send comments every 15 s. One that sends nothing for this long may have gone without a word."""
 BODY = 8 * 1024
@@ -98,7 +99,7 @@ class Reader:
         """One GET, to its end. Raises Refused and the errors of HttpClient."""
         pipe = self._pipe
         headers = {"Accept": EVENTS, **pipe.headers(self.session)}
-        stream = pipe.client.stream("GET", pipe.url, headers=headers, timeout=IDLE_SECONDS, idle_timeout=IDLE_SECONDS)
+        stream = pipe.client.stream("GET", pipe.url, headers=headers, timeout=HEAD_SECONDS, idle_timeout=IDLE_SECONDS)
         async with stream as response:
             pipe.keep_cookies(response.headers)
             if response.status != 200 or response.content_type != EVENTS:
