@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import hashlib
 import logging
 import math
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ import uvicorn
 
 from gateway import tracing
 from gateway.app import App
+from gateway.cli import loop
 from gateway.cli.banner import banner
 from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.files import read
@@ -30,8 +29,6 @@ from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 log = logging.getLogger("interlingua")
 
 BACKLOG = 2048
-GC_THRESHOLDS = 20_000, 20, 100
-"""A run makes and drops some thousand objects: at the interpreter's own 700, an eighth of our time is collecting."""
 DEBOUNCE_MS, STEP_MS = 200, 50
 """Several writes in a row are one change."""
 GONE_SECONDS = 0.2
@@ -45,21 +42,10 @@ def serve(path: Path, host: str, port: int, *, watch: bool = True) -> int:
     listener = _listen(host, port)
     with contextlib.closing(listener):
         try:
-            return _loop(_Gateway(path, config, listener, host).serve(watch))
+            loop.run(_Gateway(path, config, listener, host).serve(watch))
+            return OK
         except InterlinguaError as error:
             leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
-
-
-def _loop(work: object) -> int:
-    """Run on uvloop where there is one."""
-    factory = None
-    if sys.platform != "win32":
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(work)  # type: ignore[arg-type]
-    return OK
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -155,11 +141,11 @@ class _Gateway:
             log.info("stopped")
 
     def _on_signals(self, server: uvicorn.Server) -> None:
-        loop = asyncio.get_running_loop()
+        running = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, self._end, server, number)
-            loop.add_signal_handler(signal.SIGHUP, lambda: self._keep(self._reload("SIGHUP")))
+                running.add_signal_handler(number, self._end, server, number)
+            running.add_signal_handler(signal.SIGHUP, lambda: self._keep(self._reload("SIGHUP")))
 
     def _end(self, server: uvicorn.Server, number: int) -> None:
         """Runs stay as they are: the next start takes them up. Open requests may finish, for a while."""
@@ -167,10 +153,7 @@ class _Gateway:
         server.handle_exit(number, None)
 
     def _announce(self) -> None:
-        """What was imported and made until now stays: the collector need not look at it again."""
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        loop.settled()
         print(banner(self._config, self._path, self._host, self._listener.getsockname()[1]), flush=True)
 
     def _keep(self, work: object) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gateway import registry
 from gateway.adapter import Adapter
+from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.cli.files import read
 from gateway.cli.run import DEFAULT_ROUTES
@@ -35,7 +36,7 @@ def serve_stdio(agent: str | None, protocol: str | None, routes: Path | None, ga
             leave(USAGE, "there is no routes.yaml here; name one with --routes FILE, or a gateway with --gateway URL")
         config = read(routes or DEFAULT_ROUTES)
         work = _local(config, _adapter(config.adapters, protocol), agent)
-    return asyncio.run(_until_told(work))
+    return loop.run(_until_told(work))
 
 
 def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
@@ -51,9 +52,8 @@ def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
 async def _until_told(work: Coroutine[None, None, int]) -> int:
     """The work's exit code; SIGTERM and SIGINT end it in good order."""
     task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
         return await task
     except asyncio.CancelledError:
@@ -74,6 +74,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
     except InterlinguaError as error:
         leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
     try:
+        loop.settled()
         await app.conversing(adapter.name).converse(pipe, agent)
     finally:
         await app.stop()

@@ -160,17 +160,31 @@ def test_a_proxy_changes_nothing_that_client_or_agent_sees(
     direct = normal(agent_client_client(client, *steps, command=agent_client_agent_command(agent)))
     url = f"{gateway.url.replace('http', 'ws')}/agent-client/{agent}"
     through = normal(agent_client_client(client, *steps, url=url))
-    assert _without_numbers(through) == _without_numbers(direct)
+    assert [line for line in through if "told" in line] == [line for line in direct if "told" in line]
+    assert _in_order(through) == _in_order(direct)
 
 
-def _without_numbers(lines: list[Line]) -> list[str]:
-    """One string a line, to be read easily; the numbers of the slow turn, a matter of time, are left out."""
+def _sorted(word: str) -> str:
+    """An answer that an agent says again, whatever the order of its members."""
+    return json.dumps(json.loads(word), sort_keys=True) if word.startswith("{") and word.endswith("}") else word
+
+
+def _in_order(lines: list[Line]) -> list[str]:
+    """One string a line, to be read easily.
+
+    Left out are the numbers of the slow turn, a matter of time, and notifications that are no updates: the SDKs hand
+    them to the program before or after the updates beside them, as it happens.
+    """
     found = []
     for line in lines:
+        if "told" in line:
+            continue
         update = (line.get("params") or {}).get("update") or {}
         content = update.get("content")
         if isinstance(content, dict) and str(content.get("text", "")).strip().isdigit():
             continue
+        if isinstance(content, dict) and "text" in content:
+            content["text"] = " ".join(map(_sorted, content["text"].split(" ")))
         found.append(json.dumps(line, sort_keys=True))
     return found
 

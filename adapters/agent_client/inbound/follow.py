@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STATES = frozenset({"available_commands_update", "current_mode_update", "config_option_update", "session_info_update"})
 """Updates of which only the newest counts: history leaves them out, and the newest are told after it."""
 
-LAGGING = 256
+LAGGING = 32
 """Events at once from which on neighbouring chunks are joined, whoever the agent is."""
 
 _APART = (e.Interrupted, e.Resumed, e.Custom)

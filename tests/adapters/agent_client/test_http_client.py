@@ -171,11 +171,12 @@ def test_a_message_that_is_too_large_for_the_server_fails_alone() -> None:
 
 def test_a_closed_session_keeps_no_stream() -> None:
     async def case() -> None:
-        async with both() as (_, here):
+        async with both() as (there, here):
             session = await here.new()
             await here.prompt(session, "x")
             assert await here.ask("session/close", {"sessionId": session}) == {}
-            await until(lambda: session not in here.pipe._readers)
+            (link,) = there.server._links._links.values()
+            await until(lambda: session not in link.sessions)
             with pytest.raises(RpcError, match="404"):
                 await here.prompt(session, "x")
 

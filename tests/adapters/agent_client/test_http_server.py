@@ -155,16 +155,40 @@ def test_a_load_that_fails_says_so_and_leaves_the_connection_as_it_is() -> None:
     run(case())
 
 
-def test_the_stream_of_a_closed_session_ends_after_the_answer() -> None:
+def test_a_closed_session_can_be_loaded_again_on_its_stream_and_is_forgotten_with_it() -> None:
     async def case() -> None:
-        async with rig() as there, client(there.url) as here, here.stream() as main:
-            session = await here.new(main)
-            async with here.stream(session) as stream:
-                asked = await here.ask("session/close", {"sessionId": session}, session)
-                assert (await stream.next())["id"] == asked
-                assert await stream.next() is None
-            late = {"method": "session/prompt", "params": {"sessionId": session}, "id": 77}
-            assert (await here.post(late, session)).status_code == 404
+        async with rig() as there, client(there.url) as here, here.stream() as main, here.stream("old1") as stream:
+            for _ in range(2):
+                load = await here.ask("session/load", LOAD)
+                assert [await stream.text(), await stream.text()] == ["first", "second"]
+                assert (await stream.next())["id"] == load
+                close = await here.ask("session/close", {"sessionId": "old1"}, "old1")
+                assert (await stream.next())["id"] == close
+            made = await here.new(main)
+            async with here.stream(made) as other:
+                close = await here.ask("session/close", {"sessionId": made}, made)
+                assert (await other.next())["id"] == close
+            (link,) = there.server._links._links.values()
+            await until(lambda: made not in link.sessions)
+            late = {"method": "session/prompt", "params": {"sessionId": made}, "id": 77}
+            assert (await here.post(late, made)).status_code == 404
+
+    run(case())
+
+
+def test_streams_of_closed_sessions_end_when_others_need_their_place() -> None:
+    async def case() -> None:
+        async with rig(max_sessions=1) as there, client(there.url) as here, here.stream() as main:
+            there.threads = {f"old{number}" for number in range(4)}
+            async with here.stream("old0") as oldest, here.stream("old1") as newer:
+                for name, stream in (("old0", oldest), ("old1", newer)):
+                    close = await here.ask("session/close", {"sessionId": name}, name)
+                    assert (await stream.next())["id"] == close
+                async with here.stream("old2"):
+                    assert await oldest.next() is None
+                    echo = await here.ask("_echo", {"sessionId": "old1"}, "old1")
+                    assert (await newer.next())["id"] == echo
+            assert await here.new(main)
 
     run(case())
 

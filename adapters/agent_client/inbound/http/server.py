@@ -198,7 +198,7 @@ class HttpServer:
     async def _get_session(self, exchange: Exchange, link: Link, name: str) -> None:
         if not await self._has(link, name):
             raise refusal(404, f"no session {name}")
-        if name not in link.sessions and link.sessions.full:
+        if name not in link.sessions and not link.sessions.room():
             raise refusal(429, "too many sessions on one connection")
         with link.sessions.opening(name) as session:
             await session.lane.vacate()

@@ -18,17 +18,17 @@ class Session:
     goes on the connection's, until the stream is open and no request for the session is under way: in the middle of an
     answer, what is said on two streams could arrive in any order.
 
-    `busy`: requests under way. `known`: an answer said that the session is there.
+    `busy`: requests under way. `known`: an answer said that the session is there. `closed`: that it is not any more.
     """
 
-    __slots__ = ("busy", "known", "lane", "name", "own")
+    __slots__ = ("busy", "closed", "known", "lane", "name", "own")
 
     def __init__(self, name: str, lane: Lane, own: bool) -> None:
         self.name = name
         self.lane = lane
         self.own = own
         self.busy = 0
-        self.known = False
+        self.known = self.closed = False
 
 
 class Sessions:
@@ -42,10 +42,19 @@ class Sessions:
     def __contains__(self, name: str) -> bool:
         return name in self._sessions
 
-    @property
-    def full(self) -> bool:
-        """Whether there is no room for one more."""
-        return len(self._sessions) >= self._most
+    def room(self) -> bool:
+        """Whether there is room for one more stream.
+
+        Those of closed sessions stay open, as clients keep them (the TypeScript SDK 0.29 takes a stream that ends under
+        a request for the end of the connection, and a closed session may be loaded again); but now the oldest ends.
+        """
+        if len(self._sessions) < self._most:
+            return True
+        idle = (session for session in self._sessions.values() if session.closed and not session.busy)
+        oldest = next((session for session in idle if session.lane.read and not session.lane.ended), None)
+        if oldest is not None:
+            oldest.lane.finish()
+        return oldest is not None
 
     def lanes(self) -> Iterator[Lane]:
         """Every lane."""
@@ -69,6 +78,7 @@ class Sessions:
         """The session that a request names, which is under way from now on."""
         session = self._sessions.get(name) or self._add(name, own=False)
         session.busy += 1
+        session.closed = False
         return session
 
     def answered(self, method: str, session: Session | None, response: Response | None) -> None:
@@ -83,9 +93,7 @@ class Sessions:
         if good and method in SERVED:
             session.known = True
         elif good and method in ENDING:
-            session.known = False
-            if session.lane.read:
-                session.lane.finish()
+            session.known, session.closed = False, True
         self.settle(session)
 
     def settle(self, session: Session) -> None:
