@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway import tracing
-from gateway.adapter import Conversing, Inbound, Outbound
+from gateway.adapter import Conversing, Inbound, Leaving, Outbound
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
 from gateway.core.errors import InterlinguaError, NotFound
@@ -78,6 +78,9 @@ class App:
         """Not ready any more: no new run is taken, and a connection that ends from now on cancels nothing."""
         self.ready = False
         self.gateway.quiet()
+        for inbound in self._inbound.values():
+            if isinstance(inbound, Leaving):
+                inbound.quiet()
 
     async def stop(self) -> None:
         """Let go of everything; what runs is found again by the next start."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
-from gateway.adapter.inbound import Batch, Callback, Conversing, Gateway, Inbound, Snapshot, Watch
+from gateway.adapter.inbound import Batch, Callback, Conversing, Gateway, Inbound, Leaving, Snapshot, Watch
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
 from gateway.adapter.outbound import Outbound, RunContext
 
@@ -32,6 +32,7 @@ __all__ = [
     "HttpUrl",
     "Inbound",
     "InboundOptions",
+    "Leaving",
     "News",
     "Options",
     "Outbound",

@@ -216,3 +216,11 @@ class Conversing(Protocol):
 
         `agent` is the only one it may talk to, None for any. What it left unfinished goes on.
         """
+
+
+@runtime_checkable
+class Leaving(Protocol):
+    """Offered by inbound adapters whose streams would go on for ever."""
+
+    def quiet(self) -> None:
+        """The gateway stops: end what is open. What it was about goes on without it."""

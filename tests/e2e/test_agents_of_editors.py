@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,21 @@ def test_readiness_tells_of_an_agent_that_cannot_start(tmp_path: Path) -> None:
             client.post("/runs/wait", json=run_request(name, "hello"))
         agents = httpx2.get(f"{gateway.url}/readyz").json()["agents"]
         assert agents == {"gone": False, "mute": False, "good": True}
+
+
+def test_an_open_stream_does_not_hold_up_the_end_of_the_gateway(tmp_path: Path) -> None:
+    routes = [{"name": "parrot", "target": {"protocol": "plain", "url": "http://127.0.0.1:9"}}]
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+    with (
+        Gateway(json.dumps({"routes": routes, "limits": {"shutdown": 60}}), tmp_path) as gateway,
+        httpx2.Client(base_url=f"{gateway.url}/agent-client", timeout=PATIENCE) as client,
+    ):
+        connection = client.post("/parrot", json=hello).headers["acp-connection-id"]
+        headers = {"acp-connection-id": connection, "accept": "text/event-stream"}
+        with client.stream("GET", "/parrot", headers=headers) as stream:
+            assert stream.status_code == 200
+            gateway.process.signal(signal.SIGTERM)
+            assert gateway.process.wait(20) == 0
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:

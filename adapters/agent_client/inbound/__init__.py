@@ -61,6 +61,10 @@ class AgentClientInbound:
         """The protocol has no callbacks: its clients ask for none."""
         raise Unsupported("this protocol has no callbacks")
 
+    def quiet(self) -> None:
+        """See `gateway.adapter.Leaving`. The server closes sockets itself."""
+        self._http.quiet()
+
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
         """See `Conversing.converse`. Raises NotFound for an unknown agent, Unavailable for one client too many."""
         try:
