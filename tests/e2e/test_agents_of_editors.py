@@ -23,6 +23,8 @@ from tests.support.agent_client import (
     agent_client_client,
     errors,
     example_agent_command,
+    example_client,
+    example_remote_client,
     results,
     text,
     updates,
@@ -125,6 +127,21 @@ def test_the_sdk_s_own_example_agent_works_unchanged(gateway: Gateway, sdk: Sdk)
             assert client.post(f"/runs/{run_id}", json={"optionId": option}).status_code == 200
             answer = client.get(f"/runs/{run_id}/wait", params={"timeout": PATIENCE}).json()
         assert answer["output"]["type"] == "result" and answer["output"]["values"]["message"]
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+@pytest.mark.parametrize("door", ["http", "ws"])
+def test_the_sdk_s_own_example_client_works_unchanged(gateway: Gateway, sdk: Sdk, door: str) -> None:
+    shown = example_remote_client(sdk, f"{gateway.url.replace('http', door)}/agent-client/py")
+    assert "end_turn" in shown, shown
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_the_sdk_s_own_example_client_on_stdio_drives_its_own_example_agent(gateway: Gateway, sdk: Sdk) -> None:
+    command = [sys.executable, "-m", "gateway", "stdio", f"example-{sdk}", "--gateway", gateway.url]
+    typed = "hello there\n" if sdk == "py" else "1\n"
+    through, direct = (example_client(sdk, argv, typed) for argv in (command, example_agent_command(sdk)))
+    assert re.sub("session: .*", "", through) == re.sub("session: .*", "", direct)
 
 
 # --- the same protocol on both sides ---------------------------------------------------------------------------------
