@@ -168,7 +168,13 @@ def example_remote_client(sdk: Sdk, url: str, within: float = 60.0) -> str:
         return _typed(argv, "", {}, within)
     program = _typescript_examples(sdk) / ("ws-client.js" if socket else "http-client.js")
     there = {"ACP_WS_URL" if socket else "ACP_HTTP_URL": url}
-    return _typed([str(node()), str(program)], "", there, within)
+    try:
+        return _typed([str(node()), str(program)], "", there, within)
+    except AssertionError as error:
+        # 2.4.0 runs 0.29.0's example, whose last act, closing its stream, it does not always bear
+        if sdk == "ts-2" and "Done: end_turn" in str(error) and "WritableStream is locked" in str(error):
+            return str(error)
+        raise
 
 
 def _typed(argv: Sequence[str], stdin: str, env: Mapping[str, str], within: float) -> str:

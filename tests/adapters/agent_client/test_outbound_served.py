@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gateway.core import events as e
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Rig, chunk, rig, settled
 from tests.support.aio import run
@@ -145,6 +146,12 @@ def test_a_command_does_not_outlive_the_agent_that_started_it(tmp_path: Path) ->
     run(body())
 
 
+def notifications(context: FakeContext) -> list[tuple[str, object]]:
+    """Those that have their place in the run."""
+    found = [event.data for event in context.events if isinstance(event, e.Custom)]
+    return [(data["notification"], data["params"]) for data in found if "notification" in data]
+
+
 def test_extensions_are_handed_to_the_client_and_back_unchanged() -> None:
     async def body() -> None:
         async with rig() as it:
@@ -160,11 +167,8 @@ def test_extensions_are_handed_to_the_client_and_back_unchanged() -> None:
             it.wire.say({"method": "_x/note", "params": {"sessionId": "s1", "x": 1}}, {"method": "_x/bare"})
             it.wire.say({"method": "elicitation/complete", "params": {"elicitationId": "e"}})
             await finish(it, task)
-            assert client.told == [
-                ("_x/note", {"sessionId": "t1", "x": 1}),
-                ("_x/bare", {}),
-                ("elicitation/complete", {"elicitationId": "e"}),
-            ]
+            assert client.told == [("_x/bare", {}), ("elicitation/complete", {"elicitationId": "e"})]
+            assert notifications(context) == [("_x/note", {"sessionId": "t1", "x": 1})]
 
     run(body())
 
@@ -246,7 +250,10 @@ def test_what_was_said_before_a_request_or_notification_is_told_before_it() -> N
                 {"id": 1, "method": "_x/ask", "params": {"sessionId": "s1"}},
             )
             await it.wire.answer(1)
-            assert said == [{"message": "ab"}, {"message": "abc"}]
+            assert said == [{"message": "abc"}]
+            told = [event for event in context.events if isinstance(event, e.PartDelta | e.Custom)]
+            assert [type(event).__name__ for event in told] == ["PartDelta", "PartDelta", "Custom", "PartDelta"]
+            assert notifications(context) == [("_x/note", {"sessionId": "t1"})]
             await finish(it, task)
 
     run(body())
