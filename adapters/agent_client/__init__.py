@@ -30,7 +30,7 @@ ADAPTER = Adapter(
     call=_call,
     target_options=AgentClientTarget,
     losses=LOSSES,
-    example="interlingua stdio {agent} --gateway {url}  # as the command of an editor's agent setting",
+    example="interlingua stdio {agent} --gateway {gateway}  # as the command of an editor's agent setting",
     socket="/{agent}",
     editors=True,
 )

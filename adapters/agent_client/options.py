@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
 from gateway.adapter import InboundOptions, Options, TargetOptions
+from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
-LIMIT = 64 * 1024 * 1024
 
 ToolKind = Literal["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"]
 """The protocol's kinds of tool calls (schema: ToolKind)."""

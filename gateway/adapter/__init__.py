@@ -54,7 +54,8 @@ class Adapter:
     `serve(options, gateway)` makes the inbound half, `call(target)` the outbound half; None where a half does not
     exist. `path` is the default mount point. `losses` names what this
     protocol cannot say, with the reason (docs are made from it). Making the value imports nothing heavy.
-    `example` is a shell line to try, shown by `serve`: `{url}` is the mount's address, `{agent}` an agent's name.
+    `example` is a shell line to try, shown by `serve`: `{gateway}` is its address, `{url}` the
+    mount's, `{agent}` an agent's name.
     `socket` is the path below the mount of a WebSocket that carries what a `Conversing` inbound says on stdin and
     stdout; `editors` is true for the protocol that `interlingua stdio` speaks unless told otherwise.
     """

@@ -23,5 +23,6 @@ def banner(config: Config, path: Path, host: str, port: int) -> str:
         adapter = config.adapters[name]
         lines.append(f"  {adapter.title:{width}}  {url}{options.path}")
         if agents and adapter.example:
-            tries.append(adapter.example.replace("{url}", f"{url}{options.path}").replace("{agent}", agents[0]))
+            example = adapter.example.replace("{gateway}", url).replace("{url}", f"{url}{options.path}")
+            tries.append(example.replace("{agent}", agents[0]))
     return "\n".join([*lines, "", "Try:", *(f"  {line}" for line in tries), ""])

@@ -11,24 +11,22 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
+from gateway.cli.files import chosen
 from gateway.cli.talk import End, Item, Note, Question, Talk, Text, as_answer
 from gateway.cli.view import View, view
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.core.types import RunStatus
 
-DEFAULT_ROUTES = Path("routes.yaml")
 CANCEL_SECONDS = 10.0
 
 
 def talk(routes: Path | None, gateway: str | None) -> AbstractAsyncContextManager[Talk]:
     """Where to run: a gateway, or the agents of a route table (default: ./routes.yaml). Leaves with USAGE."""
-    if routes is not None and gateway is not None:
-        leave(USAGE, "give --routes or --gateway, not both")
-    if gateway is not None:
-        return _remote(gateway)
-    if routes is None and not DEFAULT_ROUTES.exists():
-        leave(USAGE, "there is no routes.yaml here; name one with --routes FILE, or a gateway with --gateway URL")
-    return _local(routes or DEFAULT_ROUTES)
+    table = chosen(routes, gateway)
+    if table is not None:
+        return _local(table)
+    assert gateway is not None
+    return _remote(gateway)
 
 
 @asynccontextmanager

@@ -13,28 +13,23 @@ from gateway import registry
 from gateway.adapter import Adapter
 from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
-from gateway.cli.files import read
-from gateway.cli.run import DEFAULT_ROUTES
+from gateway.cli.files import chosen, read
 from gateway.config import Config
 from gateway.core.errors import InterlinguaError
-from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.pipe import LIMIT, Pipe, Unreadable
 from gateway.transport.stdio.own import OwnPipe
 
 log = logging.getLogger("interlingua")
 
-LIMIT = 64 * 1024 * 1024
-
 
 def serve_stdio(agent: str | None, protocol: str | None, routes: Path | None, gateway: str | None) -> int:
     """Serve until standard input ends. Leaves with USAGE for a wrong file, agent or protocol."""
-    if routes is not None and gateway is not None:
-        leave(USAGE, "give --routes or --gateway, not both")
-    if gateway is not None:
+    table = chosen(routes, gateway)
+    if table is None:
+        assert gateway is not None
         work = _remote(_adapter(registry.scan(), protocol), agent, gateway.rstrip("/"))
     else:
-        if routes is None and not DEFAULT_ROUTES.exists():
-            leave(USAGE, "there is no routes.yaml here; name one with --routes FILE, or a gateway with --gateway URL")
-        config = read(routes or DEFAULT_ROUTES)
+        config = read(table)
         work = _local(config, _adapter(config.adapters, protocol), agent)
     return loop.run(_until_told(work))
 

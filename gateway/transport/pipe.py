@@ -7,7 +7,10 @@ from typing import Protocol
 
 from gateway.wire.ndjson import Unreadable
 
-__all__ = ["Pipe", "Unreadable"]
+__all__ = ["LIMIT", "Pipe", "Unreadable"]
+
+LIMIT = 64 * 1024 * 1024
+"""Bytes of the greatest message that a pipe takes unless told otherwise."""
 
 
 class Pipe(Protocol):

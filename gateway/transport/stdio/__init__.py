@@ -9,7 +9,8 @@ own.py         OwnPipe: this program's own stdin and stdout, where the gateway i
 supervisor.py  Supervisor: starts a connection when it is needed, keeps it warm, starts it again when it dies
 """
 
-from gateway.transport.stdio.pipe import LIMIT, StdioPipe, spawn
+from gateway.transport.pipe import LIMIT
+from gateway.transport.stdio.pipe import StdioPipe, spawn
 from gateway.transport.stdio.process import Exit, Grace
 from gateway.transport.stdio.supervisor import Supervisor
 

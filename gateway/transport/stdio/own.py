@@ -9,8 +9,9 @@ import threading
 from collections.abc import Sequence
 
 from gateway.core.errors import AgentGone
+from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.stdio.lines import LineReader, LineWriter
-from gateway.wire.ndjson import LIMIT, Unreadable, frame
+from gateway.wire.ndjson import frame
 
 BLOCK = 64 * 1024
 LAST_SECONDS = 5.0

@@ -8,12 +8,12 @@ import os
 from collections.abc import Mapping, Sequence
 
 from gateway.core.errors import AgentGone
+from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.stdio.complaints import Complaints
 from gateway.transport.stdio.lines import LineReader, LineWriter
 from gateway.transport.stdio.process import Exit, Grace, Process, launch
-from gateway.wire.ndjson import Unreadable, frame
+from gateway.wire.ndjson import frame
 
-LIMIT = 64 * 1024 * 1024
 FLUSH = 0.5
 SETTLE = 0.5
 SAID = 300

@@ -12,8 +12,9 @@ one over the hard limit, which the library enforces while it reads, ends the con
 that is not UTF-8 (1007), as the RFC has it.
 """
 
+from gateway.transport.pipe import LIMIT
 from gateway.transport.websocket.client import ClientSocket, UpgradeRefused, connect
-from gateway.transport.websocket.limits import HARD_LIMIT, LIMIT, PING_INTERVAL, PING_TIMEOUT
+from gateway.transport.websocket.limits import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 from gateway.transport.websocket.server import ServerSocket
 
 __all__ = [

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from gateway.core.errors import AgentFailed, Invalid
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.websocket.headers import checked, cookie_header, cookies_of
-from gateway.transport.websocket.limits import LIMIT, PING_INTERVAL, PING_TIMEOUT, binary, hard, judged
+from gateway.transport.websocket.limits import PING_INTERVAL, PING_TIMEOUT, binary, hard, judged
 
 if TYPE_CHECKING:
     import ssl

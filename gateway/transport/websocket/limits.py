@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import LIMIT, Unreadable
 
-LIMIT = 64 * 1024 * 1024
-"""Bytes of a message, by default."""
 HARD_LIMIT = LIMIT + LIMIT // 2
 """What a server must be told to let through (uvicorn: `ws_max_size`), so that what is between can be answered."""
 PING_INTERVAL = 20.0

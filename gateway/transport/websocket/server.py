@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from gateway.core.errors import AgentGone
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.websocket.headers import checked
-from gateway.transport.websocket.limits import CLOSE_SECONDS, LIMIT, binary, judged
+from gateway.transport.websocket.limits import CLOSE_SECONDS, binary, judged
 
 _IN_ORDER = (1000, 1001, 1005)
 """Closed, leaving, and closed without a code, which is also what uvicorn makes of a lost connection."""

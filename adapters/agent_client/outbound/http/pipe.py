@@ -24,9 +24,8 @@ from adapters.agent_client.streamable import (
 )
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
 from gateway.transport.http import HttpClient, Response, Unreachable
-from gateway.transport.pipe import Unreadable
+from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.websocket.headers import cookie_header, cookies_of
-from gateway.transport.websocket.limits import LIMIT
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request
 from gateway.wire.jsonrpc import Response as ResponseMessage
