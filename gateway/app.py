@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway import tracing
-from gateway.adapter import Conversing, Inbound, Leaving, Outbound
+from gateway.adapter import Conversing, Inbound, Informed, Leaving, Outbound
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
 from gateway.core.errors import InterlinguaError, NotFound
@@ -26,7 +26,6 @@ from gateway.engine.directory import Entry
 from gateway.engine.rules import Rules
 from gateway.engine.webhooks import Webhooks
 from gateway.paths import FixedPaths, traced
-from gateway.router import Router
 from gateway.store import open_store
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
@@ -55,6 +54,7 @@ class App:
         self._callbacks = HttpClient(guard=guard)
         self._webhooks = Webhooks(self.gateway.store, self._inbound, self._callbacks)
         self.gateway.on_owed = self._webhooks.nudge
+        self.gateway.roster.on_change = self._tell
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
         self._use(config)
@@ -96,9 +96,15 @@ class App:
         adapter = self.config.adapters[protocol]
         inbound = self._inbound.get(protocol)
         if inbound is None and adapter.serve is not None:
-            inbound = adapter.serve(adapter.serve_options(), self.gateway)
+            inbound = self._inbound[protocol] = adapter.serve(adapter.serve_options(), self.gateway)
         assert isinstance(inbound, Conversing), "adapters that say `socket` have one"
         return inbound
+
+    def _tell(self) -> None:
+        """The list of agents is another."""
+        for inbound in self._inbound.values():
+            if isinstance(inbound, Informed):
+                inbound.agents_changed()
 
     async def reload(self, config: Config) -> None:
         """Take a new route table without dropping a run. Other sections need a restart: a change there is logged."""
@@ -115,15 +121,15 @@ class App:
 
     def _use(self, config: Config) -> list[Entry]:
         """Hand the routes to the engine. Entries whose route is unchanged stay; returns the others."""
-        old = list(self.gateway.entries.values())
-        entries: dict[int, Entry] = {}
+        old = list(self.gateway.roster.configured)
+        entries: list[Entry] = []
         for route in config.routes:
             kept = next((entry for entry in old if entry.route == route), None)
             if kept is not None:
                 old.remove(kept)
                 kept.route = route
-            entries[id(route)] = kept or Entry(route, self._outbound(route))
-        self.gateway.use(Router(config.routes), entries)
+            entries.append(kept or Entry(route, self._outbound(route)))
+        self.gateway.use(entries)
         return old
 
     def _outbound(self, route: RouteConfig) -> Outbound:
@@ -181,7 +187,9 @@ class App:
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, request: Request) -> Response:
-        agents = {entry.route.name: entry.ready for entry in self.gateway.entries.values()}
+        roster = self.gateway.roster
+        waiting = [entry for entry in roster.configured if entry.many is not None and not entry.ready]
+        agents = {entry.route.name: entry.ready for entry in (*waiting, *roster.entries)}
         body = {"ready": self.ready, "agents": agents}
         return JSONResponse(body, status_code=200 if self.ready else 503)
 

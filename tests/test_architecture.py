@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FILES = sorted([*(ROOT / "gateway").rglob("*.py"), *(ROOT / "adapters").rglob("*.py")])
 ADAPTERS = sorted(p.parent.name for p in (ROOT / "adapters").glob("*/__init__.py"))
-INSIDE_ADAPTERS = ("gateway.core", "gateway.wire", "gateway.transport", "gateway.adapter")
+INSIDE_ADAPTERS = ("gateway.core", "gateway.wire", "gateway.transport", "gateway.mcp", "gateway.adapter")
 MAX_LINES = 400
 
 

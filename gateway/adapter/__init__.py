@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
-from gateway.adapter.inbound import Batch, Callback, Conversing, Gateway, Inbound, Leaving, Snapshot, Watch
+from gateway.adapter.inbound import Batch, Callback, Conversing, Gateway, Inbound, Informed, Leaving, Snapshot, Watch
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
-from gateway.adapter.outbound import Outbound, RunContext
+from gateway.adapter.outbound import Discovering, Outbound, RunContext
 
 __all__ = [
     "Adapter",
@@ -28,10 +28,12 @@ __all__ = [
     "Callback",
     "Caller",
     "Conversing",
+    "Discovering",
     "Gateway",
     "HttpUrl",
     "Inbound",
     "InboundOptions",
+    "Informed",
     "Leaving",
     "News",
     "Options",

@@ -84,9 +84,24 @@ class Gateway(Protocol):
     async def agent(self, name: str, protocol: str) -> Agent:
         """One of them, by name or by UUID."""
 
-    async def start(self, request: RunRequest) -> Run:
+    async def create_agent(self, template: str, protocol: str, config: JsonObject) -> Agent:
+        """A new agent: the agent `template` with a configuration that every run of it gets.
+
+        It has a name of its own, is there for the clients that may call `template`, in every protocol, and stays
+        until it is destroyed, over restarts and on every replica. Raises NotFound, Invalid (with path), Unsupported
+        for an agent that publishes no config schema, Unavailable when there are too many.
+        """
+
+    async def destroy_agent(self, name: str, protocol: str) -> None:
+        """Remove an agent that was created so. Raises NotFound, Unsupported for one of the route table.
+
+        Its runs go on.
+        """
+
+    async def start(self, request: RunRequest, *, caller: Caller | None = None) -> Run:
         """Validate, commit and start a run.
 
+        `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked.
         Raises Invalid (with path), NotFound, Conflict (busy thread), Unsupported.
         """
 
@@ -216,6 +231,14 @@ class Conversing(Protocol):
 
         `agent` is the only one it may talk to, None for any. What it left unfinished goes on.
         """
+
+
+@runtime_checkable
+class Informed(Protocol):
+    """Offered by inbound adapters that tell their clients when the list of agents has changed."""
+
+    def agents_changed(self) -> None:
+        """The list is another: by a reload, by a target that stands for many, by `create_agent`. Must not raise."""
 
 
 @runtime_checkable

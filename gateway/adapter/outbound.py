@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from gateway.adapter.backchannel import ThreadContext
 from gateway.core.events import Event
@@ -104,3 +104,22 @@ class Outbound(Protocol):
 
     async def aclose(self) -> None:
         """Close connections and processes. Called once, at shutdown or when the route goes."""
+
+
+@runtime_checkable
+class Discovering(Protocol):
+    """Offered by outbound adapters whose target may stand for all the agents that live there."""
+
+    @property
+    def discovers(self) -> bool:
+        """Whether this route's does. Then it is never asked to describe or run anything itself."""
+
+    async def discover(self) -> Mapping[str, Outbound]:
+        """The agents that are there now, by their names there, each with an outbound half of its own.
+
+        Each becomes a route, like this one but for the name. A half that was given before for the same name is given
+        again; they share this one's connections, and `aclose` of one closes none. Raises the errors of `describe`.
+        """
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Who is told that `discover` should be asked again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.config import Config
@@ -9,11 +10,10 @@ from gateway.config import Config
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 
 
-def banner(config: Config, path: Path, host: str, port: int) -> str:
-    """Several lines, ready to print. `port` is the one that is listened on."""
+def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[str]) -> str:
+    """Several lines, ready to print. `port` is the one that is listened on, `agents` the names of those there are."""
     near = ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
     url = f"http://{near}:{port}"
-    agents = list(dict.fromkeys(route.name for route in config.routes))
     lines = [f"Interlingua is up at {url}", f"  {path}: {', '.join(agents) or 'no agents'}", ""]
     width = max((len(config.adapters[name].title) for name in config.inbound), default=0)
     tries = [f"curl {url}/readyz"]

@@ -22,7 +22,7 @@ from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.files import read
 from gateway.config import Config, ConfigError, Mistake, load
 from gateway.core.errors import InterlinguaError
-from gateway.registry import BrokenAdapter
+from gateway.registry import OPERATOR, BrokenAdapter
 from gateway.tracing import metrics
 from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 
@@ -154,7 +154,8 @@ class _Gateway:
 
     def _announce(self) -> None:
         loop.settled()
-        print(banner(self._config, self._path, self._host, self._listener.getsockname()[1]), flush=True)
+        port, agents = self._listener.getsockname()[1], self._app.gateway.names(OPERATOR)
+        print(banner(self._config, self._path, self._host, port, agents), flush=True)
 
     def _keep(self, work: object) -> None:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]

@@ -61,14 +61,14 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
 
     pipe = OwnPipe(LIMIT)
     app = App(config)
-    names = app.gateway.names(adapter.name)
-    if agent is not None and agent not in names:
-        leave(USAGE, f"no agent '{agent}' for {adapter.name}; have {', '.join(names) or 'none'}")
     try:
         await app.start()
     except InterlinguaError as error:
         leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
     try:
+        names = app.gateway.names(adapter.name)
+        if agent is not None and agent not in names:
+            leave(USAGE, f"no agent '{agent}' for {adapter.name}; have {', '.join(names) or 'none'}")
         loop.settled()
         await app.conversing(adapter.name).converse(pipe, agent)
     finally:

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from msgspec.structs import replace
 
-from gateway.adapter import Outbound, Supervised
+from gateway.adapter import Discovering, Outbound, Supervised
 from gateway.config import Route
 from gateway.core import projection
 from gateway.core.errors import AgentError, NotFound
@@ -39,11 +39,34 @@ class Entry:
     asked_at: float = -1e9
     users: int = 0
     retired: bool = False
+    host: Entry | None = None
+    """Whose outbound half this one's is, or is part of: it closes nothing itself."""
+    config: JsonObject = field(default_factory=dict)
+    """What every run gets, over what its client says."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _validators: dict[str, Schema] = field(default_factory=dict)
     _described: bool = False
     _asking: asyncio.Future[None] | None = None
     _error: AgentError | NotFound = field(default_factory=lambda: AgentError("not asked yet"))
+
+    def begin(self) -> None:
+        """One more run uses the target."""
+        self.users += 1
+        if self.host is not None:
+            self.host.begin()
+
+    def end(self) -> Outbound | None:
+        """One less. What is to be closed now, since the route has gone and this was the last."""
+        self.users -= 1
+        if self.host is not None:
+            return self.host.end()
+        return self.outbound if self.retired and not self.users else None
+
+    @property
+    def many(self) -> Discovering | None:
+        """The target, where it stands for all agents that live there and is none itself."""
+        outbound = self.outbound
+        return outbound if isinstance(outbound, Discovering) and outbound.discovers else None
 
     async def describe(self) -> Agent:
         """The agent as it was last described; by its route alone if its target could never be reached.
@@ -123,6 +146,32 @@ class Entry:
                 schema = {}
             validator = self._validators[what] = Schema(schema)
         validator.check(value, at)
+
+
+@dataclass
+class Created(Entry):
+    """An agent made of another (`host`) and a configuration: all but its name is that one's."""
+
+    async def describe(self) -> Agent:
+        """See `Entry.describe`. It takes no configuration any more."""
+        assert self.host is not None
+        return replace(await self.host.describe(), name=self.route.name, config_schema={})
+
+    async def need(self) -> Agent:
+        """See `Entry.need`."""
+        assert self.host is not None
+        return replace(await self.host.need(), name=self.route.name, config_schema={})
+
+    @property
+    def ready(self) -> bool:
+        """See `Entry.ready`."""
+        assert self.host is not None
+        return self.host.ready
+
+    def doubt(self) -> None:
+        """See `Entry.doubt`."""
+        assert self.host is not None
+        self.host.doubt()
 
 
 def bare(name: str) -> Agent:

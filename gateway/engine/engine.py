@@ -36,11 +36,11 @@ from gateway.engine.directory import Entry
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
 from gateway.engine.records import Records
+from gateway.engine.roster import Roster
 from gateway.engine.rules import Hooks, Rules, Settings
 from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
 from gateway.engine.threads import new_id
 from gateway.engine.validation import check
-from gateway.router import Router
 from gateway.store import Delivery, Recovered, Store
 from gateway.store import Entry as LogEntry
 
@@ -57,33 +57,34 @@ class Engine(Records):
     def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
         super().__init__(store, public_url=public_url, artifact_limit=(rules or Rules()).artifact_limit)
         self.live: dict[str, LiveRun] = {}
-        self.entries: dict[int, Entry] = {}
+        self.roster = Roster(store)
         self._rules = rules or Rules()
-        self._router = Router(())
         self._turns: dict[str, asyncio.Event] = {}
         self._stopping = False
         self.on_owed: Callable[[Delivery], None] = _ignore_delivery
 
     # --- life ---------------------------------------------------------------------------------------------------
 
-    def use(self, router: Router, entries: dict[int, Entry]) -> None:
-        """Take a new route table. `entries` are by `id(route)`. Runs in progress keep the target they started with."""
-        self._router, self.entries = router, entries
+    def use(self, entries: Sequence[Entry]) -> None:
+        """Take a new route table. Runs in progress keep the target they started with."""
+        self.roster.use(entries)
 
     async def open(self) -> None:
-        """Open the store and take up every run that a dead gateway left unfinished."""
+        """Open the store, see which agents there are, take up every run that a dead gateway left unfinished."""
         await self.store.open()
+        await self.roster.open()
         await self.adopt()
 
     async def adopt(self) -> None:
-        """Take up what another gateway on the same store left when it died. To be called now and then."""
+        """See what other gateways on the store created, take up what dead ones left. To be called now and then."""
+        await self.roster.refresh()
         for found in await self.store.claim():
             await self._recover(found)
 
     async def _recover(self, found: Recovered) -> None:
         run = found.run
         try:
-            entry = self.entry(run.agent, run.request.protocol, run.request.metadata)
+            entry = await self.roster.find(run.agent, run.request.protocol, run.request.metadata)
         except NotFound as error:
             entry = recovery.entry_gone(run, str(error))
         agent = await entry.describe()
@@ -95,7 +96,7 @@ class Engine(Records):
 
     def _begin(self, live: LiveRun, entry: Entry, work: Coroutine[None, None, None]) -> None:
         self.live[live.run.id] = live
-        entry.users += 1
+        entry.begin()
         live.task = asyncio.create_task(work, name=f"run {live.run.id}")
 
     def quiet(self) -> None:
@@ -105,13 +106,10 @@ class Engine(Records):
     async def close(self) -> None:
         """Take no more, let go of what runs (the next start finds it), close the store."""
         self.quiet()
-        tasks = [live.task for live in self.live.values() if live.task is not None]
-        for live in list(self.live.values()):
+        for live in (lives := list(self.live.values())):
             live.detach()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for entry in self.entries.values():
-            with contextlib.suppress(Exception):
-                await entry.outbound.aclose()
+        await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
+        await self.roster.close()
         await self.conversations.settled()
         await self.store.close()
 
@@ -119,7 +117,7 @@ class Engine(Records):
 
     def names(self, protocol: str) -> Sequence[str]:
         """See `Gateway.names`."""
-        return self._router.names(protocol)
+        return self.roster.names(protocol)
 
     async def agents(self, protocol: str) -> Sequence[Agent]:
         """See `Gateway.agents`."""
@@ -127,26 +125,33 @@ class Engine(Records):
 
     async def agent(self, name: str, protocol: str) -> Agent:
         """See `Gateway.agent`."""
-        return await self.entry(name, protocol).describe()
+        return await (await self.roster.find(name, protocol)).describe()
 
-    def entry(self, name: str, protocol: str, metadata: JsonObject | None = None) -> Entry:
-        """The route that takes such a request. Raises NotFound."""
-        return self.entries[id(self._router.match(protocol, name, metadata or {}))]
+    async def create_agent(self, template: str, protocol: str, config: JsonObject) -> Agent:
+        """See `Gateway.create_agent`."""
+        return await self.roster.create(template, protocol, config)
+
+    async def destroy_agent(self, name: str, protocol: str) -> None:
+        """See `Gateway.destroy_agent`."""
+        await self.roster.destroy(name, protocol)
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    async def start(self, request: RunRequest) -> Run:
+    async def start(self, request: RunRequest, *, caller: Caller | None = None) -> Run:
         """See `Gateway.start`."""
         if self._stopping:
             raise Unavailable("the gateway is shutting down")
-        entry = self.entry(request.agent, request.protocol, request.metadata)
+        entry = await self.roster.find(request.agent, request.protocol, request.metadata)
         agent = await entry.need()
         request = replace(request, agent=agent.name, traceparent=tracing.traceparent(request.traceparent))
+        if entry.config:
+            request = replace(request, config={**request.config, **entry.config})
         entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
         thread = await self._thread_for(request, agent, entry)
         live = self._live(self._new(request), agent, entry, thread)
+        live.given = caller
         now = request.start_at is None or request.start_at <= time.time()
         at_once = now and request.if_busy is IfBusy.REJECT
         if at_once:
@@ -161,8 +166,7 @@ class Engine(Records):
         return live.run
 
     def _new(self, request: RunRequest) -> Run:
-        now = time.time()
-        return Run(id=new_id(), request=request, created_at=now, updated_at=now)
+        return Run(id=new_id(), request=request, created_at=(now := time.time()), updated_at=now)
 
     def _live(
         self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
@@ -175,7 +179,7 @@ class Engine(Records):
             store=self.store,
             threads=self.conversations,
             log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
-            hooks=Hooks(ended=lambda: self._ended(live, entry), owed=self._owe),
+            hooks=Hooks(ended=lambda: self._ended(live, entry), owed=self.on_owed),
             settings=Settings(
                 timeout=entry.route.timeout,
                 cancel_grace=self._rules.cancel_grace,
@@ -245,11 +249,10 @@ class Engine(Records):
     def _ended(self, live: LiveRun, entry: Entry) -> None:
         self.live.pop(live.run.id, None)
         tracing.metrics.events.add(live.log.last, live.run.agent)
-        entry.users -= 1
         if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
             entry.doubt()
-        if entry.retired and not entry.users:
-            live.keep(asyncio.ensure_future(entry.outbound.aclose()))
+        if (unused := entry.end()) is not None:
+            live.keep(asyncio.ensure_future(unused.aclose()))
         waiting = self._turns.pop(live.run.thread, None) if live.run.thread else None
         if waiting is not None:
             waiting.set()
@@ -274,14 +277,14 @@ class Engine(Records):
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
     ) -> None:
         """See `Gateway.forward`."""
-        relay, context = await self._beside(agent, protocol, thread, None)
+        relay, context = await self._beside(agent, protocol, thread)
         await relay.forward(context, method, params)
 
     async def _beside(
-        self, name: str, protocol: str, thread_id: str | None, caller: Caller | None
+        self, name: str, protocol: str, thread_id: str | None, caller: Caller | None = None
     ) -> tuple[Relay, Beside]:
         thread = await self.store.thread(thread_id) if thread_id is not None else None
-        entry = self.entry(name, protocol, thread.metadata if thread else None)
+        entry = await self.roster.find(name, protocol, thread.metadata if thread else None)
         agent = await entry.need()
         if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
             raise Unsupported(f"agent {agent.name} does not speak this protocol itself")
@@ -289,14 +292,10 @@ class Engine(Records):
 
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
         """See `Gateway.lost`."""
-        live = self.live.get(run_id)
-        if live is not None:
+        if (live := self.live.get(run_id)) is not None:
             live.lost(what, count)
 
     # --- runs in progress ---------------------------------------------------------------------------------------
-
-    def _owe(self, delivery: Delivery) -> None:
-        self.on_owed(delivery)
 
     async def run(self, run_id: str) -> Run:
         """See `Gateway.run`."""

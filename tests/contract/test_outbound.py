@@ -14,7 +14,6 @@ from gateway.core.errors import AgentError
 from gateway.core.state import State
 from gateway.core.types import Agent
 from gateway.engine.directory import Entry
-from gateway.router import Router
 from tests.contract.callers import NAMES, calling, outbound, outcome, quiet, somebody, tidy
 from tests.matrix.agents import ANSWERED, ANSWERS, message
 from tests.support import scripted
@@ -217,7 +216,7 @@ def test_through_a_real_engine_it_is_the_same_story(name: str, urls: dict[str, s
         route = scripted.route(name)
         made = outbound(name, "echo", urls[name])
         async with scripted.engine() as engine:
-            engine.use(Router([route]), {id(route): Entry(route, made)})
+            engine.use([Entry(route, made)])
             started = await engine.start(scripted.request(message(name, "echo"), agent=name))
             ended = await engine.wait(started.id, 10)
             assert ended is not None and ended.status == "success", ended

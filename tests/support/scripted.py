@@ -16,7 +16,6 @@ from gateway.core.types import Agent, AgentCapabilities, Json, RunRequest
 from gateway.engine import Engine
 from gateway.engine.directory import Entry
 from gateway.engine.rules import Rules
-from gateway.router import Router
 from gateway.store import Store, open_store
 
 Script = Callable[[RunContext], Awaitable[None]]
@@ -77,8 +76,7 @@ def route(name: str = "scripted", **options: Json) -> Route:
 
 def use(engine: Engine, *agents: tuple[Route, Scripted]) -> None:
     """Give an engine its agents."""
-    router = Router([route for route, _ in agents])
-    engine.use(router, {id(route): Entry(route, outbound) for route, outbound in agents})
+    engine.use([Entry(route, outbound) for route, outbound in agents])
 
 
 @asynccontextmanager

@@ -18,7 +18,6 @@ from gateway.core.types import Run, Thread
 from gateway.engine import Engine
 from gateway.engine.directory import Entry
 from gateway.engine.rules import Rules
-from gateway.router import Router
 from gateway.store import open_store
 from tests.support.scripted import request, until
 
@@ -63,7 +62,7 @@ async def house(*how: str, file: Path | None = None, rules: Rules | None = None,
     outbound = AgentClientOutbound(options)
     engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=rules)
     route = Route(name="prog", target=options)
-    engine.use(Router([route]), {id(route): Entry(route, outbound)})
+    engine.use([Entry(route, outbound)])
     await engine.open()
     try:
         yield House(engine, outbound)

@@ -1,0 +1,250 @@
+"""Which agents there are now: those of the route table, those found at targets that stand for many, those created.
+
+A created agent is one of the others with a configuration. It is kept in the store as a registration, so that it is
+there after a restart and on every replica. Names of the route table cannot be taken: an agent found under such a name
+is called after its route as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+from gateway.adapter import Outbound
+from gateway.core.errors import Conflict, InterlinguaError, NotFound, Unavailable, Unsupported
+from gateway.core.types import Agent, JsonObject
+from gateway.engine.directory import RETRY_SECONDS, Created, Entry
+from gateway.router import Router
+from gateway.store import Registration, Store
+
+log = logging.getLogger(__name__)
+
+DISCOVER_SECONDS = 5.0
+MAX_CREATED = 1000
+_STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+class Roster:
+    """One per engine. `on_change` is called whenever the list, or what stands behind a name, is another."""
+
+    def __init__(self, store: Store) -> None:
+        self.configured: tuple[Entry, ...] = ()
+        """One for each route of the table, in its order."""
+        self.on_change: Callable[[], None] = _nothing
+        self._store = store
+        self._router = Router(())
+        self._entries: dict[int, Entry] = {}
+        self._found: dict[int, dict[str, Entry]] = {}
+        self._registered: dict[str, Registration] = {}
+        self._created: dict[str, Created] = {}
+        self._following: dict[int, asyncio.Task[None]] = {}
+        self._open = False
+
+    # --- life ------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read what was created, and look what there is at targets that stand for many; those that do not answer
+        within some seconds are asked again in the background.
+        """
+        self._open = True
+        await self.refresh()
+        first = self._follow()
+        if first:
+            await asyncio.wait(first, timeout=DISCOVER_SECONDS)
+
+    async def close(self) -> None:
+        """Stop looking, close every target."""
+        self._open = False
+        tasks = list(self._following.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for entry in self.configured:
+            with contextlib.suppress(Exception):
+                await entry.outbound.aclose()
+
+    def use(self, entries: Sequence[Entry]) -> None:
+        """Take a new route table."""
+        self.configured = tuple(entries)
+        kept = {id(entry) for entry in entries}
+        for key in [key for key in self._following if key not in kept]:
+            self._following.pop(key).cancel()
+            self._found.pop(key, None)
+        if self._open:
+            self._follow()
+        self._rebuild()
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All agents there are, in route order."""
+        return list(self._entries.values())
+
+    def names(self, protocol: str) -> Sequence[str]:
+        """See `Gateway.names`."""
+        return self._router.names(protocol)
+
+    def entry(self, name: str, protocol: str, metadata: JsonObject | None = None) -> Entry:
+        """The agent that takes such a request. Raises NotFound."""
+        return self._entries[id(self._router.match(protocol, name, metadata or {}))]
+
+    async def find(self, name: str, protocol: str, metadata: JsonObject | None = None) -> Entry:
+        """The same; an unknown one may have been created by another gateway on the store."""
+        try:
+            return self.entry(name, protocol, metadata)
+        except NotFound:
+            if not await self.refresh():
+                raise
+            return self.entry(name, protocol, metadata)
+
+    # --- agents that are created -----------------------------------------------------------------------------------
+
+    async def refresh(self) -> bool:
+        """Read again what was created; whether anything is new or gone."""
+        found = {one.name: one for one in await self._store.registrations(time.time()) if "template" in one.data}
+        if found == self._registered:
+            return False
+        self._registered = found
+        self._rebuild()
+        return True
+
+    async def create(self, template: str, protocol: str, config: JsonObject) -> Agent:
+        """See `Gateway.create_agent`."""
+        entry = await self.find(template, protocol)
+        agent = await entry.need()
+        if not agent.config_schema:
+            raise Unsupported(f"agent {agent.name} is no template: it takes no configuration")
+        entry.validate("config", agent.config_schema, config, "/config")
+        if len(self._registered) >= MAX_CREATED:
+            raise Unavailable(f"there are {MAX_CREATED} created agents already; destroy some first")
+        name = await self._register(entry.route.name, protocol, config)
+        return await self.entry(name, protocol).describe()
+
+    async def destroy(self, name: str, protocol: str) -> None:
+        """See `Gateway.destroy_agent`."""
+        name = (await self.find(name, protocol)).route.name
+        if name not in self._registered:
+            raise Unsupported(f"agent {name} belongs to the route table: only what was created can be destroyed")
+        with contextlib.suppress(NotFound):  # another gateway was first
+            await self._store.delete_registration(name)
+        await self.refresh()
+
+    async def _register(self, template: str, protocol: str, config: JsonObject) -> str:
+        while True:
+            name = f"{template}-{secrets.token_hex(4)}"
+            if name in self._registered or name in {entry.route.name for entry in self.entries}:
+                continue
+            with contextlib.suppress(Conflict):
+                await self._store.put_registration(
+                    Registration(
+                        name=name,
+                        protocol=protocol,
+                        owner=uuid.uuid4().hex,
+                        data={"template": template, "config": config},
+                        created_at=time.time(),
+                    )
+                )
+                await self.refresh()
+                return name
+
+    # --- targets that stand for many -------------------------------------------------------------------------------
+
+    def _follow(self) -> list[asyncio.Task[bool]]:
+        """Look at targets that nobody looks at yet; what is returned is done when each has answered once."""
+        first: list[asyncio.Task[bool]] = []
+        for entry in self.configured:
+            if entry.many is not None and id(entry) not in self._following:
+                answered = asyncio.Event()
+                self._following[id(entry)] = asyncio.create_task(self._look(entry, answered))
+                first.append(asyncio.create_task(answered.wait()))
+        return first
+
+    async def _look(self, host: Entry, answered: asyncio.Event) -> None:
+        """Ask the target which agents it has: now, whenever they change, and again while it does not answer."""
+        many = host.many
+        assert many is not None
+        changed = asyncio.Event()
+        many.on_change(changed.set)
+        while True:
+            changed.clear()
+            try:
+                async with asyncio.timeout(host.route.target.describe_timeout):
+                    found = await many.discover()
+                host.reachable = True
+                self._take(host, found)
+            except (InterlinguaError, TimeoutError) as error:
+                host.reachable = False
+                log.warning("the agents of %s cannot be listed: %s", host.route.name, error or "no answer in time")
+            answered.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if host.reachable else RETRY_SECONDS):
+                    await changed.wait()
+
+    def _take(self, host: Entry, found: Mapping[str, Outbound]) -> None:
+        before = self._found.get(id(host), {})
+        now = {name: before.get(name) or Entry(host.route, outbound, host=host) for name, outbound in found.items()}
+        for entry in before.values():
+            entry.doubt()  # what it publishes may be another
+        self._found[id(host)] = now
+        self._rebuild()
+
+    # --- all together ----------------------------------------------------------------------------------------------
+
+    def _rebuild(self) -> None:
+        entries = self._with_found()
+        entries += self._with_created(entries)
+        self._entries = {id(entry.route): entry for entry in entries}
+        self._router = Router([entry.route for entry in entries])
+        self.on_change()
+
+    def _with_found(self) -> list[Entry]:
+        taken = {entry.route.name for entry in self.configured if entry.many is None}
+        out: list[Entry] = []
+        for host in self.configured:
+            if host.many is None:
+                out.append(host)
+                continue
+            for name, entry in self._found.get(id(host), {}).items():
+                free = self._free(name, host, taken)
+                if free is None:
+                    log.warning("agent %s of %s is not served: its name is taken", name, host.route.name)
+                    continue
+                taken.add(free)
+                if entry.route.name != free or entry.route is host.route:
+                    entry.route = host.route.model_copy(update={"name": free})
+                    entry.agent = None  # it is published under its name
+                out.append(entry)
+        return out
+
+    def _free(self, name: str, host: Entry, taken: set[str]) -> str | None:
+        plain = _STRANGE.sub("_", name) or "agent"
+        return next((one for one in (plain, f"{host.route.name}-{plain}") if one not in taken), None)
+
+    def _with_created(self, others: Sequence[Entry]) -> list[Entry]:
+        by_name: dict[str, Entry] = {}
+        for entry in others:
+            by_name.setdefault(entry.route.name, entry)
+        made: dict[str, Created] = {}
+        for name, registration in self._registered.items():
+            host = by_name.get(str(registration.data.get("template")))
+            if host is None or name in by_name:
+                continue  # its template is away, or its name was given to a route
+            known = self._created.get(name)
+            if known is None or known.host is not host:
+                route = host.route.model_copy(update={"name": name})
+                config = registration.data.get("config") or {}
+                known = Created(route, host.outbound, host=host, config=config)
+            made[name] = known
+        self._created = made
+        return list(made.values())
+
+
+def _nothing() -> None:
+    """Where nobody wants to know."""

@@ -1,0 +1,96 @@
+"""What calls MCP servers and what an adapter gets of it.
+
+adapter -> Pool.lease() -> Session.call(method, params, Listener) -> transport -> server
+adapter <- Listener.notification / Listener.asked                 <- transport <- server
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from gateway.core.types import JsonObject
+
+
+class Listener(Protocol):
+    """What happens on the way to one answer. Brought by who calls."""
+
+    def notification(self, method: str, params: msgspec.Raw) -> Awaitable[None] | None:
+        """A notification about the call: with its progress token, or on its HTTP stream; in order, and all of them
+        before the answer. What is returned is awaited before more is read (so a slow one slows the server).
+
+        Never wait here for an answer from the same server.
+        """
+
+    async def asked(self, method: str, params: msgspec.Raw) -> Any:
+        """A request of the server's that belongs to the call (elicitation/create, sampling/createMessage, roots/list).
+
+        Returns the result; raise RpcError for an error answer. Cancelled when the server takes it back, or the call
+        ends.
+        """
+
+
+class Session(Protocol):
+    """One initialized connection to a server."""
+
+    @property
+    def version(self) -> str:
+        """The revision that is spoken."""
+
+    @property
+    def server(self) -> JsonObject:
+        """What it said of itself: the result of `initialize` (or of `server/discover`), whole."""
+
+    @property
+    def alive(self) -> bool:
+        """False once nothing more can come of it."""
+
+    async def call(
+        self,
+        method: str,
+        params: JsonObject | None = None,
+        *,
+        listener: Listener | None = None,
+        timeout: float | None = None,
+    ) -> msgspec.Raw:
+        """Send a request, see it through, return its result.
+
+        With a listener a progress token goes along in `params._meta` (a non-empty string, unique in the session;
+        `params` itself is not changed). In 2026-07-28 an `input_required` result is worked off through
+        `listener.asked`, and the call sent again, until it is complete. Cancelling the wait, or `timeout` seconds,
+        tells the server that nobody waits any more.
+
+        Raises RpcError with the server's own error, AgentTimeout, AgentBroken for what cannot be read, AgentGone when
+        the connection ends first.
+        """
+
+    async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
+        """All pages of a list (`agents/list`, "agents"). Bounded: AgentBroken for a cursor that comes back, too many
+        pages or items; AgentBroken for items that are no objects.
+        """
+
+
+class Pool(Protocol):
+    """The connections to one server: made when needed, kept warm, made again after a failure."""
+
+    def lease(self, *, alone: bool = True) -> AbstractAsyncContextManager[Session]:
+        """A session for one call, or some.
+
+        A request of the server's names no call except on Streamable HTTP, so with `alone` the session is nobody
+        else's meanwhile, while the pool's `most` sessions suffice; beyond that, and over stdio where a session is a
+        process, the least used one is shared, and what cannot be told apart is refused to the server and counted.
+        Raises AgentGone, AgentTimeout, AgentBroken, Denied.
+        """
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `gateway.adapter.Supervised`."""
+
+    def on_notification(self, heard: Callable[[str, msgspec.Raw], None]) -> None:
+        """Who is told notifications that belong to no call (list_changed), from any session."""
+
+    async def aclose(self) -> None:
+        """End every session and process. Leases that are still out fail."""

@@ -1,0 +1,178 @@
+"""What serves MCP clients and what an adapter brings for it.
+
+    client -> transport (pipe.py, streamable/, sse.py, modern/) -> Session -> Service.request(Call) -> answer
+    client <- transport                                         <- Call.notify, Call.ask; Session.tell
+
+The transports know revisions, handshakes, streams, ids and their own errors; a Service knows methods. A session lasts
+from `initialize` until its connection, or for Streamable HTTP its id, is gone; in 2026-07-28 every request is a
+session of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from gateway.core.types import JsonObject
+from gateway.wire.jsonrpc import Id
+
+ProgressToken = str | int | float
+"""As the client made it; 0 and "" are tokens too."""
+
+
+class Client(msgspec.Struct, frozen=True):
+    """Who is at the other end, by its own word. `version` is the revision that is spoken."""
+
+    version: str
+    capabilities: JsonObject = {}
+    info: JsonObject = {}
+
+    def can(self, *path: str) -> bool:
+        """Whether it declared a capability, e.g. `can("elicitation", "url")`: the key is there and no null or false."""
+        at: Any = self.capabilities
+        for key in path:
+            at = at.get(key) if isinstance(at, dict) else None
+        return at is not None and at is not False
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a server says of itself in `initialize` and `server/discover`."""
+
+    capabilities: JsonObject
+    info: JsonObject
+    instructions: str | None = None
+
+
+class Session(Protocol):
+    """One client's connection. Made by a transport, handed to a Service."""
+
+    @property
+    def id(self) -> str:
+        """Unguessable; what Streamable HTTP calls `Mcp-Session-Id`."""
+
+    @property
+    def agent(self) -> str | None:
+        """The only agent it may talk to (path, or `interlingua stdio AGENT`); None for any."""
+
+    @property
+    def client(self) -> Client:
+        """As it introduced itself last: `initialize` may come again."""
+
+    @property
+    def log_level(self) -> str | None:
+        """What `logging/setLevel` asked for; None if it never did."""
+
+    def tell(self, method: str, params: Any = None) -> None:
+        """A notification that belongs to no request (list_changed). Never blocks; dropped where nobody listens.
+
+        In 2026-07-28 it reaches only who subscribed to it (`subscriptions/listen`).
+        """
+
+
+class Call(Protocol):
+    """One request of a client, from its arrival to its answer."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def client(self) -> Client:
+        """Who asks (2026-07-28: as this very request says)."""
+
+    @property
+    def id(self) -> Id: ...
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def params(self) -> msgspec.Raw:
+        """Encoded, `{}` where there were none."""
+
+    @property
+    def meta(self) -> JsonObject:
+        """`params._meta`, {} where there is none."""
+
+    @property
+    def progress_token(self) -> ProgressToken | None:
+        """`_meta.progressToken`; None if progress was not asked for."""
+
+    @property
+    def log_level(self) -> str | None:
+        """From which level on the client wants `notifications/message` for this request; None: none at all."""
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether `ask` works. Not in 2026-07-28: answer with an InputRequired instead, and be called again."""
+
+    def notify(self, method: str, params: Any = None) -> None:
+        """A notification that belongs to this request: it goes where its answer will go. Never blocks."""
+
+    def send(self, notification: bytes) -> None:
+        """The same for a whole JSON-RPC notification that is encoded already (no line breaks)."""
+
+    async def drain(self) -> None:
+        """Wait until what was said is on its way to the client; that is how a slow reader is noticed.
+
+        On Streamable HTTP a reader that is away counts as slow, until it comes back or its session ends.
+        """
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> msgspec.Raw:
+        """A request to the client, and its result. Cancelling the wait tells it that nobody waits any more.
+
+        Raises RpcError with the client's own error, AgentTimeout, AgentGone once the client has gone, Unsupported
+        where `can_ask` is false.
+        """
+
+
+class InputRequired(Exception):
+    """Raised by `Service.request` in 2026-07-28: the client is to answer `requests` and to send its request again.
+
+    `requests`: by key, `{"method": ..., "params": ...}`. `state` comes back verbatim in `params.requestState`, the
+    answers in `params.inputResponses` under the same keys.
+    """
+
+    def __init__(self, requests: JsonObject, state: str) -> None:
+        super().__init__(state)
+        self.requests = requests
+        self.state = state
+
+
+class Service(Protocol):
+    """What an adapter brings: one for all sessions."""
+
+    methods: Sequence[str]
+    """The requests it takes. All others are answered -32601 before they reach it."""
+
+    def identity(self, session: Session) -> Identity:
+        """What `initialize` (or `server/discover`) answers, in words that the session's revision knows."""
+
+    async def request(self, call: Call) -> Any:
+        """Serve a request; returns the result (a value msgspec encodes as an object, or a Raw of one).
+
+        Called in a task of its own, which is cancelled by `notifications/cancelled`, by the end of the session, and
+        in 2026-07-28 over HTTP by the end of the response's stream. Raise RpcError for an error answer; errors of the
+        tree go through `error`. `initialize`, `ping`, `logging/setLevel`, `server/discover`, `subscriptions/listen`
+        and cancelling are the transports' own business.
+        """
+
+    def error(self, call: Call, error: Exception) -> Any:
+        """The gateway.wire.jsonrpc.ErrorObject that an exception other than RpcError is answered with."""
+
+    def notification(self, session: Session, method: str, params: msgspec.Raw) -> None:
+        """A notification that is not the transports' own (roots/list_changed, ...). Must not raise or block."""
+
+    def joined(self, session: Session) -> None:
+        """A session was initialized. In 2026-07-28: somebody listens (`subscriptions/listen`)."""
+
+    def left(self, session: Session) -> None:
+        """It has ended. Called once for every `joined`, or for none."""
+
+
+SUBSCRIBED = {
+    "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/agents/list_changed": "agentsListChanged",
+}
+"""What `Session.tell` says -> the key of `subscriptions/listen` that asks for it (the second is an extension)."""
