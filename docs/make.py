@@ -35,6 +35,17 @@ inbound:
     idle: 300
     keep_alive: 15
     origins: [https://ide.example.com]
+  agent_communication:
+    path: /agent-communication
+    max_message: 67108864
+    max_body: 67108864
+    max_sessions: 1000
+    max_calls: 1000
+    idle: 300
+    keep_alive: 15
+    replay: 1048576
+    origins: [https://chat.example.com]
+    page_size: 100
   agent_connect: {path: /agent-connect, max_body: 16777216, keep_alive: 15}
   agent_protocol: {path: /agent-protocol, on_disconnect: continue, max_body: 4194304, max_upload: 104857600}
   plain: {path: /plain, max_body: 1048576}
@@ -93,6 +104,33 @@ routes:
       idle: 300
       stop_timeout: 3
       max_message: 67108864
+
+  - name: library
+    target:
+      protocol: agent_communication
+      command: [python3, agents/library.py]
+      env: {LIBRARY_HOME: /srv/library}
+      cwd: /srv/library
+      agents: "*"
+      start_timeout: 30
+      request_timeout: 30
+      idle: 300
+      stop_timeout: 3
+      max_message: 67108864
+
+  - name: poet
+    target:
+      protocol: agent_communication
+      url: https://agents.example.com/mcp
+      transport: auto
+      auth: {api_key: "${POET_KEY:-secret}"}
+      api_key_header: x-api-key
+      sessions: 100
+      template: poet
+      created: 8
+
+  - name: echo
+    target: {protocol: agent_communication, url: https://agents.example.com/mcp, agent: echo}
 
   - name: remote-coder
     target:

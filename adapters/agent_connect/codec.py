@@ -30,7 +30,7 @@ from gateway.core.types import (
     Thread,
     agent_id,
 )
-from gateway.wire.sse import escape_separators
+from gateway.wire.sse import CR, LF, escape_separators
 
 _dump = msgspec.json.Encoder().encode
 
@@ -350,7 +350,7 @@ def values_update(
     `folded`: the document was encoded by a fold of deltas, on one line and with the separators escaped.
     """
     if not folded:
-        if b"\n" in document or b"\r" in document:  # outside strings, where JSON has them raw
+        if LF in document or CR in document:  # outside strings, where JSON has them raw
             document = document.replace(b"\r", b" ").replace(b"\n", b" ")
         document = escape_separators(document)
     shown = b"{}" if document == b"null" else document

@@ -114,7 +114,7 @@ class _Gateway:
                 self._app.asgi,
                 lifespan="off",
                 http="httptools",
-                ws="websockets-sansio",
+                ws="gateway.transport.websocket.uvicorn:MessageProtocol",
                 ws_max_size=HARD_LIMIT,
                 ws_ping_interval=PING_INTERVAL,
                 ws_ping_timeout=PING_TIMEOUT,

@@ -39,6 +39,8 @@ class Output:
         "_spans",
         "_text_at",
         "_text_parts",
+        "delta",
+        "rewritten",
     )
 
     def __init__(self, agent: Agent) -> None:
@@ -54,6 +56,10 @@ class Output:
         self._text_parts: set[str] = set()
         self._spans: dict[str, list[int]] = {}  # text part -> [separator before it, characters]
         self._separator = ""
+        self.delta: Json = deltas.ABSENT
+        """What the last `apply` that returned true has added, in sound text; ABSENT where it was no delta but"""
+        self.rewritten = ""
+        """the value at this pointer that changed. RunFinished leaves both as they were."""
 
     @property
     def encoded(self) -> bytes:
@@ -79,6 +85,14 @@ class Output:
         """True while nothing has been said."""
         return self._final is None and self._fold.absent
 
+    def at(self, pointer: str) -> Json:
+        """The value at a pointer of the folded document, ABSENT where there is none."""
+        return self._fold.get(pointer)
+
+    def holds(self, part: str) -> bool:
+        """Whether what a part says is said in the document."""
+        return part == self._data or part in self._text_parts
+
     def apply(self, event: e.Event) -> bool:
         """Fold one event in. True if the document has changed."""
         fold = FOLDS.get(type(event))
@@ -86,7 +100,7 @@ class Output:
 
     def _delta(self, event: e.PartDelta) -> bool:
         if event.part == self._data:
-            self._fold.apply(event.delta)
+            self.delta = self._fold.apply(event.delta)
             return True
         return event.part in self._text_parts and self._append(event.part, event.delta)
 
@@ -123,7 +137,7 @@ class Output:
         if event.kind == "data" and self._data is None and not self._spans:
             self._data = event.part
             if event.value is not None:
-                self._fold.set(event.value)
+                self._set(event.value)
                 return True
         elif event.kind == "text" and self._data is None:
             self._text_parts.add(event.part)
@@ -148,10 +162,17 @@ class Output:
 
     def _grow(self, text: str) -> None:
         if self._fold.absent:
-            wrapped = projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT)
-            self._fold.set(wrapped)
+            self._set(projection.wrap(text, self._text_at, self._schema, projection.ASSISTANT))
         else:
-            self._fold.apply(projection.nest(text, self._inside_out))
+            self.delta = self._fold.apply(projection.nest(text, self._inside_out))
+
+    def _set(self, document: Json) -> None:
+        self._fold.set(document)
+        self.delta, self.rewritten = deltas.ABSENT, ""
+
+    def _put(self, pointer: str, value: Json) -> None:
+        self._fold.replace(pointer, value)
+        self.delta, self.rewritten = deltas.ABSENT, pointer
 
     def _where(self, part: str) -> tuple[int, int]:
         at = 0
@@ -164,14 +185,14 @@ class Output:
 
     def _splice(self, start: int, end: int, text: str) -> None:
         whole = deltas.pointer_get(self._fold.document(), self._pointer)
-        self._fold.replace(self._pointer, whole[:start] + text + whole[end:])
+        self._put(self._pointer, whole[:start] + text + whole[end:])
 
     def _replace(self, event: e.PartReplaced) -> bool:
         if event.part == self._data:
             if event.pointer == "":
-                self._fold.set(event.value)
+                self._set(event.value)
             else:
-                self._fold.replace(event.pointer, event.value)
+                self._put(event.pointer, event.value)
             return True
         if event.part not in self._text_parts or not isinstance(event.value, str):
             return False
@@ -189,7 +210,7 @@ class Output:
         if self._pointer == "":
             return False  # the document is a bare string: it has no room for a list of files
         entry = {"name": artifact.name, "url": artifact.url}
-        self._fold.apply({"artifacts": [None, entry]})
+        self.delta = self._fold.apply({"artifacts": [None, entry]})
         return True
 
 

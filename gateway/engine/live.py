@@ -87,6 +87,8 @@ class LiveRun(Beside):
             self.lost("late_event", len(events))
             return
         for at, event in enumerate(events):
+            if type(event) is e.PartDelta:
+                continue
             if isinstance(event, e.TERMINAL):
                 self._terminal = event
                 if len(events) > at + 1:

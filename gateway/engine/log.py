@@ -42,7 +42,8 @@ class RunLog:
         self.ended = False
         self._store = store
         self._reserved = reserved
-        self._tail: list[tuple[int, e.Event, int]] = []
+        self._tail: list[tuple[int, e.Event]] = []
+        self._sizes: list[int] = []  # of the tail's events, encoded
         self._tail_bytes = 0
         self._held: list[e.Event] | None = None
         self._lock = asyncio.Lock()
@@ -50,7 +51,8 @@ class RunLog:
         """Done by the next append, or by the end."""
         self._extending: asyncio.Future[None] | None = None
         self.readers: set[LogWatch] = set()
-        self._read = asyncio.Event()
+        self.moved: asyncio.Event | None = None
+        """Set when a reader has come along; None until somebody waits for that."""
 
     # writing
 
@@ -61,7 +63,7 @@ class RunLog:
             return
         if not events:
             return
-        for event in events:
+        for event in _fewer(events):
             self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
         entries = self._number(events)
         self._store.append(self.run_id, entries)
@@ -109,8 +111,10 @@ class RunLog:
     async def readers_near(self) -> None:
         """Wait until every watcher has come within the events kept in memory."""
         while any(reader.after + 1 < self.tail_first for reader in self.readers):
-            self._read.clear()
-            await self._read.wait()
+            if self.moved is None:
+                self.moved = asyncio.Event()
+            self.moved.clear()
+            await self.moved.wait()
 
     def first(self, events: Sequence[e.Event]) -> tuple[Entry, ...]:
         """Number the events that are written with the run's creation; show them afterwards with `created`."""
@@ -121,10 +125,6 @@ class RunLog:
         for event in events:
             self.output.apply(event)
         self._publish(events, entries)
-
-    def moved(self) -> None:
-        """A reader has come along."""
-        self._read.set()
 
     def close(self) -> None:
         """No more events will come: wake every watcher."""
@@ -154,12 +154,12 @@ class RunLog:
         )
 
     def _publish(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
-        for event, entry in zip(events, entries, strict=True):
-            size = len(entry.data)
-            self._tail.append((entry.number, event, size))
-            self._tail_bytes += size
         if entries:
+            self._tail += enumerate(events, entries[0].number)
             self.last = entries[-1].number
+            sizes = [len(entry.data) for entry in entries]
+            self._sizes += sizes
+            self._tail_bytes += sum(sizes)
         if self._tail_bytes > 2 * TAIL_BYTES:
             self._trim()
         self._wake()
@@ -167,15 +167,16 @@ class RunLog:
     def _trim(self) -> None:
         drop = 0
         while self._tail_bytes > TAIL_BYTES and drop < len(self._tail) - 1:
-            self._tail_bytes -= self._tail[drop][2]
+            self._tail_bytes -= self._sizes[drop]
             drop += 1
-        del self._tail[:drop]
+        del self._tail[:drop], self._sizes[:drop]
 
     def _wake(self) -> None:
-        waiting, self.waiting = self.waiting, set()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        if self.waiting:
+            waiting, self.waiting = self.waiting, set()
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
 
     # reading
 
@@ -183,13 +184,24 @@ class RunLog:
         """Events above `after` if the tail has them all, else None."""
         if not self._tail or self._tail[0][0] > after + 1:
             return None
-        start = after + 1 - self._tail[0][0]
-        return tuple([(number, event) for number, event, _ in self._tail[start:]])
+        return tuple(self._tail[after + 1 - self._tail[0][0] :])
 
     @property
     def tail_first(self) -> int:
         """Number of the oldest event still in memory; above `last` if there is none."""
         return self._tail[0][0] if self._tail else self.last + 1
+
+
+def _fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:
+    """Events that fold into the same document in fewer steps: a burst of one part's text is a single one."""
+    first = events[0]
+    if len(events) == 1 or type(first) is not e.PartDelta:
+        return events
+    part = first.part
+    texts = [event.delta for event in events if type(event) is e.PartDelta and event.part == part]
+    if len(texts) < len(events) or any(type(text) is not str for text in texts):
+        return events
+    return [e.PartDelta(part=part, delta="".join(texts))]
 
 
 def decoded(entries: Iterable[Entry]) -> tuple[tuple[int, e.Event], ...]:
@@ -230,37 +242,38 @@ class LogWatch:
             yield
         finally:
             self._log.readers.discard(self)
-            self._log.moved()
+            self._has_moved()
             if self._timer is not None:
                 self._timer.cancel()
 
     async def next(self, timeout: float | None = None) -> Batch | None:
         """See `gateway.adapter.Watch.next`."""
         log = self._log
-        log.moved()
+        self._has_moved()
         while self.after >= log.last:
             if log.ended:
                 return None
-            await self._wait(timeout)
+            news = self._news = self._loop.create_future()
+            self._due = math.inf if timeout is None else self._loop.time() + timeout
+            if self._due < self._fires:
+                self._look_at(self._due)
+            log.waiting.add(news)
+            try:
+                await news
+            finally:
+                log.waiting.discard(news)
         events = log.newer(self.after)
         if events is not None:
             self.after = log.last
             return Batch(events=events, last=log.last, snapshot=log.output)
         return await self._read()
 
-    async def _wait(self, timeout: float | None) -> None:
-        """For news. Raises TimeoutError. One timer looks now and then, instead of one that is set for every batch."""
-        news = self._news = self._loop.create_future()
-        self._due = math.inf if timeout is None else self._loop.time() + timeout
-        if self._due < self._fires:
-            self._look_at(self._due)
-        self._log.waiting.add(news)
-        try:
-            await news
-        finally:
-            self._log.waiting.discard(news)
+    def _has_moved(self) -> None:
+        if self._log.moved is not None:
+            self._log.moved.set()
 
     def _look_at(self, due: float) -> None:
+        """One timer looks now and then whether the wait has become too long, instead of one that is set every time."""
         if self._timer is not None:
             self._timer.cancel()
         self._fires = due

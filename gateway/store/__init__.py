@@ -26,7 +26,7 @@ from gateway.core.types import (
 )
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One event of a run's log: its number, its encoded form, and whether a lagging reader may skip it."""
 
     number: int

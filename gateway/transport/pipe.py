@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gateway.wire.ndjson import Unreadable
 
-__all__ = ["LIMIT", "Pipe", "Unreadable"]
+__all__ = ["LIMIT", "Eager", "Pipe", "Unreadable"]
 
 LIMIT = 64 * 1024 * 1024
 """Bytes of the greatest message that a pipe takes unless told otherwise."""
@@ -34,3 +34,14 @@ class Pipe(Protocol):
 
     async def aclose(self) -> None:
         """Close it, bounded in time; `receive` then returns empty. Idempotent."""
+
+
+@runtime_checkable
+class Eager(Protocol):
+    """Offered by pipes that can write without waiting as long as the peer keeps up."""
+
+    def offer(self, messages: Sequence[bytes]) -> bool:
+        """Write messages as `send` does, now. False where that would have to wait or cannot be done: `send` them then.
+
+        They are small together (64 KiB): what the peer does not take at once, the pipe holds. Never raises.
+        """

@@ -5,6 +5,8 @@ A new adapter adds a line to `ROUTES`; the test that counts them fails until it 
 
 from __future__ import annotations
 
+from typing import Any
+
 ROUTES: dict[str, dict[str, str]] = {
     "plain": {
         "echo": "{{protocol: plain, url: {plain}/echo}}",
@@ -23,6 +25,12 @@ ROUTES: dict[str, dict[str, str]] = {
         "fail": "{{protocol: agent_client, url: {agent_client}}}",
         "ask": "{{protocol: agent_client, url: {agent_client}}}",
         "slow": "{{protocol: agent_client, url: {agent_client}}}",
+    },
+    "agent_communication": {
+        "echo": "{{protocol: agent_communication, url: {agent_communication}, agent: stream}}",
+        "fail": "{{protocol: agent_communication, url: {agent_communication}, agent: fail}}",
+        "ask": "{{protocol: agent_communication, url: {agent_communication}, agent: elicit}}",
+        "slow": "{{protocol: agent_communication, url: {agent_communication}, agent: slow}}",
     },
     "agent_protocol": {
         "echo": "{{protocol: agent_protocol, url: {agent_protocol}}}",
@@ -45,17 +53,41 @@ ANSWERS: dict[str, dict[str, object]] = {
     "agent_connect": {"approved": True, "reason": "blue"},
     "agent_protocol": {"message": "blue"},
     "agent_client": {"optionId": "ok"},
+    "agent_communication": {"name": "blue"},
 }
 """An answer that each asker takes."""
 
-ANSWERED = {"plain": "true", "agent_connect": "approved", "agent_protocol": "blue", "agent_client": '"ok"'}
+ANSWERED = {
+    "plain": "true",
+    "agent_connect": "approved",
+    "agent_protocol": "blue",
+    "agent_client": '"ok"',
+    "agent_communication": "blue",
+}
 """What it says of the answer in the end."""
 
 REASONS: dict[str, tuple[str, ...]] = {
     "agent_protocol": ("it failed on purpose", "500"),
     "agent_client": ("Internal error",),
+    "agent_communication": ("boom",),
 }
 """What a failure is told with, one of these; else `it failed on purpose`."""
+
+
+INPUTS = {"agent_communication": "prompt"}
+"""Where the text is in the input of an agent's own schema; else in `message`."""
+OUTPUTS = {"agent_communication": "text"}
+"""The same for its output."""
+
+
+def document(agent: str, text: str) -> dict[str, str]:
+    """The input that brings an agent (`OUTBOUND-BEHAVIOUR`) a text."""
+    return {INPUTS.get(agent.partition("-")[0], "message"): text}
+
+
+def text_in(output: dict[str, Any]) -> str:
+    """The text of an output of any of them."""
+    return str(next((output[key] for key in ("message", *OUTPUTS.values()) if key in output), ""))
 
 
 def message(outbound: str, behaviour: str) -> str:

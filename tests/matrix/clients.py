@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from typing import Any, Protocol
 
 import httpx2
 from websockets.sync.client import connect
+from websockets.typing import Subprotocol
+
+from tests.matrix.agents import document, text_in
 
 PATIENCE = 20.0
 
@@ -58,7 +62,7 @@ class Plain:
                 if "ask" in line and until(line):
                     return End("asks", line["ask"]["question"] or json.dumps(line["ask"]), run)
                 if "done" in line:
-                    return End("success", line["done"]["message"], run)
+                    return End("success", text_in(line["done"]), run)
                 if "cancelled" in line:
                     return End("cancelled", text, run)
                 if until(line):
@@ -66,7 +70,7 @@ class Plain:
         raise AssertionError("the stream ended without an end")
 
     def run(self, agent: str, text: str) -> End:
-        body = {"input": {"message": text}}
+        body = {"input": document(agent, text)}
         return self._lines("POST", f"/{agent}", body, until=lambda line: "ask" in line)
 
     def answer(self, asked: End, value: Any) -> End:
@@ -76,17 +80,17 @@ class Plain:
 
     def stream(self, agent: str, text: str) -> list[str]:
         said: list[str] = []
-        with self.http.stream("POST", f"/{agent}", json={"input": {"message": text}}) as response:
+        with self.http.stream("POST", f"/{agent}", json={"input": document(agent, text)}) as response:
             for raw in response.iter_lines():
                 line = json.loads(raw)
                 if isinstance(line.get("delta"), str):
                     said.append((said[-1] if said else "") + line["delta"])
                 elif isinstance(line.get("delta"), dict):
-                    said.append((said[-1] if said else "") + line["delta"].get("message", ""))
+                    said.append((said[-1] if said else "") + text_in(line["delta"]))
         return said
 
     def begin(self, agent: str, text: str) -> str:
-        body = {"input": {"message": text}}
+        body = {"input": document(agent, text)}
         return self._lines("POST", f"/{agent}", body, until=lambda line: "run" in line).run
 
     def cancel(self, run: str) -> End:
@@ -104,7 +108,7 @@ class AgentConnect:
         self.http = httpx2.Client(base_url=f"{base}/agent-connect", timeout=PATIENCE)
 
     def _body(self, agent: str, text: str) -> dict[str, Any]:
-        return {"agent_id": agent, "input": {"message": text}, "on_disconnect": "continue"}
+        return {"agent_id": agent, "input": document(agent, text), "on_disconnect": "continue"}
 
     def _end(self, answer: httpx2.Response) -> End:
         assert answer.status_code == 200, answer.text
@@ -112,7 +116,7 @@ class AgentConnect:
         run, output = body["run"]["run_id"], body["output"]
         match output["type"]:
             case "result":
-                return End("success", output["values"]["message"], run)
+                return End("success", text_in(output["values"]), run)
             case "interrupt":
                 return End("asks", json.dumps(output["interrupt"]), run)
             case _:
@@ -132,7 +136,7 @@ class AgentConnect:
         with self.http.stream("POST", "/runs/stream", json=self._body(agent, text)) as response:
             for line in response.iter_lines():
                 if line.startswith("data: "):
-                    said.append(json.loads(line[6:])["values"].get("message", ""))
+                    said.append(text_in(json.loads(line[6:])["values"]))
         return said
 
     def begin(self, agent: str, text: str) -> str:
@@ -239,6 +243,94 @@ class Conversation:
         self.send(id=self._asked["id"], result=result)
 
 
+class AgentCommunication:
+    """One socket a run, as `agents/run` with progress. Who is asked what no form can ask answers with its next call."""
+
+    def __init__(self, base: str) -> None:
+        self.http = httpx2.Client(base_url=f"{base}/agent-communication", timeout=PATIENCE)
+        self._url = f"{base.replace('http', 'ws', 1)}/agent-communication/ws"
+        self._open: dict[str, Call] = {}
+
+    def _call(self, agent: str, input: Any, **meta: Any) -> Call:
+        made = Call(self._url, agent, input, meta)
+        self._open[made.name] = made
+        return made
+
+    def run(self, agent: str, text: str) -> End:
+        return self._call(agent, document(agent, text)).until_asked()
+
+    def answer(self, asked: End, value: Any) -> End:
+        call = self._open[asked.run]
+        if call.resume:
+            meta = {"interlingua/resume": call.resume}
+            return self._call(call.agent, value, **meta).until_asked()
+        call.answer(value)
+        return call.until_asked()
+
+    def stream(self, agent: str, text: str) -> list[str]:
+        call = self._call(agent, document(agent, text))
+        call.until_asked()
+        return call.said
+
+    def begin(self, agent: str, text: str) -> str:
+        return self._call(agent, document(agent, text)).name
+
+    def cancel(self, run: str) -> End:
+        self._open[run].send(method="notifications/cancelled", params={"requestId": 1})
+        return self._open[run].until_asked()
+
+    def refused(self, path: str, body: bytes) -> httpx2.Response:
+        headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+        return self.http.post(f"/mcp/{path}", content=body, headers=headers)
+
+
+class Call:
+    """One `agents/run` on a connection of its own. `said` is the text so far, after each delta."""
+
+    def __init__(self, url: str, agent: str, input: Any, meta: dict[str, Any]) -> None:
+        self._stack = ExitStack()
+        self._socket = self._stack.enter_context(
+            connect(url, max_size=None, open_timeout=PATIENCE, subprotocols=[Subprotocol("mcp")])
+        )
+        self.name, self.agent, self.resume = uuid.uuid4().hex, agent, ""
+        self.said: list[str] = []
+        self._asked: Any = None
+        about = {"capabilities": {"elicitation": {}}, "clientInfo": {"name": "matrix", "version": "1"}}
+        self.send(id=0, method="initialize", params={"protocolVersion": "2025-11-25", **about})
+        assert "result" in self._next()
+        self.send(method="notifications/initialized")
+        params = {"name": agent, "input": input, "_meta": {"progressToken": "t", **meta}}
+        self.send(id=1, method="agents/run", params=params)
+
+    def send(self, **message: Any) -> None:
+        self._socket.send(json.dumps({"jsonrpc": "2.0", **message}))
+
+    def _next(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(self._socket.recv(PATIENCE))
+        if message.get("method") == "notifications/agents/run/progress":
+            self.said.append("".join([*self.said[-1:], text_in(message["params"]["delta"])]))
+        return message
+
+    def until_asked(self) -> End:
+        """To the agent's question, or to the end."""
+        while "id" not in (message := self._next()):
+            pass
+        if "method" in message:
+            self._asked = message["id"]
+            return End("asks", json.dumps(message["params"]), self.name)
+        self._stack.close()
+        error = message.get("error")
+        if error is None:
+            return End("success", text_in(message["result"]["output"]), self.name)
+        self.resume = (error.get("data") or {}).get("resume", "")
+        if self.resume:
+            return End("asks", json.dumps(error), self.name)
+        return End("cancelled" if error["code"] == -32800 else "error", json.dumps(error), self.name)
+
+    def answer(self, value: Any) -> None:
+        self.send(id=self._asked, result={"action": "accept", "content": value})
+
+
 class AgentProtocol:
     """Tasks and steps. It has no way to stream, and none to cancel: leaving is all a client can do."""
 
@@ -282,8 +374,9 @@ class AgentProtocol:
 CLIENTS: dict[str, type[Client]] = {
     "plain": Plain,
     "agent_client": AgentClient,
+    "agent_communication": AgentCommunication,
     "agent_connect": AgentConnect,
     "agent_protocol": AgentProtocol,
 }
-CANCELS = ("plain", "agent_client", "agent_connect")
+CANCELS = ("plain", "agent_client", "agent_communication", "agent_connect")
 """Inbound protocols that can cancel."""

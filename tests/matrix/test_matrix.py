@@ -12,10 +12,12 @@ import pytest
 from gateway import registry
 from tests.matrix.agents import ANSWERED, ANSWERS, REASONS, ROUTES, message, routes
 from tests.matrix.clients import CANCELS, CLIENTS, Client
-from tests.support.processes import Gateway, Process
+from tests.support.processes import Gateway
 
 FIRST = {
     "agent_client": b'{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}',
+    "agent_communication": b'{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"capabilities": {}, '
+    b'"protocolVersion": "2025-11-25", "clientInfo": {"name": "matrix", "version": "1"}}}',
     "agent_connect": b'{"agent_id": "nobody", "input": {"message": "x"}}',
 }
 """What a client would ask of an agent first."""
@@ -23,19 +25,8 @@ PAIRS = list(itertools.product(CLIENTS, ROUTES))
 
 
 @pytest.fixture(scope="module")
-def gateway(
-    agent_protocol_server: Process,
-    agent_connect_agent: Process,
-    plain_agent: Process,
-    agent_client_server: Process,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Gateway]:
-    text = routes(
-        plain=plain_agent.url,
-        agent_client=f"{agent_client_server.url.replace('http', 'ws')}/agent",
-        agent_connect=agent_connect_agent.url,
-        agent_protocol=agent_protocol_server.url,
-    )
+def gateway(urls: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    text = routes(**{**urls, "agent_client": urls["agent_client"].replace("http", "ws")})
     with Gateway(text, tmp_path_factory.mktemp("matrix")) as running:
         yield running
 

@@ -242,21 +242,35 @@ class Conversation {
 }
 
 const THROUGHOUT = ["sdk", "http", "ws", "root", "wire", "bare", "no-client-info"];
-const { steps, command } = parse(process.argv.slice(2), ["bare", "no-client-info", "finish", "reconnect"]);
-const options = Object.fromEntries(steps.filter(([name]) => THROUGHOUT.includes(name)));
-options.header = steps.filter(([name]) => name === "header").map(([, value]) => value);
-const script = steps.filter(([name]) => !THROUGHOUT.includes(name) && name !== "header");
+/** One conversation: its options, its steps, and the command of its agent. */
+function parsed(words) {
+  const { steps, command } = parse(words, ["bare", "no-client-info", "finish", "reconnect"]);
+  const options = Object.fromEntries(steps.filter(([name]) => THROUGHOUT.includes(name)));
+  options.header = steps.filter(([name]) => name === "header").map(([, value]) => value);
+  return { options, command, script: steps.filter(([name]) => !THROUGHOUT.includes(name) && name !== "header") };
+}
+
+const conversations = [[]];
+for (const word of process.argv.slice(2)) {
+  if (word === "+") conversations.push([]);
+  else conversations.at(-1).push(word);
+}
+const folder = parsed(conversations[0]).options.sdk;
 const sdk = {
-  main: await load(options.sdk, "@agentclientprotocol/sdk"),
-  http: await load(options.sdk, "@agentclientprotocol/sdk/experimental/http-client"),
-  ws: await load(options.sdk, "@agentclientprotocol/sdk/experimental/ws-client"),
-  sockets: (await load(options.sdk, "ws")).default,
+  main: await load(folder, "@agentclientprotocol/sdk"),
+  http: await load(folder, "@agentclientprotocol/sdk/experimental/http-client"),
+  ws: await load(folder, "@agentclientprotocol/sdk/experimental/ws-client"),
+  sockets: (await load(folder, "ws")).default,
 };
-const made = options.root ? undefined : mkdtempSync(join(tmpdir(), "rig-"));
-const conversation = new Conversation(sdk, options, new Output(), realpathSync(options.root ?? made), command);
-try {
-  await conversation.run(script);
-} finally {
-  if (made) rmSync(made, { recursive: true, force: true });
+for (const words of conversations) {
+  const { options, command, script } = parsed(words);
+  if (conversations.length > 1) console.log('{"op": "converse"}');
+  const made = options.root ? undefined : mkdtempSync(join(tmpdir(), "rig-"));
+  const conversation = new Conversation(sdk, options, new Output(), realpathSync(options.root ?? made), command);
+  try {
+    await conversation.run(script);
+  } finally {
+    if (made) rmSync(made, { recursive: true, force: true });
+  }
 }
 process.exit(0);

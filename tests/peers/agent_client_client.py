@@ -26,6 +26,9 @@ lines.
 HOW is also `cancelled`, `error` (-32099), `never` (not before `--do cancel`, which the protocol wants answered as
 cancelled), `ignore` (not even then).
 
+Several conversations, each with its own transport, options and steps, may be given with `+` between them; they are held
+one after the other, since starting the SDK is what takes long, and `{"op": "converse"}` is printed before each.
+
 Options that hold throughout: `--bare`; `--root DIR` (default: a new folder); `--header "K: V"` (HTTP, WebSocket);
 `--no-client-info`; `--stable` (the SDK's own default, which refuses elicitation); `--wire FILE` (each message as it was
 on the wire, one a line: `{"to": "agent" | "client", "message": ...}`).
@@ -341,9 +344,18 @@ async def converse(args: argparse.Namespace, root: Path) -> None:
 
 
 def main() -> None:
-    args = parse(sys.argv[1:])
-    with tempfile.TemporaryDirectory() as made:
-        asyncio.run(converse(args, Path(args.root or made).resolve()))
+    conversations: list[list[str]] = [[]]
+    for word in sys.argv[1:]:
+        if word == "+":
+            conversations.append([])
+        else:
+            conversations[-1].append(word)
+    for words in conversations:
+        args = parse(words)
+        if len(conversations) > 1:
+            print(json.dumps({"op": "converse"}), flush=True)
+        with tempfile.TemporaryDirectory() as made:
+            asyncio.run(converse(args, Path(args.root or made).resolve()))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support import peers
-from tests.support.peers import agent_connect_client, agent_connect_conversations
+from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Process
 
 Line = dict[str, Any]
@@ -158,9 +158,9 @@ def test_the_key_is_asked_for_and_what_was_sent_can_be_seen() -> None:
 
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with peers.agent_connect_agent("--api-key", KEY) as server:
-        (refused,) = agent_connect_client("search", server.url)
+        allowed = ["wait", "--traceparent", trace, "--api-key", KEY]
+        (refused,), lines = agent_connect_conversations(server.url, ["search"], allowed)
         assert refused["error"]["status"] == 401
-        lines = agent_connect_client("wait", server.url, "--traceparent", trace, api_key=KEY)
         assert result(lines, "create_and_wait_for_stateless_run_output")["run"]["status"] == "success"
         seen = httpx2.get(f"{server.url}/_seen").json()
     assert [one["path"] for one in seen] == ["/agents/search", "/agents/search", "/runs/wait"]

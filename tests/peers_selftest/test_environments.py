@@ -64,8 +64,15 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_workers_that_ask_at_once_share_one_build(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (workshop / "thing.txt").write_text("# nothing to install\n")
+@pytest.fixture
+def nothing(workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workshop whose locks name nothing, so that no installer need start."""
+    monkeypatch.setattr(peers, "_install", lambda *_: None)
+    return workshop
+
+
+def test_workers_that_ask_at_once_share_one_build(nothing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (nothing / "thing.txt").write_text("# nothing to install\n")
     built: list[Path] = []
     build = peers._build
     monkeypatch.setattr(peers, "_build", lambda lock, home: (built.append(home), build(lock, home)))
@@ -79,8 +86,8 @@ def test_workers_that_ask_at_once_share_one_build(workshop: Path, monkeypatch: p
     assert len(built) == 1 and given[0].exists()
 
 
-def test_a_changed_lock_gets_an_environment_of_its_own(workshop: Path) -> None:
-    lock = workshop / "thing.txt"
+def test_a_changed_lock_gets_an_environment_of_its_own(nothing: Path) -> None:
+    lock = nothing / "thing.txt"
     lock.write_text("# one\n")
     first = peers.peer_python("thing")
     lock.write_text("# two\n")
@@ -95,8 +102,8 @@ def test_a_build_that_fails_says_why_and_leaves_no_environment(workshop: Path) -
     assert not list((workshop / "built").glob("thing-*"))
 
 
-def test_an_environment_whose_interpreter_is_gone_is_made_again(workshop: Path) -> None:
-    (workshop / "thing.txt").write_text("# nothing to install\n")
+def test_an_environment_whose_interpreter_is_gone_is_made_again(nothing: Path) -> None:
+    (nothing / "thing.txt").write_text("# nothing to install\n")
     python = peers.peer_python("thing")
     python.unlink()
     python.symlink_to("/nowhere/python")
@@ -121,9 +128,10 @@ def packages(workshop: Path) -> Path:
     return folder
 
 
-def test_node_packages_are_made_once_and_anew_for_another_lock(packages: Path) -> None:
+def test_node_packages_are_made_once_and_anew_for_another_lock(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = peers.make_peer("thing")
     assert peers.make_peer("thing") == first and (first / "package-lock.json").exists()
+    monkeypatch.setattr(peers, "_install", lambda *_: None)
     lock = packages / "package-lock.json"
     lock.write_text(lock.read_text() + "\n")
     assert peers.peer_names() == ["thing"]

@@ -70,13 +70,36 @@ def agent_client_conversation(
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Process]:
     """The same while it runs, for tests that do something meanwhile; `lines_of(process, within)` waits for its end."""
+    with start([*_program(sdk, "agent_client_client"), *_words(steps, command, url)], env) as process:
+        yield process
+
+
+def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any], within: float = 100.0) -> list[list[Line]]:
+    """Several conversations in one process, each `{"steps": [...], "command" or "url": ...}`; what each printed.
+
+    Starting the SDK is what takes long. AssertionError as `agent_client_client` has it.
+    """
+    words: list[str] = []
+    for one in conversations:
+        words += [*(["+"] if words else []), *_words(one["steps"], one.get("command"), one.get("url"))]
+    with start([*_program(sdk, "agent_client_client"), *words]) as process:
+        lines = lines_of(process, within)
+    said: list[list[Line]] = [[]] if len(conversations) == 1 else []
+    for line in lines:
+        if line["op"] == "converse":
+            said.append([])
+        else:
+            said[-1].append(line)
+    return said
+
+
+def _words(steps: Sequence[str], command: Sequence[str] | None, url: str | None) -> list[str]:
+    """One conversation's command line."""
     assert (command is None) != (url is None), "name either a command or a url"
     there: list[str] = []
     if url:
         there = ["--ws" if url.startswith("ws") else "--http", url]
-    tail = ["--", *command] if command else []
-    with start([*_program(sdk, "agent_client_client"), *there, *steps, *tail], env) as process:
-        yield process
+    return [*there, *steps, *(["--", *command] if command else [])]
 
 
 def results(lines: Sequence[Line], op: str) -> list[Any]:

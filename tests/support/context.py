@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.adapter import Caller
 from gateway.core import events as e
+from gateway.core import projection
 from gateway.core.output import Output
 from gateway.core.stream import Opener
 from gateway.core.types import (
@@ -191,6 +192,11 @@ class FakeContext:
         self.changed.set()
 
 
+def _document(agent: Agent, text: str) -> Json:
+    at = projection.text_pointer(agent.input_schema, agent.text_input)
+    return {"message": text} if at is None else projection.wrap(text, at, agent.input_schema)
+
+
 def context(
     agent: Agent,
     input: Json = None,
@@ -202,8 +208,11 @@ def context(
     upstream_thread: JsonObject | None = None,
     **request: Any,
 ) -> FakeContext:
-    """A context for a run of `agent`; a text as `input` becomes `{"message": text}`. `request`: more of RunRequest."""
-    document = {"message": input} if isinstance(input, str) else input
+    """A context for a run of `agent`; a text as `input` becomes a document of its schema, else `{"message": text}`.
+
+    `request`: more of RunRequest.
+    """
+    document = _document(agent, input) if isinstance(input, str) else input
     run = Run(
         id="run-1",
         request=RunRequest(agent=agent.name, input=document, protocol=protocol, thread=thread, **request),

@@ -105,7 +105,21 @@ class MemoryPipe:
         return self._closed
 
 
-def pair(limit: int = LIMIT) -> tuple[MemoryPipe, MemoryPipe]:
+class EagerPipe(MemoryPipe):
+    """See `gateway.transport.pipe.Eager`."""
+
+    def offer(self, messages: Sequence[bytes]) -> bool:
+        if self._out.ended or not self._out.room.is_set():
+            return False
+        for message in messages:
+            self._out.put(message)
+        if self.record:
+            self.sends.append(list(messages))
+        return True
+
+
+def pair(limit: int = LIMIT, *, eager: bool = False) -> tuple[MemoryPipe, MemoryPipe]:
     """The two ends. `limit`: unread bytes from which on a sender waits. Each end's name is the other's."""
     forth, back = _Way(limit), _Way(limit)
-    return MemoryPipe("the right end", forth, back), MemoryPipe("the left end", back, forth)
+    made = EagerPipe if eager else MemoryPipe
+    return made("the right end", forth, back), made("the left end", back, forth)

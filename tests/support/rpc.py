@@ -56,11 +56,11 @@ def value(raw: Raw) -> Any:
 
 @asynccontextmanager
 async def two(
-    left: Any = None, right: Any = None, *, limit: int = LIMIT, **options: Any
+    left: Any = None, right: Any = None, *, limit: int = LIMIT, eager: bool = False, **options: Any
 ) -> AsyncIterator[tuple[Peer, Peer]]:
     """Two peers talking to each other; `options` are the left one's. No task of theirs is left behind."""
     before = asyncio.all_tasks()
-    here, there = pair(limit)
+    here, there = pair(limit, eager=eager)
     a, b = Peer(here, left or Recorder(), **{"grace": 1.0, **options}), Peer(there, right or Recorder(), grace=1.0)
     try:
         async with a, b:
@@ -71,10 +71,12 @@ async def two(
 
 
 @asynccontextmanager
-async def one(handler: Any = None, *, limit: int = LIMIT, **options: Any) -> AsyncIterator[tuple[Peer, MemoryPipe]]:
+async def one(
+    handler: Any = None, *, limit: int = LIMIT, eager: bool = False, **options: Any
+) -> AsyncIterator[tuple[Peer, MemoryPipe]]:
     """A peer, and the other end of its pipe for the test to play. No task is left behind."""
     before = asyncio.all_tasks()
-    here, there = pair(limit)
+    here, there = pair(limit, eager=eager)
     try:
         async with Peer(here, handler or Recorder(), **{"grace": 1.0, **options}) as peer:
             yield peer, there

@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.server import ServerConnection, serve
 
 from gateway.transport.websocket import HARD_LIMIT
+from gateway.transport.websocket.uvicorn import MessageProtocol
 
 
 class _Server(uvicorn.Server):
@@ -40,7 +41,7 @@ async def uvicorn_serving(endpoint: Callable[[WebSocket], Awaitable[None]], **op
         await endpoint(websocket)
 
     app = Starlette(routes=[WebSocketRoute("/ws", call)])
-    settings = {"ws": "websockets-sansio", "ws_per_message_deflate": False, "ws_max_size": HARD_LIMIT, **options}
+    settings = {"ws": MessageProtocol, "ws_per_message_deflate": False, "ws_max_size": HARD_LIMIT, **options}
     server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=2, **settings))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

@@ -18,7 +18,7 @@ from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, RpcError
 from tests.support import aio
-from tests.support.pipes import pair
+from tests.support.pipes import EagerPipe, pair
 from tests.support.rpc import Recorder, hear, one, say, settled, two, value
 
 
@@ -338,9 +338,10 @@ def test_an_incoming_request_can_be_cancelled_and_is_answered() -> None:
 # --- going out -----------------------------------------------------------------------------------------------------
 
 
-def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order() -> None:
+@pytest.mark.parametrize("eager", [False, True])
+def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order(eager: bool) -> None:
     async def main() -> None:
-        async with one() as (peer, far):
+        async with one(eager=eager) as (peer, far):
             assert isinstance(peer.pipe, type(far))
             peer.pipe.record = True
             for n in range(100):
@@ -355,9 +356,10 @@ def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order() -> None:
     aio.run(main())
 
 
-def test_a_producer_waits_while_the_other_end_does_not_read_and_memory_stays_bounded() -> None:
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_producer_waits_while_the_other_end_does_not_read_and_memory_stays_bounded(eager: bool) -> None:
     async def main() -> None:
-        async with one(limit=1000, queue_bytes=10_000, grace=0.2) as (peer, far):
+        async with one(limit=1000, queue_bytes=10_000, grace=0.2, eager=eager) as (peer, far):
             said = 0
 
             async def produce() -> None:
@@ -405,12 +407,37 @@ def test_a_flood_of_notifications_waits_for_a_slow_handler_and_memory_stays_boun
     aio.run(main())
 
 
+def test_what_an_eager_pipe_takes_needs_no_task_and_what_it_does_not_take_is_sent_in_order() -> None:
+    async def main() -> None:
+        async with one(limit=1000, eager=True) as (peer, far):
+            assert isinstance(peer.pipe, EagerPipe)
+            peer.pipe.record = True
+            for n in range(3):
+                peer.notify("n", ["x" * 600, n])
+                await settled()
+            large = "x" * (64 * 1024)
+            peer.notify("n", [large, 3])
+            peer.notify("n", ["", 4])
+            assert [m["params"][1] for m in await hear(far, 5)] == [0, 1, 2, 3, 4]
+            assert [len(messages) for messages in peer.pipe.sends] == [1, 1, 1, 2]
+            far.cut()
+            await settled()
+            with pytest.raises(AgentGone):
+                while True:
+                    peer.notify("n")
+                    await settled()
+
+    aio.run(main())
+
+
 STEPS = st.lists(st.sampled_from(["ask", "tell", "fail", "turn", "slow"]), min_size=1, max_size=25)
 
 
 @settings(deadline=None, max_examples=150)
-@given(STEPS, STEPS, st.integers(20, 5000))
-def test_whatever_two_peers_say_at_once_all_is_answered_and_in_order(left: Any, right: Any, limit: int) -> None:
+@given(STEPS, STEPS, st.integers(20, 5000), st.booleans())
+def test_whatever_two_peers_say_at_once_all_is_answered_and_in_order(
+    left: Any, right: Any, limit: int, eager: bool
+) -> None:
     async def fail(params: Raw, id: Id) -> Any:
         raise RpcError(value(params), "failed")
 
@@ -442,7 +469,7 @@ def test_whatever_two_peers_say_at_once_all_is_answered_and_in_order(left: Any, 
 
     async def main() -> None:
         handlers = [Recorder(fail=fail, slow=slow) for _ in range(2)]
-        async with two(*handlers, limit=limit, queue_bytes=limit) as (a, b):
+        async with two(*handlers, limit=limit, queue_bytes=limit, eager=eager) as (a, b):
             for steps, answers in zip((left, right), await asyncio.gather(play(a, left), play(b, right)), strict=True):
                 asked = [n for n, step in enumerate(steps) if step in ("ask", "fail", "slow")]
                 assert answers == [(n, n) for n in asked]

@@ -127,6 +127,29 @@ def test_a_cancelled_send_is_written_whole_or_not_at_all(run: Run) -> None:
     run(scene())
 
 
+def test_what_is_offered_is_written_in_order_and_refused_while_the_agent_is_behind(run: Run) -> None:
+    async def scene() -> None:
+        pipe = await start(agent("late"))
+        await receive(pipe, 1)
+        said = 0
+        while pipe.offer([b"%05d" % said + b"x" * 10_000]):
+            said += 1
+        assert 3 < said < 100
+        sending = asyncio.create_task(pipe.send([b"last"]))
+        await asyncio.wait([sending], timeout=0.05)
+        assert not sending.done() and not pipe.offer([b"refused"])
+        os.kill(pipe.pid, signal.SIGUSR1)
+        lines = await receive(pipe, said + 1)
+        assert [line[:5] for line in lines] == [*(b"%05d" % n for n in range(said)), b"last"]  # type: ignore[index]
+        await sending
+        assert pipe.offer([b"once more"])
+        assert await receive(pipe, 1) == [b"once more"]
+        await pipe.aclose()
+        assert not pipe.offer([b"closed"])
+
+    run(scene())
+
+
 def test_an_agent_that_floods_is_held_up_until_its_lines_are_taken(run: Run) -> None:
     async def scene() -> None:
         count = 200_000

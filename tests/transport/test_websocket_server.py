@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect as library_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.core.errors import AgentGone, Invalid
-from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.pipe import Eager, Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.transport.websocket import HARD_LIMIT, LIMIT, ServerSocket, connect
 from gateway.wire.jsonrpc import Id
@@ -204,9 +204,49 @@ def test_a_server_that_receives_nothing_makes_the_client_wait(run: Run) -> None:
     run(main())
 
 
-def test_a_server_socket_is_a_pipe() -> None:
+def test_a_server_that_sends_waits_for_a_client_that_does_not_read_and_loses_nothing(run: Run) -> None:
+    async def main() -> None:
+        served = Served()
+        async with uvicorn_serving(served) as url, library_connect(url, max_queue=1, max_size=None) as client:
+            pipe = await served.pipe()
+            sizes = [0, 125, 126, 65535, 65536, 1, 3 * MIB]
+            said = 0
+            while pipe.offer([b"%d" % said, b"x" * 65000]):
+                said += 1
+                assert said < 1000
+            sending = asyncio.create_task(pipe.send([b"x" * size for size in sizes]))
+            done, _ = await asyncio.wait([sending], timeout=0.2)
+            assert not done and not pipe.offer([b"behind"])
+            for n in range(said):
+                assert [await client.recv(), len(await client.recv())] == [str(n), 65000]
+            assert [len(await client.recv()) for _ in sizes] == sizes
+            await sending
+            assert pipe.offer([b"last", "é".encode()])
+            assert [await client.recv(), await client.recv()] == ["last", "é"]
+            sending = asyncio.create_task(pipe.send([b"x" * MIB] * 40))
+            await asyncio.wait([sending], timeout=0.2)
+            client.transport.abort()
+            with pytest.raises(AgentGone):
+                await sending
+            assert not pipe.offer([b"nobody"])
+            served.done.set()
+
+    run(main())
+
+
+def test_a_server_without_the_short_way_sends_message_by_message(run: Run) -> None:
+    async def main() -> None:
+        async with uvicorn_serving(echo, ws="websockets-sansio") as url, library_connect(url) as client:
+            for message in ("1", "é"):
+                await client.send(message)
+            assert [await client.recv(), await client.recv()] == ["1", "é"]
+
+    run(main())
+
+
+def test_a_server_socket_is_an_eager_pipe() -> None:
     made: Callable[..., Pipe] = ServerSocket
-    assert made is ServerSocket
+    assert made is ServerSocket and issubclass(ServerSocket, Eager)
     assert HARD_LIMIT > LIMIT
 
 

@@ -6,14 +6,13 @@ import json
 from typing import Final
 
 from adapters.agent_client.codec import plain
-from adapters.agent_client.codec.choices import Choice, choices, in_object, named
 from adapters.agent_client.codec.offers import ANSWER, is_cancelled, offered, selected
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
+from gateway.mcp.choices import Choice, choices, in_object, named
+from gateway.mcp.forms import CANCELLED, DECLINED
 
-CANCELLED: Final = Answer(outcome=Outcome.CANCELLED)
-DECLINED: Final = Answer(outcome=Outcome.DECLINED)
 _CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
 _DISSENT: Final = frozenset(("no", "n", "decline", "refuse", "cancel", "stop"))
 

@@ -43,6 +43,11 @@ class ForeignText:
         self._told = False
 
     @property
+    def lossy(self) -> bool:
+        """Whether there are losses."""
+        return bool(self._losses or self.speech.rewrites)
+
+    @property
     def losses(self) -> Counter[str]:
         """What could not be told so far."""
         return self._losses + Counter({"rewrite": self.speech.rewrites})

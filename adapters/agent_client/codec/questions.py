@@ -7,8 +7,6 @@ wants to know, is in asking.py (a choice, or text) and forms.py, and is exported
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 from adapters.agent_client.codec.asking import (
     answer_from_text,
     answered_call,
@@ -17,7 +15,13 @@ from adapters.agent_client.codec.asking import (
     asked_call,
     permission_answer,
 )
-from adapters.agent_client.codec.forms import as_elicitation, elicitation_answer, elicitation_modes
+from adapters.agent_client.codec.forms import (
+    as_elicitation,
+    elicitation,
+    elicitation_answer,
+    elicitation_modes,
+    elicitation_result,
+)
 from adapters.agent_client.codec.offers import ANSWER, offered, selected
 from gateway.core import delta
 from gateway.core.errors import Invalid
@@ -38,9 +42,6 @@ __all__ = [
     "permission_answer",
     "permission_result",
 ]
-
-_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "array", "object"))
-_PLAIN: Final = (str, int, float, bool)
 
 
 def permission(params: JsonObject, id: str, known: str | None = None) -> Interrupt:
@@ -98,72 +99,3 @@ def _rejects(option: JsonObject) -> bool:
 
 def _selected(option_id: str) -> JsonObject:
     return {"outcome": {"outcome": "selected", "optionId": option_id}}
-
-
-def elicitation(params: JsonObject, id: str) -> Interrupt:
-    """The question of an `elicitation/create`, form or url. `payload` is `params` less `sessionId`.
-
-    The answer to a form is its content; to a url an empty object (the user consented to open it). Raises Invalid.
-    """
-    mode, message = params.get("mode"), params.get("message")
-    if not isinstance(message, str):
-        raise Invalid("an elicitation needs a message", path="/message")
-    if mode == "form":
-        schema = params.get("requestedSchema")
-        if not isinstance(schema, dict) or not isinstance(schema.get("properties", {}), dict):
-            raise Invalid("a form needs a schema", path="/requestedSchema")
-        answer_schema = _answer_schema(schema)
-    elif mode == "url":
-        if not isinstance(params.get("url"), str):
-            raise Invalid("an elicitation by url needs one", path="/url")
-        answer_schema = {"type": "object", "properties": {}}
-    else:
-        raise Invalid(f"there is no mode {mode!r}", path="/mode")
-    return Interrupt(
-        id=id,
-        kind="elicitation",
-        payload=delta.sound({key: value for key, value in params.items() if key != "sessionId"}),
-        message=delta.sound(message),
-        answer_schema=delta.sound(answer_schema),
-    )
-
-
-def elicitation_result(answer: Answer, payload: Json) -> JsonObject:
-    """The answer of `elicitation/create`: accept with content, decline or cancel (`payload` is the interrupt's)."""
-    if answer.outcome is not Outcome.ANSWERED:
-        return {"action": "decline" if answer.outcome is Outcome.DECLINED else "cancel"}
-    value = answer.value if isinstance(answer.value, dict) else {}
-    meta = value.get("_meta")
-    result: JsonObject = {"action": "accept"}
-    if isinstance(payload, dict) and payload.get("mode") != "url":
-        result["content"] = {key: each for key, each in value.items() if key != "_meta" and _is_content(each)}
-    return result if not isinstance(meta, dict) else {**result, "_meta": meta}
-
-
-def _is_content(value: Any) -> bool:
-    """Whether a form may have such a value (schema: ElicitationContentValue)."""
-    if isinstance(value, list):
-        return all(isinstance(item, str) for item in value)
-    return isinstance(value, _PLAIN)
-
-
-def _answer_schema(schema: JsonObject) -> JsonObject:
-    """The form's schema as JSON Schema: in a form a keyword may be null, for "not there", and a type unknown."""
-    properties = {
-        name: _clean(each) if isinstance(each, dict) and each.get("type") in _TYPES else {}
-        for name, each in schema.get("properties", {}).items()
-    }
-    out: JsonObject = {"type": "object", "properties": properties}
-    for key in ("title", "description"):
-        if isinstance(schema.get(key), str):
-            out[key] = schema[key]
-    required = schema.get("required")
-    if isinstance(required, list):
-        out["required"] = list(dict.fromkeys(name for name in required if isinstance(name, str)))
-    return out
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _clean(each) for key, each in value.items() if each is not None and key != "_meta"}
-    return [_clean(each) for each in value] if isinstance(value, list) else value

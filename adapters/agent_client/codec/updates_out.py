@@ -62,6 +62,11 @@ class UpdateEncoder:
         self._shown: set[str] = set()  # tool calls with content
 
     @property
+    def lossy(self) -> bool:
+        """Whether there are losses: cheaper than to count them."""
+        return bool(self._losses) or (self._foreign is not None and self._foreign.lossy)
+
+    @property
     def losses(self) -> Counter[str]:
         """What could not be said so far, by name (losses.py). A new counter each time."""
         return self._losses + (self._foreign.losses if self._foreign is not None else Counter())
@@ -266,22 +271,23 @@ def text(said: str) -> bytes:
 
 def envelope(session_id: str) -> Callable[[bytes], bytes]:
     """A function that makes a whole `session/update` notification (JSON-RPC text) of an update: made once a session."""
-    whole_params = params(session_id)
-
-    def whole(update: bytes) -> bytes:
-        return b'{"jsonrpc":"2.0","method":"session/update","params":' + bytes(whole_params(update)) + b"}"
-
-    return whole
+    return _around(b'{"jsonrpc":"2.0","method":"session/update","params":', session_id, b"}")
 
 
 def params(session_id: str) -> Callable[[bytes], Raw]:
     """The same for the params alone: what `Peer.notify("session/update", ...)` takes."""
-    start = b'{"sessionId":' + _encode(session_id) + b',"update":'
+    whole = _around(b"", session_id, b"")
+    return lambda update: Raw(whole(update))
 
-    def whole(update: bytes) -> Raw:
-        if _PARAMS_META in update and PARAMS_META in (members := _members(update)):
+
+def _around(before: bytes, session_id: str, after: bytes) -> Callable[[bytes], bytes]:
+    start = before + b'{"sessionId":' + _encode(session_id) + b',"update":'
+    end = b"}" + after
+
+    def whole(update: bytes) -> bytes:
+        if update.find(_PARAMS_META) >= 0 and PARAMS_META in (members := _members(update)):
             meta = members.pop(PARAMS_META)
-            return Raw(start + _encode(members) + b',"_meta":' + bytes(meta) + b"}")
-        return Raw(start + update + b"}")
+            return start + _encode(members) + b',"_meta":' + bytes(meta) + end
+        return start + update + end
 
     return whole

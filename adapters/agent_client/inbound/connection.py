@@ -81,9 +81,15 @@ class Connection:
 
     def say(self, messages: Sequence[bytes]) -> None:
         """Send encoded messages. Dropped if the client has gone."""
-        with contextlib.suppress(AgentGone):
-            for message in messages:
-                self._peer.send(message)
+        try:
+            self._peer.send(*messages)
+        except AgentGone:
+            return
+
+    @property
+    def flowing(self) -> bool:
+        """Whether the client reads as fast as it is told, and is there: then `drained` need not be called."""
+        return self._peer.flowing
 
     async def drained(self) -> None:
         """Wait while the client reads slowly. Raises AgentGone."""

@@ -30,7 +30,7 @@ STATES = frozenset({"available_commands_update", "current_mode_update", "config_
 LAGGING = 32
 """Events at once from which on neighbouring chunks are joined, whoever the agent is."""
 
-_APART = (e.Interrupted, e.Resumed, e.Custom)
+_APART = frozenset({e.Interrupted, e.Resumed, e.Custom})
 
 
 class Follow:
@@ -64,7 +64,8 @@ class Follow:
                     head, quiet = None, False
                 while (batch := await watch.next()) is not None:
                     self._take(batch, quiet)
-                    await session.connection.drained()
+                    if not session.connection.flowing:
+                        await session.connection.drained()
                     if batch.snapshot is None or watch.run.status.ended:
                         continue
                     if head is not None:
@@ -84,11 +85,11 @@ class Follow:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _take(self, batch: Batch, quiet: bool) -> None:
-        if any(type(event) in _APART for _, event in batch.events):
-            updates = self._pieces(batch, quiet)
-        else:
+        if _APART.isdisjoint([type(event) for _, event in batch.events]):
             updates = self._encoder.feed(self._packed(batch.events), batch.snapshot)
-        self._count(batch)
+        else:
+            updates = self._pieces(batch, quiet)
+        self._count()
         if updates and not quiet:
             self._session.say(*updates)
 
@@ -130,9 +131,9 @@ class Follow:
         kind = event.data.get("sessionUpdate") if isinstance(event.data, dict) else None
         return kind is not None and not (self._past and kind in STATES)
 
-    def _count(self, batch: Batch) -> None:
+    def _count(self) -> None:
         """Have what could not be said counted, by the client that asked for it."""
-        if (len(batch.events) == 1 and type(batch.events[0][1]) is e.PartDelta) or not self._session.owns(self.run):
+        if not (self._encoder.lossy and self._session.owns(self.run)):
             return
         losses = self._encoder.losses
         for what, count in (losses - self._counted).items():

@@ -121,7 +121,8 @@ class Session:
 
     def tell(self, *updates: bytes) -> None:
         """The same for updates that need nothing added."""
-        self.connection.say([self._envelope(update) for update in updates])
+        whole = self._envelope
+        self.connection.say([whole(update) for update in updates])
 
     # --- beside turns -----------------------------------------------------------------------------------------
 

@@ -156,6 +156,20 @@ class Fold:
         self._changed()
         self._size += size
 
+    def get(self, pointer: str) -> Json | Sentinel:
+        """The value at the pointer, not to be changed; ABSENT where there is none. Costs no more than that value."""
+        node = self._box[0]
+        for name in split(pointer):
+            node = step(node, name)
+        return value_of(node)
+
+    def length(self, pointer: str) -> int | None:
+        """How many items the array at the pointer has, None if there is no array."""
+        node = self._box[0]
+        for name in split(pointer):
+            node = step(node, name)
+        return len(node) if type(node) is list else None
+
     def _changed(self) -> None:
         self._document = ABSENT
         self._parts = None

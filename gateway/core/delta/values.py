@@ -144,9 +144,10 @@ def escape_lines(data: bytes) -> bytes:
 def encode(value: Json) -> bytes:
     """Compact JSON in valid UTF-8 on one line, however lines are split; strings are made sound first."""
     try:
-        return escape_lines(_encode(value))
+        data = _encode(value)
     except UnicodeEncodeError:
-        return escape_lines(_encode(_mended(value)))
+        data = _encode(_mended(value))
+    return data if data.isascii() else escape_lines(data)
 
 
 def decode(raw: bytes) -> Json:

@@ -6,6 +6,7 @@ adapter <- Listener.notification / Listener.asked                 <- transport <
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
@@ -19,10 +20,11 @@ class Listener(Protocol):
     """What happens on the way to one answer. Brought by who calls."""
 
     def notification(self, method: str, params: msgspec.Raw) -> Awaitable[None] | None:
-        """A notification about the call: with its progress token, or on its HTTP stream; in order, and all of them
-        before the answer. What is returned is awaited before more is read (so a slow one slows the server).
+        """A notification about the call: with its progress token, or on its HTTP stream, or a log message while it is
+        the session's only one; in order, and all of them before the answer.
 
-        Never wait here for an answer from the same server.
+        What is returned is awaited before more is read, so a slow one slows the server; it is cancelled when the call
+        ends first. Never wait here for an answer from the same server.
         """
 
     async def asked(self, method: str, params: msgspec.Raw) -> Any:
@@ -48,6 +50,10 @@ class Session(Protocol):
     def alive(self) -> bool:
         """False once nothing more can come of it."""
 
+    @property
+    def closed(self) -> asyncio.Future[Any]:
+        """Done when it has ended."""
+
     async def call(
         self,
         method: str,
@@ -64,7 +70,8 @@ class Session(Protocol):
         tells the server that nobody waits any more.
 
         Raises RpcError with the server's own error, AgentTimeout, AgentBroken for what cannot be read, AgentGone when
-        the connection ends first.
+        the connection ends first; over HTTP also AgentFailed and Denied for a status that says no more. Asked about
+        input where nobody listens, AgentFailed.
         """
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
@@ -82,7 +89,10 @@ class Pool(Protocol):
         A request of the server's names no call except on Streamable HTTP, so with `alone` the session is nobody
         else's meanwhile, while the pool's `most` sessions suffice; beyond that, and over stdio where a session is a
         process, the least used one is shared, and what cannot be told apart is refused to the server and counted.
-        Raises AgentGone, AgentTimeout, AgentBroken, Denied.
+        That a server asks about a call that was just given up is no question of the next one's.
+
+        Raises AgentGone, AgentTimeout, AgentBroken, Denied; AgentFailed where the server refuses to shake hands, or
+        speaks none of our revisions; Unavailable once the pool is closed.
         """
 
     @property

@@ -147,15 +147,19 @@ class Service(Protocol):
     """The requests it takes. All others are answered -32601 before they reach it."""
 
     def identity(self, session: Session) -> Identity:
-        """What `initialize` (or `server/discover`) answers, in words that the session's revision knows."""
+        """What `initialize` (or `server/discover`) answers, in words that the session's revision knows.
+
+        Asked for every request of 2026-07-28, so cheap. Raises the errors of the tree: NotFound where `session.agent`
+        is nobody that is there.
+        """
 
     async def request(self, call: Call) -> Any:
         """Serve a request; returns the result (a value msgspec encodes as an object, or a Raw of one).
 
-        Called in a task of its own, which is cancelled by `notifications/cancelled`, by the end of the session, and
-        in 2026-07-28 over HTTP by the end of the response's stream. Raise RpcError for an error answer; errors of the
-        tree go through `error`. `initialize`, `ping`, `logging/setLevel`, `server/discover`, `subscriptions/listen`
-        and cancelling are the transports' own business.
+        Called in a task of its own, which is cancelled by `notifications/cancelled`, by the end of the session, in
+        2026-07-28 over HTTP by the end of the response's stream, and by `McpServer.quiet`. Raise RpcError for an error
+        answer; errors of the tree go through `error`. `initialize`, `ping`, `logging/setLevel`, `server/discover`,
+        `subscriptions/listen` and cancelling are the transports' own business.
         """
 
     def error(self, call: Call, error: Exception) -> Any:

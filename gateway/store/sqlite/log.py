@@ -16,6 +16,7 @@ from gateway.store import Entry
 
 ROW_BYTES = 64 * 1024
 RUN_BITS = 32
+LF = 10
 
 Row = tuple[int, int, bool, bytes]
 """first, last, delta, data"""
@@ -31,7 +32,7 @@ def pack(entries: Iterable[Entry]) -> list[Row]:
     for entry in entries:
         data = entry.data
         number = entry.number
-        alone = b"\n" in data
+        alone = LF in data
         if number != following or entry.delta is not delta or room <= 0 or alone:
             if lines:
                 rows.append((first, following - 1, delta, b"\n".join(lines)))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw
 
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError
 from gateway.transport.rpc.handler import Canceller, Counts
-from gateway.transport.rpc.outbox import Outbox
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Response, RpcError
 
@@ -22,10 +21,17 @@ Answer: TypeAlias = Raw | InterlinguaError
 _NULL = Raw(b"null")
 
 
-class Asking:
-    """The requests of one Peer that are not answered yet. Ids are counted from `first_id`."""
+class Sink(Protocol):
+    """Where requests go; in a Peer, its Outbox."""
 
-    def __init__(self, name: str, outbox: Outbox, counts: Counts, first_id: int) -> None:
+    def put(self, message: bytes) -> None:
+        """Send soon. May raise AgentGone."""
+
+
+class Asking:
+    """The requests to one other end that are not answered yet. Ids are counted from `first_id`."""
+
+    def __init__(self, name: str, outbox: Sink, counts: Counts, first_id: int) -> None:
         self._name = name
         self._outbox = outbox
         self._counts = counts
@@ -43,12 +49,15 @@ class Asking:
         timeout: float | None,
         cancel: Canceller | None,
         named: Callable[[Id], None] | None,
+        *,
+        sink: Sink | None = None,
     ) -> Raw:
-        """See Peer.request. However it ends, nothing of it stays here."""
+        """See Peer.request. However it ends, nothing of it stays here. `sink`: where it goes, if not where all go."""
         if self._gone is not None:
             raise _again(self._gone)
+        sink = sink or self._outbox
         id = self._next_id
-        self._outbox.put(jsonrpc.request(id, method, params))
+        sink.put(jsonrpc.request(id, method, params))
         self._next_id += 1
         if named is not None:
             named(id)
@@ -64,7 +73,7 @@ class Asking:
         finally:
             del self._pending[id]
             if cancel is not None and self._gone is None and not _answered(future):
-                self._give_up(*cancel(id))
+                self._give_up(sink, *cancel(id))
         if isinstance(answer, InterlinguaError):
             raise answer
         return answer
@@ -104,9 +113,9 @@ class Asking:
         future.set_result(answer)
         return True
 
-    def _give_up(self, method: str, params: Any) -> None:
+    def _give_up(self, sink: Sink, method: str, params: Any) -> None:
         try:
-            self._outbox.put(jsonrpc.notification(method, params))
+            sink.put(jsonrpc.notification(method, params))
         except AgentGone:
             return
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from gateway.core.errors import AgentGone
-from gateway.transport.pipe import Pipe
+from gateway.transport.pipe import Eager, Pipe
+
+SMALL = 64 * 1024
+"""Bytes that may be offered to the pipe (see `Eager`); for more it is waited until the peer takes them."""
 
 
 class Outbox:
@@ -16,64 +19,89 @@ class Outbox:
 
     def __init__(self, pipe: Pipe, limit: int) -> None:
         self._pipe = pipe
+        self._offer = pipe.offer if isinstance(pipe, Eager) else None
         self._limit = limit
         self._waiting: list[bytes] = []
         self._size = 0  # of what waits and of what is being written
         self._gone: AgentGone | None = None
-        self._some = asyncio.Event()  # there is something to write
+        self._idle = False  # `run` has begun, and waits for `_some`
+        self._some = asyncio.Event()  # there is something to write that was not taken when it was offered
         self._room = asyncio.Event()
         self._room.set()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self.flowing = True
+        """Whether `drain` would neither wait nor raise."""
+        self._empty: asyncio.Event | None = None  # once somebody waits for it
 
     @property
     def size(self) -> int:
         """Bytes not yet written."""
         return self._size
 
-    def put(self, message: bytes) -> None:
+    def put(self, *messages: bytes) -> None:
         """Send soon. Raises AgentGone when nothing can be sent any more."""
         if self._gone is not None:
             raise AgentGone(str(self._gone), detail=self._gone.detail)
         if not self._waiting:
-            self._some.set()
-            self._empty.clear()
-        self._waiting.append(message)
-        self._size += len(message)
+            if self._offer is None:
+                self._some.set()
+            else:
+                asyncio.get_running_loop().call_soon(self._offered)
+        self._waiting += messages
+        self._size += sum(map(len, messages))
         if self._size > self._limit:
+            self.flowing = False
             self._room.clear()
 
     async def drain(self) -> None:
         """Wait until there is room. Raises AgentGone."""
-        if not self._room.is_set():
-            await self._room.wait()
+        if self.flowing:
+            return
+        await self._room.wait()
         if self._gone is not None:
             raise AgentGone(str(self._gone), detail=self._gone.detail)
 
     async def flushed(self) -> None:
         """Wait until everything is written, or nothing can be any more."""
-        await self._empty.wait()
+        if self._size:
+            self._empty = self._empty or asyncio.Event()
+            await self._empty.wait()
 
     def close(self, why: AgentGone) -> None:
         """Nothing goes out any more; what waits is dropped. The first reason is kept."""
         if self._gone is None:
             self._gone = why
+        self.flowing = False
         self._waiting.clear()
-        self._size = 0
-        self._room.set()
-        self._empty.set()
+        self._written(self._size)
 
     async def run(self) -> None:
         """Write until cancelled. Raises AgentGone when the other end has gone."""
         while True:
+            self._idle = True
             await self._some.wait()
+            self._idle = False
             self._some.clear()
-            messages, self._waiting = self._waiting, []
-            before = self._size
-            await self._pipe.send(messages)
-            del messages
-            self._size -= before
-            if self._size <= self._limit // 2:
-                self._room.set()
-            if not self._waiting:
-                self._empty.set()
+            while self._waiting:
+                messages, self._waiting = self._waiting, []
+                size = self._size
+                await self._pipe.send(messages)
+                del messages
+                self._written(size)
+
+    def _offered(self) -> None:
+        """A turn of the loop is over: the pipe is offered what it brought. What it does not take is for `run`."""
+        if not self._waiting:  # closed meanwhile
+            return
+        if self._idle and self._size <= SMALL and self._offer is not None and self._offer(self._waiting):
+            self._waiting = []
+            self._written(self._size)
+        else:
+            self._some.set()
+
+    def _written(self, size: int) -> None:
+        self._size -= size
+        if not self.flowing and self._size <= self._limit // 2:
+            self.flowing = self._gone is None
+            self._room.set()
+        if not self._size and self._empty is not None:
+            self._empty.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -45,7 +45,8 @@ class Peer:
     answer_garbage: whether what is no message is answered (-32700 or -32600, id null), as JSON-RPC has it. Not towards
         an agent that prints its log among its messages. What can be seen to be a request is answered in any case, and
         an unreadable answer fails who waits for it.
-    batches: whether arrays of messages are taken apart (and answered one by one) or refused.
+    batches: whether arrays of messages are taken apart (and answered one by one) or refused. May be set later: it can
+        depend on what the two ends agree on.
     linger: seconds that requests under way get to finish when the other end closes: it may still read (half-closed).
     grace: seconds for each step of closing, for what is left to be written, and for a peer that reads nothing.
     first_id: of our requests; the next are counted from there.
@@ -70,7 +71,7 @@ class Peer:
         self._handler = handler
         self._concurrency = concurrency
         self._answer_garbage = answer_garbage
-        self._batches = batches
+        self.batches = batches
         self._linger = linger
         self._grace = grace
         self._outbox = Outbox(pipe, queue_bytes)
@@ -132,6 +133,11 @@ class Peer:
         """Our requests that wait for their answer."""
         return len(self._asking)
 
+    @property
+    def queued(self) -> int:
+        """Bytes that are not written yet."""
+        return self._outbox.size
+
     async def wait_closed(self) -> AgentGone:
         """Wait until it is all over, and say why it ended."""
         await self._closed.wait()
@@ -164,13 +170,18 @@ class Peer:
         """Tell. Never waits: who tells much calls `drain`. Raises AgentGone when nothing can be sent any more."""
         self._outbox.put(jsonrpc.notification(method, params))
 
-    def send(self, message: bytes) -> None:
-        """Say what is encoded already: one whole message without line breaks. Never waits; as `notify`."""
-        self._outbox.put(message)
+    def send(self, *messages: bytes) -> None:
+        """Say what is encoded already: whole messages without line breaks. Never waits; as `notify`."""
+        self._outbox.put(*messages)
 
     async def drain(self) -> None:
         """Wait until less is queued than `queue_bytes`. Raises AgentGone."""
         await self._outbox.drain()
+
+    @property
+    def flowing(self) -> bool:
+        """Whether `drain` would neither wait nor raise: then it need not be called."""
+        return self._outbox.flowing
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -183,10 +194,9 @@ class Peer:
         try:
             while arrived := await self.pipe.receive():
                 for data in arrived:
-                    if isinstance(data, Unreadable):
-                        await self._garbled(data)
-                    else:
-                        await self._take(jsonrpc.decode(data))
+                    waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
+                    if waiting is not None:
+                        await waiting
                     handled += 1
                     if handled % _BREATH == 0:
                         await self._let_run()
@@ -197,31 +207,50 @@ class Peer:
             log.exception("%s: reading failed", self.pipe.name)
             self._finish(AgentGone(f"the connection to {self.pipe.name} failed", detail=repr(error)), 0.0)
 
-    async def _take(self, message: jsonrpc.Message) -> None:
+    def _take(self, message: jsonrpc.Message | Unreadable) -> Awaitable[None] | None:
+        """Handle it. What is returned is to be awaited before the next: notifications, most of all, need no waiting."""
+        if type(message) is Notification and not self._woken:
+            return self._notified(message)
+        if type(message) is Response and self._asking.settle(message):
+            self._woken = True
+            return None
+        return self._take_slowly(message)
+
+    def _notified(self, message: Notification) -> Awaitable[None] | None:
+        try:
+            waiting = self._handler.notification(message.method, message.params)
+        except Exception:
+            log.exception("%s: handling %s failed", self.pipe.name, message.method)
+            return None
+        return None if waiting is None else self._handling(waiting, message.method)
+
+    async def _handling(self, waiting: Awaitable[None], method: str) -> None:
+        try:
+            await waiting
+        except Exception:
+            log.exception("%s: handling %s failed", self.pipe.name, method)
+
+    async def _take_slowly(self, message: jsonrpc.Message | Unreadable) -> None:
         if isinstance(message, Notification):
-            if self._woken:
-                await self._let_run()
-            try:
-                waiting = self._handler.notification(message.method, message.params)
-                if waiting is not None:
-                    await waiting
-            except Exception:
-                log.exception("%s: handling %s failed", self.pipe.name, message.method)
+            await self._let_run()
+            waiting = self._notified(message)
+            if waiting is not None:
+                await waiting
         elif isinstance(message, Response):
-            if self._asking.settle(message):
-                self._woken = True
-            elif message.bare:
+            if message.bare:
                 await self._garbled(_BARE)
             else:
                 self._asking.stray(message)
         elif isinstance(message, Request):
             await self._accept(message)
-        elif isinstance(message, Malformed):
+        elif isinstance(message, Malformed | Unreadable):
             await self._garbled(message)
         else:
-            taken = [one for one in message.messages if self._batches or isinstance(one, Response)]
+            taken = [one for one in message.messages if self.batches or isinstance(one, Response)]
             for one in taken:
-                await self._take(one)
+                waiting = self._take(one)
+                if waiting is not None:
+                    await waiting
             if len(taken) < len(message.messages):
                 await self._garbled(_BATCH)
 

@@ -119,7 +119,7 @@ class _Waiting:
 
 
 class LineWriter:
-    """Writes to a pipe in order. Keeps nothing: who writes waits until the pipe has taken it. Owns `fd`."""
+    """Writes to a pipe in order. Who writes waits until the pipe has taken it, unless he only offers. Owns `fd`."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -128,24 +128,26 @@ class LineWriter:
         self._waiting: deque[_Waiting] = deque()
         self._closed = False
 
+    def offer(self, data: bytes) -> bool:
+        """Write it if the pipe takes of it now; what it leaves is kept. False if it takes nothing, or others wait."""
+        if self._closed or self._waiting:
+            return False
+        try:
+            written = self._begin(data)
+        except OSError:
+            return False
+        if 0 < written < len(data):
+            self._wait(data, written)
+        return written > 0
+
     async def write(self, data: bytes) -> None:
         """Write all of it. Raises OSError once nobody reads. Cancelled, it writes all or nothing."""
         if self._closed:
             raise BrokenPipeError
-        written = 0
-        if not self._waiting:
-            try:
-                written = os.write(self._fd, data)
-            except (BlockingIOError, InterruptedError):
-                pass
-            except OSError:
-                self.close()
-                raise
-            if written == len(data):
-                return
-            self._loop.add_writer(self._fd, self._writable)
-        turn = _Waiting(memoryview(data)[written:], len(data), self._loop.create_future())
-        self._waiting.append(turn)
+        written = 0 if self._waiting else self._begin(data)
+        if written == len(data):
+            return
+        turn = self._wait(data, written)
         try:
             if not await turn.done:
                 raise BrokenPipeError
@@ -154,6 +156,24 @@ class LineWriter:
                 self._waiting.remove(turn)
                 self._rest()
             raise
+
+    def _begin(self, data: bytes) -> int:
+        """How many bytes the pipe took. Raises OSError once nobody reads."""
+        try:
+            return os.write(self._fd, data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            self.close()
+            raise
+
+    def _wait(self, data: bytes, written: int) -> _Waiting:
+        """What comes after `written` bytes is written when the pipe has room."""
+        if not self._waiting:
+            self._loop.add_writer(self._fd, self._writable)
+        turn = _Waiting(memoryview(data)[written:], len(data), self._loop.create_future())
+        self._waiting.append(turn)
+        return turn
 
     async def flush(self) -> None:
         """Wait until all has been taken, or nobody reads."""

@@ -49,6 +49,10 @@ class OwnPipe:
         except OSError as error:
             raise AgentGone(f"{self.name} does not read any more") from error
 
+    def offer(self, messages: Sequence[bytes]) -> bool:
+        """See `Eager.offer`."""
+        return self._writer.offer(frame(messages))
+
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See `Pipe.receive`."""
         return await self._reader.take()

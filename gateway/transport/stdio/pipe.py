@@ -71,6 +71,10 @@ class StdioPipe:
             await self._settle()
             raise self._gone("has closed its input") from None
 
+    def offer(self, messages: Sequence[bytes]) -> bool:
+        """See `Eager.offer`."""
+        return self._closing is None and self._writer.offer(frame(messages))
+
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See `Pipe.receive`."""
         if lines := await self._reader.take():

@@ -3,6 +3,8 @@
 client.py   connect() -> ClientSocket; imports its library at the first call
 dialing.py  that library (`websockets`), and its errors as ours
 server.py   ServerSocket, over what Starlette hands an endpoint
+uvicorn.py  MessageProtocol: the server's protocol with a short way for messages; what `serve` gives uvicorn
+frames.py   messages as frames
 headers.py  headers and cookies that cannot be used to smuggle others in
 limits.py   how large a message may be
 

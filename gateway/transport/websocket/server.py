@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -13,6 +14,11 @@ from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.websocket.headers import checked
 from gateway.transport.websocket.limits import CLOSE_SECONDS, binary, judged
 
+if TYPE_CHECKING:
+    from gateway.transport.websocket.uvicorn import MessageProtocol
+
+EXTENSION = "interlingua.messages"
+"""Among a scope's `extensions`: the connection's `MessageProtocol`, where the server has that (see uvicorn.py)."""
 _IN_ORDER = (1000, 1001, 1005)
 """Closed, leaving, and closed without a code, which is also what uvicorn makes of a lost connection."""
 
@@ -27,6 +33,7 @@ class ServerSocket:
         self._websocket = websocket
         self._limit = limit
         self._ended = False
+        self._short: MessageProtocol | None = websocket.scope.get("extensions", {}).get(EXTENSION)
         client = websocket.client
         self._name = f"the client at {client.host}:{client.port}" if client else "a client"
 
@@ -56,10 +63,17 @@ class ServerSocket:
         """See Pipe."""
         send = self._websocket.send
         try:
+            if self._short is not None:
+                await self._short.send_messages(messages)
+                return
             for message in messages:
                 await send({"type": "websocket.send", "text": message.decode()})
         except (WebSocketDisconnect, RuntimeError, OSError) as error:
             raise AgentGone(f"{self._name} has gone", detail=repr(error)) from error
+
+    def offer(self, messages: Sequence[bytes]) -> bool:
+        """See Eager."""
+        return self._short is not None and self._short.offer(messages)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See Pipe. One message at a time: what has arrived beside it is there at once."""

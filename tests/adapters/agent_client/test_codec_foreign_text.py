@@ -74,7 +74,7 @@ def test_a_client_is_told_exactly_the_text_of_the_output(events: Any, size: int)
     told = Told(events, size=size)
     judge(told)
     if not any(isinstance(event, e.PartReplaced) for event in events) and told.corrected is not None:
-        parts = [event.part for event in events if isinstance(event, e.PartDelta)]
+        parts = [event.part for event in events if isinstance(event, e.PartDelta | e.PartStarted)]
         assert len(set(parts)) > 1, "only an earlier part that speaks again rewrites"
 
 

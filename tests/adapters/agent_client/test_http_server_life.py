@@ -12,8 +12,8 @@ import pytest
 from starlette.types import Message
 
 from adapters.agent_client.inbound.http import stream as streams
-from adapters.agent_client.inbound.http.exchange import Exchange
 from adapters.agent_client.inbound.http.lane import Lane
+from gateway.transport.asgi import Exchange
 from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, client, rig
 from tests.support.aio import run
 from tests.support.scripted import until

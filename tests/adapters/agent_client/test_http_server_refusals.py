@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from adapters.agent_client.inbound.http import exchange
 from gateway.core.errors import Unavailable
+from gateway.transport.asgi import exchange
 from gateway.transport.pipe import Pipe
 from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, Rig, client, rig
 from tests.support.aio import run

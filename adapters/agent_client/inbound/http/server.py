@@ -7,10 +7,9 @@ import logging
 import uuid
 from contextlib import suppress
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
-from adapters.agent_client.inbound import origin
-from adapters.agent_client.inbound.http.exchange import ClientGone, Exchange, Headers, Reply, refusal
 from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
 from adapters.agent_client.inbound.http.links import Converse, Links
 from adapters.agent_client.inbound.http.stream import stream
@@ -20,6 +19,7 @@ from adapters.agent_client.streamable import CONNECTION_ID, EVENTS, INITIALIZE, 
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
 from gateway.core.errors import AgentGone, InterlinguaError, NotFound, Unavailable, lookup
+from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request
 
@@ -33,6 +33,11 @@ WITH_HEADER = frozenset(
     {"session/prompt", "session/cancel", "session/set_mode", "session/set_config_option", "session/close"}
 )
 """What is refused without the session's header. The others that name a session are sent without by the Python SDK."""
+
+
+def refusal(status: int, why: str, headers: Headers = ()) -> Reply:
+    """An error, as servers of this protocol say it."""
+    return Reply(status, msgspec.json.encode({"error": why}), headers)
 
 
 class HttpServer:
@@ -86,7 +91,7 @@ class HttpServer:
         if not origin.allowed(page, self._options.origins):
             raise refusal(403, f"pages of {page} may not connect here (see `origins`)")
         if page is not None:
-            exchange.extra += origin.cors(page)
+            exchange.extra += origin.cors(page, f"{CONNECTION_ID}, {SESSION_ID}")
             if exchange.method == "OPTIONS":
                 return Reply(204, headers=origin.preflight(exchange.header("access-control-request-headers")))
         if exchange.method == "POST":

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from starlette.types import Send
 
-from adapters.agent_client.inbound.http.exchange import Exchange
 from adapters.agent_client.inbound.http.lane import Lane
 from adapters.agent_client.streamable import EVENTS
+from gateway.transport.asgi import Exchange
 from gateway.wire import sse
 
 log = logging.getLogger(__name__)

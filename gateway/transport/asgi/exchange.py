@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-import msgspec
 from starlette.types import Receive, Scope, Send
 
-from adapters.agent_client.streamable import JSON
+from gateway.core.errors import TooLarge
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
@@ -23,18 +22,16 @@ class ClientGone(Exception):
 
 
 class Reply(Exception):
-    """An answer; raised where it ends what was going on. `body` is JSON."""
+    """An answer; raised where it ends what was going on. `body` is JSON, unless `kind` says otherwise."""
 
-    def __init__(self, status: int, body: bytes = b"", headers: Headers = ()) -> None:
+    def __init__(
+        self, status: int, body: bytes = b"", headers: Headers = (), kind: bytes = b"application/json"
+    ) -> None:
         super().__init__(status)
         self.status = status
         self.body = body
         self.headers = headers
-
-
-def refusal(status: int, why: str, headers: Headers = ()) -> Reply:
-    """An error, as servers of this protocol say it."""
-    return Reply(status, msgspec.json.encode({"error": why}), headers)
+        self.kind = kind
 
 
 class Exchange:
@@ -65,8 +62,13 @@ class Exchange:
         value = self._headers.get(name.lower().encode())
         return value.decode("latin-1").strip() or None if value is not None else None
 
+    def twice(self, name: str) -> bool:
+        """Whether a header was sent more than once. `header` tells the last."""
+        wanted = name.lower().encode()
+        return sum(1 for found, _ in self.scope["headers"] if found == wanted) > 1
+
     async def body(self, limit: int) -> bytes:
-        """The body. Raises a Reply if it is over the limit, ClientGone."""
+        """The body. Raises TooLarge if it is over the limit, ClientGone."""
         announced = self.header("content-length")
         if announced is not None and announced.isdigit() and int(announced) > limit:
             raise await self._too_large(limit)
@@ -87,17 +89,18 @@ class Exchange:
             raise ClientGone
         return message.get("body", b""), message.get("more_body", False)
 
-    async def _too_large(self, limit: int) -> Reply:
+    async def _too_large(self, limit: int) -> TooLarge:
         """The refusal, after the rest of the body: a connection that is closed while its client still writes is reset,
         and most clients do not read the answer then. One that asks first (`Expect`) is told at once."""
-        headers: Headers = [(b"connection", b"close")]
+        close = (b"connection", b"close")
         if self.header("expect") is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(DISCARD_SECONDS):
                     while (await self._chunk())[1]:
                         pass
-                    headers = ()
-        return refusal(413, f"the message is larger than {limit} bytes", headers)
+                    return TooLarge(f"the message is larger than {limit} bytes")
+        self.extra.append(close)
+        return TooLarge(f"the message is larger than {limit} bytes")
 
     async def gone(self) -> None:
         """Return when the client has closed the connection. After the body was read."""
@@ -110,6 +113,6 @@ class Exchange:
         if reply.status != 204:
             headers.append((b"content-length", b"%d" % len(reply.body)))
         if reply.body:
-            headers.append((b"content-type", JSON.encode()))
+            headers.append((b"content-type", reply.kind))
         await self.send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": reply.body})

@@ -11,12 +11,15 @@ def allowed(origin: str | None, origins: Collection[str]) -> bool:
     return origin is None or origin in origins
 
 
-def cors(origin: str) -> list[tuple[bytes, bytes]]:
-    """The headers of answers to a page that may connect, so that its browser lets it see them."""
+def cors(origin: str, exposed: str) -> list[tuple[bytes, bytes]]:
+    """The headers of answers to a page that may connect, so that its browser lets it see them.
+
+    exposed: response headers that the page may read, with commas.
+    """
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
         (b"access-control-allow-credentials", b"true"),
-        (b"access-control-expose-headers", b"acp-connection-id, acp-session-id"),
+        (b"access-control-expose-headers", exposed.lower().encode("latin-1")),
         (b"vary", b"origin"),
     ]
 

@@ -1,0 +1,148 @@
+"""The requests of this protocol: lists, runs, templates, and the same agents as tools."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_communication import wire
+from adapters.agent_communication.codec import agents as codec
+from adapters.agent_communication.codec import errors, tools
+from adapters.agent_communication.inbound import paging
+from adapters.agent_communication.inbound.calls import Calls
+from adapters.agent_communication.inbound.house import House
+from adapters.agent_communication.inbound.reading import read
+from adapters.agent_communication.wire import PROTOCOL
+from gateway.core.errors import InterlinguaError, NotFound, Unsupported
+from gateway.core.types import Agent, JsonObject
+from gateway.mcp import versions
+from gateway.mcp.server.contract import Call, Identity, Session
+from gateway.wire.jsonrpc import ErrorObject
+
+INSTRUCTIONS: Final = (
+    "Each agent can be run (agents/run) or called as a tool (tools/call) of the same name. An agent that has a "
+    "question where nobody can be asked answers with an error that carries it, and a handle for answering."
+)
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+class AgentService:
+    """See `gateway.mcp.server.contract.Service`."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        calls = Calls(house)
+        self._handlers: Mapping[str, Handler] = {
+            wire.LIST: self._list,
+            wire.TEMPLATES: self._templates,
+            wire.CREATE: self._create,
+            wire.DESTROY: self._destroy,
+            wire.RUN: calls.run,
+            wire.TOOLS: self._tools,
+            wire.CALL: calls.call,
+        }
+        self.methods: Sequence[str] = tuple(self._handlers)
+
+    def identity(self, session: Session) -> Identity:
+        """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
+        if session.agent is not None and not self._house.names(session):
+            raise NotFound(f"no agent {session.agent}; there are {', '.join(self._house.gateway.names(PROTOCOL))}")
+        info: JsonObject = {"name": "interlingua", "version": _version()}
+        if versions.has_structured_output(session.client.version):
+            info["title"] = "Interlingua"
+        capabilities = {
+            "agents": {"listChanged": True, "templates": session.agent is None},
+            "tools": {"listChanged": True},
+            "logging": {},
+        }
+        return Identity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
+
+    async def request(self, call: Call) -> Any:
+        """See `Service.request`."""
+        with self._house.progressing(call):
+            return await self._handlers[call.method](call)
+
+    def error(self, call: Call, error: Exception) -> ErrorObject:
+        """See `Service.error`."""
+        if isinstance(error, InterlinguaError):
+            return errors.to_rpc(error).error
+        return errors.internal().error
+
+    def notification(self, session: Session, method: str, params: Raw) -> None:
+        """See `Service.notification`. Of what clients tell nothing concerns an agent."""
+
+    def joined(self, session: Session) -> None:
+        """See `Service.joined`."""
+
+    def left(self, session: Session) -> None:
+        """See `Service.left`. Its calls are cancelled by the transport."""
+
+    # --- lists ------------------------------------------------------------------------------------------------
+
+    async def _list(self, call: Call) -> JsonObject:
+        names, following = self._page(call, "agents", self._house.names(call.session))
+        agents = await self._house.agents(names)
+        return _listed("agents", [codec.entry_of(agent) for agent in agents], following)
+
+    async def _templates(self, call: Call) -> JsonObject:
+        agents = await self._house.agents(self._house.names(call.session) if call.session.agent is None else ())
+        found = {agent.name: entry for agent in agents if (entry := codec.template_of(agent)) is not None}
+        names, following = self._page(call, "templates", list(found))
+        return _listed("agentTemplates", [found[name] for name in names], following)
+
+    async def _tools(self, call: Call) -> JsonObject:
+        version = call.client.version
+        every = self._house.names(call.session)
+        names, following = self._page(call, "tools", every)
+        listed = [codec.tool_of(agent, version) for agent in await self._house.agents(names)]
+        if following is None and await self._has_questions(every):
+            listed.append(tools.answer_tool(version))
+        return _listed("tools", listed, following)
+
+    async def _has_questions(self, names: Sequence[str]) -> bool:
+        if tools.ANSWER in names:
+            return False
+        return any(_asks(agent) for agent in await self._house.agents(names))
+
+    def _page(self, call: Call, kind: str, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
+        asked = read(call.params, wire.Page)
+        return paging.page(kind, names, asked.cursor, self._house.options.page_size)
+
+    # --- templates --------------------------------------------------------------------------------------------
+
+    async def _create(self, call: Call) -> JsonObject:
+        asked = read(call.params, wire.Create)
+        self._free(call.session, "create agents")
+        template = await self._house.agent(call.session, asked.template_name, "/templateName")
+        made = await self._house.whole(self._house.gateway.create_agent(template.name, PROTOCOL, asked.config))
+        return {"agent": codec.entry_of(made)}
+
+    async def _destroy(self, call: Call) -> JsonObject:
+        asked = read(call.params, wire.Destroy)
+        self._free(call.session, "destroy agents")
+        agent = await self._house.agent(call.session, asked.name)
+        await self._house.whole(self._house.gateway.destroy_agent(agent.name, PROTOCOL))
+        return {}
+
+    def _free(self, session: Session, what: str) -> None:
+        if session.agent is not None:
+            raise Unsupported(f"this connection is for agent {session.agent} alone: it cannot {what}")
+
+
+def _asks(agent: Agent) -> bool:
+    return agent.capabilities.interrupts or bool(agent.interrupts)
+
+
+def _listed(key: str, items: list[JsonObject], following: str | None) -> JsonObject:
+    return {key: items} if following is None else {key: items, "nextCursor": following}
+
+
+def _version() -> str:
+    try:
+        return metadata.version("interlingua")
+    except metadata.PackageNotFoundError:  # run from its source
+        return "0.0.0"

@@ -1,0 +1,40 @@
+"""What `routes.yaml` may say about the protocol: the `inbound:` section's options and a target's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gateway.mcp.client.options import McpTarget
+from gateway.mcp.server.options import McpServeOptions
+
+
+class AgentCommunicationServe(McpServeOptions):
+    """`inbound.agent_communication`, besides what every server of MCP clients has.
+
+    page_size: how many agents, templates or tools one answer lists; the next page is asked for with its cursor.
+    """
+
+    page_size: Annotated[int, Field(gt=0)] = 100
+
+
+class AgentCommunicationTarget(McpTarget):
+    """A `target:` with `protocol: agent_communication`, besides what every MCP server's has.
+
+    agent: the agent's name there; may be left out where only one lives.
+    agents: `"*"`: the route stands for all agents that live there, and each becomes one under its own name.
+    template: an agent template there, instead of an agent: each `config` of runs gets an agent made of it.
+    created: how many agents made of the template are kept for further runs with the same `config`; the one that was
+        unused longest is destroyed first, and each after `idle` seconds.
+    """
+
+    agents: Literal["*"] | None = None
+    template: Annotated[str, Field(min_length=1)] | None = None
+    created: Annotated[int, Field(ge=0)] = 8
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if sum(name is not None for name in (self.agent, self.agents, self.template)) > 1:
+            raise ValueError("name one of agent, agents and template")
+        return self

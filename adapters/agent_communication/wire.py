@@ -1,0 +1,102 @@
+"""The pre-alpha Agent Communication Protocol's own messages, as far as the adapter reads them.
+
+Sources: the protocol's documentation, and what its SDKs (acp-sdk 0.0.6, @i-am-bee/acp-sdk 0.0.6) insist on. Read with
+`gateway.wire.jsonrpc.unpack(raw, Type)`; unknown keys are ignored here and lost nowhere, since what is passed on is the
+raw params. What is sent is made by codec/. The base protocol is in gateway/mcp/wire.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+PROTOCOL: Final = "agent_communication"
+"""This adapter's name: key of `Agent.extra`."""
+
+LIST: Final = "agents/list"
+TEMPLATES: Final = "agents/templates/list"
+CREATE: Final = "agents/create"
+DESTROY: Final = "agents/destroy"
+RUN: Final = "agents/run"
+TOOLS: Final = "tools/list"
+CALL: Final = "tools/call"
+
+RUN_PROGRESS: Final = "notifications/agents/run/progress"
+AGENTS_CHANGED: Final = "notifications/agents/list_changed"
+TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+
+# Keys of `_meta` that are the gateway's own.
+EVENT: Final = "interlingua/event"
+"""Of a progress notification: an event that no output can say, in the form of gateway/core/events.py."""
+RESUME: Final = "interlingua/resume"
+"""Of a call: which question its input answers (`questions.handle`). Of an answer: with what to answer."""
+OUTCOME: Final = "interlingua/outcome"
+"""Of a call that answers: answered (the default), declined or cancelled."""
+CONFIG: Final = "interlingua/config"
+"""Of a call: the run's configuration, where `params.config` has no place (tools)."""
+INTERRUPT: Final = "interlingua/interrupt"
+"""Of an answer: the question that is open."""
+RUN_ID: Final = "interlingua/run"
+LOST: Final = "interlingua/lost"
+"""Of an answer: what could not be said, how often, by name (losses.py)."""
+OUTPUT: Final = "interlingua/output"
+"""Of the answer of a tool that failed or asks: the output so far."""
+FAILURE: Final = "interlingua/failure"
+"""Of the answer of a tool that failed: the code of the error tree, and whether it may be tried again."""
+PUBLISHED: Final = "interlingua/agent"
+"""Of an agent or tool: what the protocol has no key for (version, labels, interrupts)."""
+
+INTERRUPTED: Final = -32050
+"""Error code of a run that waits for an answer which its client cannot be asked for."""
+
+ABSENT: Final = Raw()
+
+
+class _Params(Struct, rename="camel", gc=False):
+    pass
+
+
+class Page(_Params):
+    """`agents/list`, `agents/templates/list`, `tools/list`."""
+
+    cursor: str | None = None
+
+
+class Create(_Params):
+    """`agents/create`."""
+
+    template_name: str
+    config: dict[str, Any] = {}
+
+
+class Destroy(_Params):
+    """`agents/destroy`."""
+
+    name: str
+
+
+class Run(_Params):
+    """`agents/run`. `config` is an extension, as are the two that a client of MCP 2026-07-28 comes back with."""
+
+    name: str
+    input: Any = None
+    config: dict[str, Any] | None = None
+    input_responses: dict[str, Any] | None = None
+    request_state: str | None = None
+
+
+class CallTool(_Params):
+    """`tools/call`."""
+
+    name: str
+    arguments: dict[str, Any] | None = None
+    input_responses: dict[str, Any] | None = None
+    request_state: str | None = None
+
+
+Fields = dict[str, Raw]
+"""An object of which nothing is read but the keys."""
+read_fields: Final = msgspec.json.Decoder(Fields).decode
+"""Bytes to Fields. Raises ValueError, also for half a surrogate pair anywhere in it."""

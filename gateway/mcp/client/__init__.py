@@ -1,0 +1,18 @@
+"""Calls MCP servers, over every transport and revision. Knows no protocol that is built on it.
+
+contract.py  what an adapter gets: Pool, Session; and brings: Listener
+options.py   McpTarget: where a server is, in routes.yaml
+pool.py      Pool: sessions, leased out
+opening.py   a new session: which transport
+session.py   ClientSession: which revision; calls, lists, questions and news of 2026-07-28
+calls.py     the calls under way, and what belongs to which
+channel.py   how a session's messages travel: Channel
+piped.py     over a Pipe: stdio, WebSocket, HTTP+SSE
+http/        Streamable HTTP and HTTP+SSE
+"""
+
+from gateway.mcp.client.contract import Listener, Session
+from gateway.mcp.client.options import McpTarget
+from gateway.mcp.client.pool import Pool
+
+__all__ = ["Listener", "McpTarget", "Pool", "Session"]

@@ -1,0 +1,210 @@
+"""The calls under way on one session, and which of them something that the server says belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from gateway.mcp import wire
+from gateway.mcp.client.contract import Listener
+from gateway.transport.deadline import Deadline
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+PREFIX = "interlingua-"
+"""Of progress tokens: strings, as all SDKs take them, and never empty: one sends nothing for a token that is false."""
+DOUBT_SECONDS = 2.0
+"""How long a server may take to hear that a call was given up, and to stop asking about it."""
+REPORTED = 20
+"""Unreadable messages that are logged one by one; of more, one in a thousand."""
+_NEWS = "/list_changed"
+"""How notifications end that are about no call, wherever they come."""
+
+
+@dataclass
+class Counts:
+    """What was odd, on all sessions of a pool."""
+
+    unreadable: int = 0
+    """Messages that were none."""
+    strays: int = 0
+    """Answers to nothing, and progress of nothing that is under way (any more)."""
+    refused: int = 0
+    """Requests of servers of which nobody could tell which call they belonged to."""
+
+
+class Call:
+    """One call that somebody listens to, from its request to its answer.
+
+    token: its progress token. elsewhere: whether progress came on another stream than the one its answer comes on.
+    """
+
+    def __init__(self, token: str, listener: Listener) -> None:
+        self.token = token
+        self.elsewhere = False
+        self._listener = listener
+        self._ended = False
+        self._scope: Deadline | None = None
+        self._stops: dict[object, Callable[[], object]] = {}
+
+    def heard(self, method: str, params: Raw) -> Awaitable[None] | None:
+        """A notification about it. What is returned, if anything, is to be awaited before more is read."""
+        waiting = self._listener.notification(method, params)
+        return None if waiting is None else self._wait(waiting)
+
+    async def _wait(self, waiting: Awaitable[None]) -> None:
+        """In the task of whoever reads, which may read for others too: it is let go when the call ends."""
+        scope = Deadline()
+        try:
+            with scope:
+                self._scope = scope
+                await waiting
+        except TimeoutError:
+            if not scope.expired:
+                raise
+        finally:
+            self._scope = None
+
+    async def asked(self, method: str, params: Raw, stop: Callable[[], object]) -> Any:
+        """A request of the server's that belongs to it. `stop` cancels this very wait; called if the call ends."""
+        if self._ended:
+            raise nobody(method)
+        key = object()
+        self._stops[key] = stop
+        try:
+            return await self._listener.asked(method, params)
+        finally:
+            self._stops.pop(key, None)
+
+    def end(self) -> None:
+        """It is answered, or nobody waits for it any more."""
+        self._ended = True
+        if self._scope is not None:
+            self._scope.move(0.0)
+        for stop in list(self._stops.values()):
+            stop()
+
+
+class Calls:
+    """See the module. Bounded by what is under way. `news` is told what belongs to no call."""
+
+    def __init__(self, name: str, counts: Counts, news: Callable[[str, Raw], None]) -> None:
+        self.counts = counts
+        self._name = name
+        self._news = news
+        self._calls: dict[str, Call] = {}
+        self._next = 1
+        self._unreadable = 0
+        self._given_up = 0
+        self._doubt_until = 0.0
+        self.late: Callable[[], int] = lambda: 0
+        """How many calls that were given up have been answered all the same; set by a channel that knows."""
+
+    @contextlib.contextmanager
+    def open(self, listener: Listener | None) -> Iterator[Call | None]:
+        """A call, as long as the block lasts; None where nobody listens."""
+        if listener is None:
+            yield None
+            return
+        call = self._calls[f"{PREFIX}{self._next}"] = Call(f"{PREFIX}{self._next}", listener)
+        self._next += 1
+        try:
+            yield call
+        finally:
+            del self._calls[call.token]
+            call.end()
+
+    def heard(self, method: str, params: Raw, on: Call | None = None) -> Awaitable[None] | None:
+        """A notification, on the stream of the call `on` or on one that is nobody's; handed to who it is for.
+
+        What is returned, if anything, is to be awaited before more is read.
+        """
+        if method.endswith(_NEWS):
+            self._news(method, params)
+            return None
+        if method == wire.ACKNOWLEDGED:
+            return None
+        token = _token(params)
+        if token is None:
+            call = self.only() if on is None and method == wire.MESSAGE else on
+        else:
+            call = self._calls.get(token) if isinstance(token, str) else None
+            if call is None:
+                self.stray(f"{method} of {token!r}")
+                return None
+            call.elsewhere = call.elsewhere or call is not on
+        if call is None:
+            self._news(method, params)
+            return None
+        return call.heard(method, params)
+
+    def gave_up(self) -> None:
+        """Nobody waits for one of them any more, and its server may not know yet."""
+        self._given_up += 1
+        self._doubt_until = asyncio.get_running_loop().time() + DOUBT_SECONDS
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a question may come that is about a call that was given up, not about the one under way."""
+        return self._given_up > self.late() and asyncio.get_running_loop().time() < self._doubt_until
+
+    def only(self) -> Call | None:
+        """The one that is under way, if it is one."""
+        return next(iter(self._calls.values())) if len(self._calls) == 1 else None
+
+    def asker(self, method: str) -> Call:
+        """The call that a request without any sign of it belongs to. Raises RpcError where that cannot be told."""
+        found = None if self.doubtful else self.only()
+        if found is not None:
+            return found
+        self.counts.refused += 1
+        if not self._calls:
+            raise nobody(method)
+        raise RpcError(jsonrpc.INTERNAL_ERROR, f"{method}: nobody can tell which call it is about")
+
+    def stray(self, what: str) -> None:
+        """Something came that nobody waits for (any more)."""
+        self.counts.strays += 1
+        log.debug("%s: %s is dropped", self._name, what)
+
+    def garbage(self, reason: str, start: bytes, size: int | None = None) -> None:
+        """Something came that is no message."""
+        self.counts.unreadable += 1
+        self._unreadable += 1
+        if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
+            of = "" if size is None else f" ({size} bytes)"
+            log.warning("%s: message %d that is none%s: %s: %r", self._name, self._unreadable, of, reason, start)
+
+
+def nobody(method: str) -> RpcError:
+    """What a request that nobody can answer now is answered with."""
+    return RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: nothing is under way that somebody could be asked about")
+
+
+class _Token(Struct, gc=False):
+    progressToken: str | int | float | None = None
+
+
+_decode = msgspec.json.Decoder(_Token).decode
+
+
+def _token(params: Raw) -> str | int | float | None:
+    if not params:
+        return None
+    try:
+        return _decode(params).progressToken
+    except (ValueError, RecursionError):  # not an object, or half a surrogate pair in it
+        pass
+    try:
+        return jsonrpc.unpack(params, _Token).progressToken
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,52 @@
+"""How a session's messages travel; piped.py and streamable/ are what there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from msgspec import Raw
+
+from gateway.core.errors import AgentGone
+from gateway.core.types import JsonObject
+from gateway.mcp.client.calls import Call
+
+
+class Channel(Protocol):
+    """One connection to a server. Made by opening.py, used by one session.
+
+    version: the revision that is spoken; "" until that is known. Set by the session.
+    renew: shakes hands again; set by the session. Only Streamable HTTP forgets its sessions.
+    """
+
+    version: str
+    renew: Callable[[], Awaitable[None]]
+
+    @property
+    def name(self) -> str:
+        """What is at the other end, for logs and error messages."""
+
+    @property
+    def closed(self) -> asyncio.Future[AgentGone]:
+        """Done, with the reason, once it is all over."""
+
+    @property
+    def alive(self) -> bool:
+        """False once nothing more can come of it."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether each request of the server's says which call it belongs to, so that a session takes any number."""
+
+    async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+        """Ask, and wait for the result. Given up, the server is told so, except of `initialize`.
+
+        Raises as `Session.call` does.
+        """
+
+    async def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Tell. Raises AgentGone."""
+
+    async def aclose(self) -> None:
+        """End it, bounded in time; requests under way fail with AgentGone."""

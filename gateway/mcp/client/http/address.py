@@ -1,0 +1,144 @@
+"""One server's address: how it is called, and what it means when it does not answer as it should."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Denied, InterlinguaError
+from gateway.mcp import wire
+from gateway.transport.http import HttpClient, StreamResponse, Unreachable
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Response, RpcError
+
+AGAIN = (0.1, 0.3, 0.9)
+"""Seconds after each try to send what was not taken; then there is one more."""
+BUSY = frozenset({429, 503})
+"""Of a POST: it was not taken."""
+LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""Of a GET: worth another try. 409: the server has not noticed yet that the stream before has dropped."""
+_AWAY = frozenset({408, 425, 429, 502, 503, 504})
+_SAME_METHOD = frozenset({307, 308})
+_REDIRECTS = 3
+_SHOWN = 200
+_BODY = 64 * 1024
+_BODY_SECONDS = 5.0
+
+
+class HttpRefused(AgentFailed):
+    """A status that is neither success nor explained by an error of JSON-RPC in the body."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Address:
+    """Shared by all sessions with a server. `url` is where it is called: it moves where a redirect points, within the
+    same origin.
+    """
+
+    def __init__(self, url: str, client: HttpClient, *, limit: int, timeout: float) -> None:
+        parts = urlsplit(url)
+        self.url = url
+        self.name = parts.netloc.rpartition("@")[2]
+        self.client = client
+        self.limit = limit
+        self.timeout = timeout
+
+    @asynccontextmanager
+    async def post(
+        self, body: bytes, headers: Mapping[str, str], *, patient: bool, wait: float | None = math.inf
+    ) -> AsyncIterator[StreamResponse]:
+        """POST a message; the answer as soon as its head is there, whatever its status.
+
+        `wait`: seconds for that; a request may well be answered only when its work is done. `patient`: with a few more
+        tries where it was certainly not taken.
+
+        Raises the errors of HttpClient.
+        """
+        tries = list(AGAIN) if patient else []
+        moves = 0
+        while True:
+            try:
+                async with self.client.stream("POST", self.url, json=body, headers=headers, timeout=wait) as response:
+                    moved = self._moved(response) if moves < _REDIRECTS else None
+                    if moved is None and not (response.status in BUSY and tries):
+                        yield response
+                        return
+            except Unreachable:
+                if not tries:
+                    raise
+                moved = None
+            if moved is not None:
+                self.url = moved
+                moves += 1
+            else:
+                await asyncio.sleep(tries.pop(0))
+
+    def _moved(self, response: StreamResponse) -> str | None:
+        """Where the same POST is to go instead: frameworks add or drop the last slash so. Never to another origin."""
+        if response.status not in _SAME_METHOD:
+            return None
+        to = urljoin(self.url, response.headers.get("Location", ""))
+        here, there = urlsplit(self.url), urlsplit(to)
+        return to if (here.scheme, here.netloc) == (there.scheme, there.netloc) and to != self.url else None
+
+    async def refusal(self, response: StreamResponse, what: str) -> InterlinguaError:
+        """What a status means that is no success."""
+        body = await _body(response)
+        status = response.status
+        told = f"{self.name} answered {what} with status {status}"
+        if status in (401, 403):
+            return Denied(told, detail=body[:_SHOWN].decode("utf-8", "replace"))
+        error = _rpc_error(body) if response.content_type == wire.JSON else None
+        if status in _AWAY:
+            return AgentGone(f"{told}{_said(status, body)}")
+        return error or HttpRefused(f"{told}{_said(status, body)}", status)
+
+
+def _rpc_error(body: bytes) -> RpcError | None:
+    """The error of JSON-RPC in a body, if it is one. Its id may be any: the request may not even have been read."""
+    message = jsonrpc.decode(body)
+    if isinstance(message, Response) and message.error is not None:
+        return RpcError(message.error.code, message.error.message, message.error.data)
+    try:  # without an id, or without a version
+        error = msgspec.json.decode(body, type=dict[str, jsonrpc.ErrorObject])["error"]
+    except (ValueError, RecursionError, KeyError):
+        return None
+    return RpcError(error.code, error.message, error.data)
+
+
+async def _body(response: StreamResponse) -> bytes:
+    """What a refusal says, as far as that can be had."""
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            return await response.read(_BODY)
+    except (InterlinguaError, TimeoutError):
+        return b""
+
+
+def _said(status: int, body: bytes) -> str:
+    """What a refusal says for itself: `{"error": TEXT}`, or plain text."""
+    text: object = None
+    try:
+        found = msgspec.json.decode(body)
+        error = found["error"]
+        text = error["message"] if isinstance(error, dict) else error
+    except (ValueError, RecursionError, KeyError, TypeError):
+        text = body.decode("utf-8", "replace") if not body.lstrip().startswith(b"<") else ""
+    if not isinstance(text, str) or not text.strip():
+        text = next((known.phrase for known in HTTPStatus if known == status), "")
+    return f": {' '.join(text.split())[:_SHOWN]}" if text else ""
+
+
+def unexpected(name: str, what: str, response: StreamResponse) -> AgentBroken:
+    """A success that is none of those there are."""
+    kind = response.content_type or "no content type"
+    return AgentBroken(f"{name} answered {what} with status {response.status} and {kind}")

@@ -1,0 +1,183 @@
+"""A new session with a target: which transport, which revision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from msgspec import Raw
+
+from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
+from gateway.core.types import JsonObject
+from gateway.mcp import versions, wire
+from gateway.mcp.client.calls import Calls, Counts
+from gateway.mcp.client.channel import Channel
+from gateway.mcp.client.options import McpTarget
+from gateway.mcp.client.piped import PipedChannel
+from gateway.mcp.client.session import ClientSession
+from gateway.transport import websocket
+from gateway.transport.http import HttpClient
+from gateway.transport.pipe import Pipe
+from gateway.transport.stdio import Grace, spawn
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from gateway.mcp.client.http import Address
+
+MOST_CONNECTIONS = 10_000
+NOT_THERE = frozenset({400, 404, 405, 406, 410, 415, 501})
+"""What a server that does not know Streamable HTTP answers to a POST at the address of its HTTP+SSE."""
+
+
+class Opener:
+    """Opens sessions with one target. `news` is told notifications that belong to no call."""
+
+    def __init__(
+        self,
+        target: McpTarget,
+        capabilities: JsonObject,
+        info: JsonObject,
+        name: str,
+        news: Callable[[str, Raw], None],
+    ) -> None:
+        self.name = name
+        self.counts = Counts()
+        self._target = target
+        self._capabilities = capabilities
+        self._info = info
+        self._news = news
+        self._http: HttpClient | None = None
+        self._addresses: dict[str, Address] = {}
+        self._modern = False
+        self._transport = _transport(target)
+
+    async def open(self) -> ClientSession:
+        """A session that has shaken hands. Raises the errors of the tree."""
+        if self._transport != "auto":
+            return await self._shaken(self._transport)
+        try:
+            session = await self._shaken("streamable")
+        except InterlinguaError as error:
+            from gateway.mcp.client.http import HttpRefused
+
+            if not isinstance(error, HttpRefused) or error.status not in NOT_THERE:
+                raise
+            try:
+                session = await self._shaken("sse")
+            except (AgentFailed, AgentBroken) as other:
+                raise AgentFailed(f"{error}; nor is HTTP+SSE there: {other}", detail=other.detail) from other
+            self._transport = "sse"
+            return session
+        self._transport = "streamable"
+        return session
+
+    async def aclose(self) -> None:
+        """Close every HTTP connection; once the sessions are closed."""
+        if self._http is not None:
+            await self._http.aclose()
+
+    async def _shaken(self, transport: str) -> ClientSession:
+        """Also where the server speaks only a revision without handshake and, once it was sent one, no more at all."""
+        try:
+            session = await self._tried(transport)
+        except RpcError as error:
+            if self._modern or error.error.code != wire.UNSUPPORTED_VERSION:
+                raise AgentFailed(f"{self.name} refused initialize: {error}", detail=error.detail) from error
+            self._modern = True
+            try:
+                session = await self._tried(transport)
+            except RpcError as again:
+                self._modern = False
+                raise AgentFailed(f"{self.name} refused initialize: {again}", detail=again.detail) from again
+        self._modern = versions.modern(session.version)
+        return session
+
+    async def _tried(self, transport: str) -> ClientSession:
+        channel, calls = await self._made(transport)
+        session = ClientSession(channel, calls, self._capabilities, self._info)
+        try:
+            await session.start(modern=self._modern)
+        except BaseException:
+            await session.aclose()
+            raise
+        return session
+
+    async def _made(self, transport: str) -> tuple[Channel, Calls]:
+        calls = Calls(self.name, self.counts, self._news)
+        if transport not in ("streamable", "sse"):
+            return PipedChannel(await self._pipe(), calls), calls
+        from gateway.mcp.client.http import SsePipe, StreamableChannel
+
+        address = self._address(transport)
+        if transport == "streamable":
+            return StreamableChannel(address, calls), calls
+        return PipedChannel(await SsePipe.connect(address), calls), calls
+
+    async def _pipe(self) -> Pipe:
+        target = self._target
+        if target.url is None:
+            eof = min(1.0, target.stop_timeout / 3)
+            return await spawn(
+                target.command,
+                name=self.name,
+                cwd=target.cwd,
+                env=target.env,
+                limit=target.max_message,
+                grace=Grace(eof=eof, term=target.stop_timeout - eof),
+            )
+        return await websocket.connect(
+            target.url,
+            headers=_headers(target),
+            subprotocols=(wire.SUBPROTOCOL,),
+            limit=target.max_message,
+            open_timeout=target.start_timeout,
+        )
+
+    def _address(self, transport: str) -> Address:
+        """One for all sessions: it keeps the connections, and where a redirect has led."""
+        from gateway.mcp.client.http import Address
+
+        target = self._target
+        assert target.url is not None
+        if self._http is None:
+            parts = urlsplit(target.url)
+            self._http = HttpClient(
+                f"{parts.scheme}://{parts.netloc}",
+                headers=_headers(target),
+                timeout=target.request_timeout,
+                pool_size=MOST_CONNECTIONS,
+            )
+        found = self._addresses.get(transport)
+        if found is None:
+            found = Address(target.url, self._http, limit=target.max_message, timeout=target.request_timeout)
+            self._addresses[transport] = found
+        return found
+
+
+def _transport(target: McpTarget) -> str:
+    """stdio, ws, sse, streamable; auto where only a try can tell."""
+    if target.url is None:
+        return "stdio"
+    parts = urlsplit(target.url)
+    if target.transport != "auto":
+        return target.transport
+    if parts.scheme in ("ws", "wss"):
+        return "ws"
+    return "sse" if parts.path.rstrip("/").endswith("/sse") else "auto"
+
+
+def _headers(target: McpTarget) -> dict[str, str]:
+    """What authenticates us to a remote server."""
+    auth = target.auth
+    if auth.bearer is not None:
+        return {"Authorization": f"Bearer {auth.bearer.get_secret_value()}"}
+    return {target.api_key_header: auth.api_key.get_secret_value()} if auth.api_key is not None else {}
+
+
+def named(target: McpTarget) -> str:
+    """What a target is called that nobody has named: its program, or its host."""
+    if target.url is None:
+        return Path(target.command[0]).name
+    return urlsplit(target.url).netloc.rpartition("@")[2]

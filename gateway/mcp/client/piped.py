@@ -1,0 +1,121 @@
+"""A session over a Pipe, whatever carries that: a subprocess, a WebSocket, HTTP+SSE."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from gateway.core.errors import AgentGone
+from gateway.core.types import JsonObject
+from gateway.mcp import versions, wire
+from gateway.mcp.client.calls import Call, Calls
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.rpc import Peer
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id, Malformed, RpcError
+
+MOST_ASKED = 100
+"""Requests of a server under way at once; more are refused."""
+
+
+async def _never() -> None:
+    """A pipe's session lasts as long as the pipe."""
+
+
+class PipedChannel:
+    """See `Channel`. Owns its pipe. Made on the running loop."""
+
+    def __init__(self, pipe: Pipe, calls: Calls) -> None:
+        self.version = ""
+        self.renew: Callable[[], Awaitable[None]] = _never
+        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+        self._calls = calls
+        heard = _Heard(self, calls)
+        self.peer = Peer(pipe, heard, concurrency=MOST_ASKED, answer_garbage=False, batches=True)
+        calls.late = lambda: self.peer.counts.late
+        self.peer.start()
+        self._watch = asyncio.create_task(self._end(), name=f"{pipe.name} end")
+
+    @property
+    def name(self) -> str:
+        """See `Channel`."""
+        return self.peer.pipe.name
+
+    @property
+    def alive(self) -> bool:
+        """See `Channel`."""
+        return self.peer.gone is None
+
+    @property
+    def shared(self) -> bool:
+        """See `Channel`: so it is where a server asks nothing but in its answers."""
+        return versions.modern(self.version)
+
+    async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+        """See `Channel`."""
+        cancel = None if method == wire.INITIALIZE else _no_longer_wanted
+        try:
+            return await self.peer.request(method, params, cancel=cancel)
+        except asyncio.CancelledError:
+            self._calls.gave_up()
+            raise
+
+    async def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """See `Channel`."""
+        self.peer.notify(method, params)
+        await self.peer.drain()
+
+    async def aclose(self) -> None:
+        """See `Channel`."""
+        await self.peer.aclose()
+        await self._watch
+
+    async def _end(self) -> None:
+        gone = await self.peer.wait_closed()
+        self._calls.counts.strays += self.peer.counts.late + self.peer.counts.unknown
+        self.closed.set_result(gone)
+
+
+class _Heard:
+    """What the server says. See `gateway.transport.rpc.Handler`."""
+
+    def __init__(self, channel: PipedChannel, calls: Calls) -> None:
+        self._channel = channel
+        self._calls = calls
+
+    async def request(self, method: str, params: Raw, id: Id) -> Any:
+        """See `Handler.request`."""
+        if method == wire.PING:
+            return {}
+        if versions.modern(self._channel.version):
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: servers ask nothing in {self._channel.version}")
+        stop = partial(self._channel.peer.cancel_incoming, id)
+        return await self._calls.asker(method).asked(method, params, stop)
+
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+        """See `Handler.notification`."""
+        if method == wire.CANCELLED:
+            self._channel.peer.cancel_incoming(cancelled(params))
+            return None
+        return self._calls.heard(method, params)
+
+    def unreadable(self, what: Unreadable | Malformed) -> None:
+        """See `Handler.unreadable`."""
+        self._calls.garbage(what.reason, what.start, what.size)
+
+
+def cancelled(params: Raw) -> Id:
+    """The request that a `notifications/cancelled` is about; None where it says none, which is no request's id here."""
+    try:
+        id = jsonrpc.unpack(params, wire.Cancelled).requestId
+    except (ValueError, RecursionError):
+        return None
+    return id if isinstance(id, int | str | float) else None
+
+
+def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
+    return wire.CANCELLED, {"requestId": id, "reason": "nobody waits for it any more"}

@@ -1,0 +1,165 @@
+"""The sessions with one target: made when needed, kept warm, made again after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from msgspec import Raw
+
+from gateway.core.errors import Unavailable
+from gateway.core.types import JsonObject
+from gateway.mcp.client.calls import Counts
+from gateway.mcp.client.opening import Opener, named
+from gateway.mcp.client.options import McpTarget
+from gateway.mcp.client.session import ClientSession
+from gateway.transport.stdio import Supervisor
+
+log = logging.getLogger(__name__)
+
+
+class Slot:
+    """One supervised session, and who has it now."""
+
+    def __init__(self, supervisor: Supervisor[ClientSession]) -> None:
+        self.supervisor = supervisor
+        self.users = 0
+        self.alone = 0
+        self._session: ClientSession | None = None
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `Supervisor.reachable`, which learns of an end only once nothing of it is left."""
+        known = self.supervisor.reachable
+        return False if known and self._session is not None and not self._session.alive else known
+
+    @property
+    def doubtful(self) -> bool:
+        """See `ClientSession.doubtful`."""
+        return self._session is not None and self._session.alive and self._session.doubtful
+
+    @contextlib.asynccontextmanager
+    async def use(self) -> AsyncIterator[ClientSession]:
+        """See `Supervisor.use`. One that has just ended is waited out."""
+        while True:
+            async with self.supervisor.use() as session:
+                self._session = session
+                if session.alive:
+                    yield session
+                    return
+                await asyncio.wait([session.closed])
+
+
+class Pool:
+    """See `contract.Pool`. Nothing is opened before the first lease.
+
+    target: where the server is. capabilities, info: what it is told of its client (`ClientCapabilities`,
+    `Implementation`). name: what it is called in logs and errors; by its address where it is empty.
+
+    counts: what was odd, for logs and metrics.
+    """
+
+    def __init__(self, target: McpTarget, *, capabilities: JsonObject, info: JsonObject, name: str = "") -> None:
+        self._target = target
+        self._opener = Opener(target, capabilities, info, name or named(target), self._news)
+        self._most = 1 if target.url is None else target.sessions
+        self._slots = [self._slot()]
+        self._shared: bool | None = True if target.url is None else None
+        self._heard: list[Callable[[str, Raw], None]] = []
+        self._closing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def counts(self) -> Counts:
+        """Of all its sessions, those that have ended included."""
+        return self._opener.counts
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `contract.Pool`."""
+        known = [slot.reachable for slot in self._slots]
+        return True if True in known else (False if False in known else None)
+
+    def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
+        """See `contract.Pool`."""
+        self._heard.append(heard)
+
+    @contextlib.asynccontextmanager
+    async def lease(self, *, alone: bool = True) -> AsyncIterator[ClientSession]:
+        """See `contract.Pool`. Raises Unavailable once the pool is closed, too."""
+        while True:
+            if self._closed:
+                raise Unavailable(f"{self._opener.name} is not called any more")
+            slot = self._chosen(alone)
+            slot.users += 1
+            slot.alone += alone
+            try:
+                async with slot.use() as session:
+                    self._shared = session.shared if self._target.url is not None else True
+                    if self._fits(slot, alone):
+                        yield session
+                        return
+            finally:
+                slot.users -= 1
+                slot.alone -= alone
+                self._left(slot)
+
+    def _chosen(self, alone: bool) -> Slot:
+        """The first that is free, so that those at the end fall idle; a new one; else that with the fewest users."""
+        if self._shared is None or self._shared:
+            return self._slots[0]  # whether one is enough is known once it is open
+        free = [slot for slot in self._slots if not slot.users]
+        sure = [slot for slot in free if not slot.doubtful]
+        if sure:
+            return next((slot for slot in sure if slot.reachable), sure[0])
+        common = [slot for slot in self._slots if not slot.alone]
+        if common and not alone:
+            return min(common, key=lambda slot: slot.users)
+        if len(self._slots) < self._most:
+            self._slots.append(self._slot())
+            return self._slots[-1]
+        return min(free or common or self._slots, key=lambda slot: slot.users)
+
+    def _fits(self, slot: Slot, alone: bool) -> bool:
+        """Whether it may be used, now that it is known what it is: others may have waited for it too."""
+        if self._shared or slot.users == 1 or (not alone and not slot.alone):
+            return True
+        return len(self._slots) >= self._most and all(each.users for each in self._slots)
+
+    def _left(self, slot: Slot) -> None:
+        """One that failed, and that nobody has any more, is not tried again: the first stands for all."""
+        if slot.users or self._closed or slot is self._slots[0] or slot.reachable is not False:
+            return
+        self._slots.remove(slot)
+        self._close(slot)
+
+    def _close(self, slot: Slot) -> None:
+        task = asyncio.create_task(slot.supervisor.aclose())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _slot(self) -> Slot:
+        target = self._target
+        supervisor = Supervisor(
+            self._opener.open,
+            name=self._opener.name,
+            idle=target.idle,
+            start_timeout=target.start_timeout,
+            wait=target.start_timeout,
+        )
+        return Slot(supervisor)
+
+    def _news(self, method: str, params: Raw) -> None:
+        for heard in self._heard:
+            try:
+                heard(method, params)
+            except Exception:
+                log.exception("%s: telling %s failed", self._opener.name, method)
+
+    async def aclose(self) -> None:
+        """See `contract.Pool`. Idempotent."""
+        self._closed = True
+        await asyncio.gather(*(slot.supervisor.aclose() for slot in self._slots), *self._closing)
+        await self._opener.aclose()

@@ -1,0 +1,319 @@
+"""One initialized connection: the handshake of every revision, and calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from gateway.core import delta
+from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, InterlinguaError
+from gateway.core.types import JsonObject
+from gateway.mcp import versions, wire
+from gateway.mcp.client.calls import Call, Calls
+from gateway.mcp.client.channel import Channel
+from gateway.mcp.client.contract import Listener
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+MOST_PAGES = 1000
+MOST_ITEMS = 100_000
+MOST_ROUNDS = 100
+"""Of questions before one answer (2026-07-28)."""
+PAUSES = (0.05, 2.0)
+"""Seconds before a call is sent again that was told to come back: the first, and the longest, each twice the last."""
+RELISTEN = (0.5, 30.0)
+"""The same for a subscription that has ended."""
+QUICK = 5.0
+"""Seconds that a subscription must last not to count as refused."""
+TRIES = 5
+
+_TO_MODERN = frozenset({wire.UNSUPPORTED_VERSION, wire.HEADER_MISMATCH, jsonrpc.METHOD_NOT_FOUND})
+"""What a server that has no `initialize` answers to it, besides these where the params are at fault."""
+_PARAMS = frozenset({jsonrpc.INVALID_PARAMS, jsonrpc.INVALID_REQUEST})
+
+NEWS = {"tools": "toolsListChanged", "agents": "agentsListChanged"}
+"""Capabilities with `listChanged` -> what to subscribe to (2026-07-28; the second is an extension)."""
+
+
+class ClientSession:
+    """See `contract.Session`, and the supervisor's `Connection`."""
+
+    def __init__(self, channel: Channel, calls: Calls, capabilities: JsonObject, info: JsonObject) -> None:
+        self.server: JsonObject = {}
+        self._channel = channel
+        self._calls = calls
+        self._capabilities = capabilities
+        self._info = info
+        self._listening: asyncio.Task[None] | None = None
+        channel.renew = self._handshake
+
+    @property
+    def version(self) -> str:
+        """See `Session`."""
+        return self._channel.version
+
+    @property
+    def alive(self) -> bool:
+        """See `Session`."""
+        return self._channel.alive and not self._channel.closed.done()
+
+    @property
+    def shared(self) -> bool:
+        """Whether any number of calls may be under way, and it is still known what belongs to which."""
+        return self._channel.shared
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a server may still ask about a call that was given up."""
+        return self._calls.doubtful
+
+    @property
+    def closed(self) -> asyncio.Future[AgentGone]:
+        """See the supervisor's `Connection`."""
+        return self._channel.closed
+
+    async def aclose(self) -> None:
+        """See the supervisor's `Connection`."""
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+        await self._channel.aclose()
+
+    # --- the handshake ---------------------------------------------------------------------------------------------
+
+    async def start(self, *, modern: bool = False) -> None:
+        """Agree on a revision; `modern`: one without a handshake is what the server has spoken before.
+
+        Raises RpcError where the server refuses, and what `call` raises.
+        """
+        if not (modern and await self._discovered()):
+            await self._handshake()
+        if versions.modern(self.version) and (wanted := self._wanted()):
+            self._listening = asyncio.create_task(self._listen(wanted), name=f"{self._channel.name} subscription")
+
+    async def _handshake(self) -> None:
+        self._channel.version = ""
+        hello = {
+            "protocolVersion": versions.HANDSHAKE[-1],
+            "capabilities": self._capabilities,
+            "clientInfo": self._info,
+        }
+        try:
+            answer = await self._request(wire.INITIALIZE, hello, None)
+        except RpcError as error:
+            code = error.error.code
+            if (code not in _TO_MODERN and code not in _PARAMS) or not await self._discovered():
+                raise
+            return
+        self._agree(_object(answer, wire.INITIALIZE, self._channel.name))
+        await self._channel.notify(wire.INITIALIZED)
+
+    def _agree(self, said: JsonObject) -> None:
+        version = said.get("protocolVersion")
+        if not isinstance(version, str):
+            raise AgentBroken(f"{self._channel.name} answered initialize without a protocolVersion")
+        if version not in versions.HANDSHAKE:
+            raise AgentFailed(f"{self._channel.name} speaks the revision {version[:40]!r}, which is not spoken here")
+        self._channel.version, self.server = version, said
+
+    async def _discovered(self) -> bool:
+        """Whether it speaks a revision without handshake. Only asked with reason: servers exist that die of it."""
+        self._channel.version = versions.MODERN[-1]
+        try:
+            answer = await self._request(wire.DISCOVER, self._params({}, None, {}), None)
+        except AgentFailed as error:  # an answer, of whatever kind
+            log.debug("%s: %s is answered %s", self._channel.name, wire.DISCOVER, error)
+            self._channel.version = ""
+            return False
+        said = _object(answer, wire.DISCOVER, self._channel.name)
+        offered = said.get("supportedVersions")
+        if not isinstance(offered, list) or self.version not in offered:
+            raise AgentFailed(f"{self._channel.name} speaks none of our revisions but {str(offered)[:100]}")
+        self.server = said
+        return True
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        method: str,
+        params: JsonObject | None = None,
+        *,
+        listener: Listener | None = None,
+        timeout: float | None = None,
+    ) -> Raw:
+        """See `Session.call`."""
+        if timeout is None:
+            return await self._call(method, params or {}, listener)
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await self._call(method, params or {}, listener)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise AgentTimeout(f"{self._channel.name} did not answer {method} within {timeout:g} seconds") from None
+
+    async def _call(self, method: str, params: JsonObject, listener: Listener | None) -> Raw:
+        with self._calls.open(listener) as call:
+            if not versions.modern(self.version):
+                return self._checked(method, await self._request(method, self._params(params, call, {}), call))
+            answers: JsonObject = {}
+            pause = PAUSES[0]
+            for _ in range(MOST_ROUNDS):
+                result = await self._request(method, self._params(params, call, answers), call)
+                if _kind(self._checked(method, result)) != wire.INPUT_REQUIRED:
+                    return result
+                wanted = self._wanted_of(method, result)
+                answers = {} if wanted.requestState is UNSET else {"requestState": wanted.requestState}
+                if wanted.inputRequests:
+                    answers["inputResponses"] = await self._answers(method, wanted.inputRequests, call)
+                    pause = PAUSES[0]
+                else:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, PAUSES[1])
+            raise AgentBroken(f"{self._channel.name} wants more input for {method} after {MOST_ROUNDS} times")
+
+    async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
+        """See `Session.list`."""
+        items: list[JsonObject] = []
+        seen: set[str] = set()
+        params: JsonObject = {}
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                while True:
+                    page = _object(await self.call(method, params), method, self._channel.name)
+                    found = page.get(key)
+                    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+                        raise AgentBroken(f"{self._channel.name} answered {method} without a list of objects {key!r}")
+                    items += found
+                    cursor = page.get("nextCursor")
+                    if cursor is None or cursor == "":
+                        return items
+                    if not isinstance(cursor, str) or cursor in seen:
+                        raise AgentBroken(f"{self._channel.name} answered {method} with a cursor that leads nowhere")
+                    if len(items) > MOST_ITEMS or len(seen) >= MOST_PAGES:
+                        raise AgentBroken(f"{self._channel.name} has no end of {key}")
+                    seen.add(cursor)
+                    params = {"cursor": cursor}
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise AgentTimeout(
+                f"{self._channel.name} did not answer {method} within {timeout or 0:g} seconds"
+            ) from None
+
+    async def _request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+        """See `Channel.request`. What an error says can be written down, whatever its server sent."""
+        try:
+            return await self._channel.request(method, params, call)
+        except RpcError as error:
+            said = error.error
+            message = delta.sound(said.message)
+            if message is said.message:
+                raise
+            raise RpcError(said.code, message, said.data) from None
+
+    def _params(self, params: JsonObject, call: Call | None, more: JsonObject) -> JsonObject:
+        """What is sent: with the progress token, the answers to questions, and what the revision wants in `_meta`."""
+        meta: JsonObject = {}
+        if call is not None:
+            meta[wire.PROGRESS_TOKEN] = call.token
+        if versions.modern(self.version):
+            meta[wire.META_VERSION] = self.version
+            meta[wire.META_CAPABILITIES] = self._capabilities
+            meta[wire.META_CLIENT] = self._info
+        if not meta and not more:
+            return params
+        given = params.get(wire.META)
+        return {**params, **more, wire.META: {**given, **meta} if isinstance(given, dict) else meta}
+
+    def _checked(self, method: str, result: Raw) -> Raw:
+        if bytes(memoryview(result)[:64]).lstrip()[:1] != b"{":
+            raise AgentBroken(f"{self._channel.name} answered {method} with a result that is no object")
+        return result
+
+    # --- questions in 2026-07-28 -------------------------------------------------------------------------------------
+
+    def _wanted_of(self, method: str, result: Raw) -> wire.InputRequired:
+        try:
+            wanted = jsonrpc.unpack(result, wire.InputRequired)
+        except (ValueError, RecursionError) as error:
+            raise AgentBroken(f"{self._channel.name} asks what cannot be read", detail=str(error)) from error
+        if wanted.requestState is UNSET and not wanted.inputRequests:
+            raise AgentBroken(f"{self._channel.name} wants input for {method} and does not say which")
+        return wanted
+
+    async def _answers(self, method: str, requests: JsonObject, call: Call | None) -> JsonObject:
+        """All of them at once; the first that is refused ends the call, there being no other way to say so."""
+        if call is None:
+            raise AgentFailed(f"{self._channel.name} wants input for {method}, and nobody is there to give it")
+        tasks = {key: asyncio.create_task(self._answer(each, call)) for key, each in requests.items()}
+        try:
+            await asyncio.gather(*tasks.values())
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.wait(tasks.values())
+        return {key: task.result() for key, task in tasks.items()}
+
+    async def _answer(self, request: Any, call: Call) -> Any:
+        method = request.get("method") if isinstance(request, dict) else None
+        if not isinstance(method, str):
+            raise AgentBroken(f"{self._channel.name} asks what cannot be read")
+        params = Raw(msgspec.json.encode(request.get("params", {})))
+        return await call.asked(method, params, lambda: None)
+
+    # --- news in 2026-07-28 ------------------------------------------------------------------------------------------
+
+    def _wanted(self) -> JsonObject:
+        capabilities = self.server.get("capabilities")
+        offered = capabilities if isinstance(capabilities, dict) else {}
+        found = {said: offered.get(name) for name, said in NEWS.items()}
+        return {said: True for said, each in found.items() if isinstance(each, dict) and each.get("listChanged")}
+
+    async def _listen(self, wanted: JsonObject) -> None:
+        """Subscribe, again and again, until the session ends or the server does not want it."""
+        time = asyncio.get_running_loop().time
+        tries, pause = 0, RELISTEN[0]
+        while tries < TRIES:
+            began = time()
+            try:
+                await self.call(wire.LISTEN, {"notifications": wanted})
+            except AgentGone:
+                pass
+            except InterlinguaError as error:
+                log.info("%s: it tells no news: %s", self._channel.name, error)
+                return
+            lasted = time() - began > QUICK
+            tries, pause = (0, RELISTEN[0]) if lasted else (tries + 1, min(2 * pause, RELISTEN[1]))
+            await asyncio.sleep(pause)
+
+
+class _Kind(Struct, gc=False):
+    resultType: Any = None
+
+
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+
+
+def _kind(result: Raw) -> Any:
+    with contextlib.suppress(ValueError, RecursionError):
+        return _decode_kind(result).resultType
+    with contextlib.suppress(ValueError, RecursionError):
+        return jsonrpc.unpack(result, _Kind).resultType
+    return None
+
+
+def _object(result: Raw, method: str, name: str) -> JsonObject:
+    """A result, read. Raises AgentBroken."""
+    try:
+        return jsonrpc.unpack(result, dict[str, Any])
+    except (ValueError, RecursionError) as error:
+        raise AgentBroken(f"{name} answered {method} with what cannot be read", detail=str(error)) from error

@@ -1,0 +1,17 @@
+"""Serving MCP clients, whatever the adapter says over it.
+
+contract.py  what an adapter brings (Service) and what it gets (Call, Session)
+options.py   McpServeOptions, to be extended
+server.py    McpServer: the routes, and converse for every other connection
+hub.py       what all transports share: who is there
+call.py      one request, and what becomes of it
+session.py   clients that shake hands; modern.py those that need not (2026-07-28)
+pipe.py      over a Pipe: standard input and output, a WebSocket (socket.py), HTTP+SSE
+http/        Streamable HTTP and HTTP+SSE
+"""
+
+from gateway.mcp.server.contract import Call, Client, Identity, InputRequired, Service, Session
+from gateway.mcp.server.options import McpServeOptions
+from gateway.mcp.server.server import McpServer
+
+__all__ = ["Call", "Client", "Identity", "InputRequired", "McpServeOptions", "McpServer", "Service", "Session"]

@@ -1,0 +1,159 @@
+"""One request of a client, and what becomes of it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from gateway.core.errors import AgentGone, InterlinguaError, Unsupported
+from gateway.core.types import JsonObject
+from gateway.mcp import versions, wire
+from gateway.mcp.server.contract import InputRequired, ProgressToken, Service, Session
+from gateway.transport.rpc.serving import plain_errors
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Request, RpcError
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+EMPTY = Raw(b"{}")
+UNASKED_LEVEL = "warning"
+"""From which level on a client of a handshake is sent messages before it asked for any level: what was lost, and what
+failed. The specification leaves it to the server."""
+
+
+class Out(Protocol):
+    """Where a call's messages go."""
+
+    can_ask: bool
+
+    @property
+    def full(self) -> bool:
+        """Whether its client lets lie what it is sent."""
+
+    def put(self, message: bytes) -> None:
+        """Send; never waits, and is dropped once the client has gone."""
+
+    async def drain(self) -> None:
+        """See `Call.drain`. Returns once the client has gone."""
+
+    async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
+        """See `Call.ask`. Not called where `can_ask` is false."""
+
+
+class Nowhere:
+    """An Out for what is answered before anything else can be said."""
+
+    can_ask = False
+    full = False
+
+    def put(self, message: bytes) -> None:
+        """See `Out`."""
+
+    async def drain(self) -> None:
+        """See `Out`."""
+
+    async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
+        """See `Out`."""
+        raise AgentGone("nobody is there to be asked")
+
+
+class ServedCall:
+    """See `gateway.mcp.server.contract.Call`."""
+
+    __slots__ = ("_out", "client", "id", "log_level", "meta", "method", "over", "params", "session")
+
+    def __init__(self, session: Session, out: Out, request: Request, meta: JsonObject, log_level: str | None) -> None:
+        self.session = session
+        self.client = session.client
+        self.id = request.id
+        self.method = request.method
+        self.params = request.params or EMPTY
+        self.meta = meta
+        self.log_level = log_level
+        self.over = False
+        """It is answered: what is said after that belongs nowhere."""
+        self._out = out
+
+    @property
+    def progress_token(self) -> ProgressToken | None:
+        """See `Call`."""
+        token = self.meta.get(wire.PROGRESS_TOKEN)
+        return token if isinstance(token, str | int | float) and not isinstance(token, bool) else None
+
+    @property
+    def can_ask(self) -> bool:
+        """See `Call`."""
+        return self._out.can_ask
+
+    def notify(self, method: str, params: Any = None) -> None:
+        """See `Call`."""
+        self.send(jsonrpc.notification(method, params))
+
+    def send(self, notification: bytes) -> None:
+        """See `Call`."""
+        if not self.over:
+            self._out.put(notification)
+
+    async def drain(self) -> None:
+        """See `Call`."""
+        await self._out.drain()
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        """See `Call`."""
+        if not self._out.can_ask:
+            raise Unsupported(f"a client of {self.client.version} is not asked while its request is under way")
+        if self.over:
+            raise AgentGone("the request is answered already")
+        return await self._out.ask(method, params, timeout)
+
+
+async def serve(service: Service, call: ServedCall) -> Any:
+    """The result of what is the service's own business. Raises RpcError; InputRequired, in a modern revision."""
+    try:
+        if call.method not in service.methods:
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"no method {call.method}")
+        if bytes(memoryview(call.params)[:1]) != b"{":
+            raise RpcError(jsonrpc.INVALID_PARAMS, "params must be an object")
+        return await service.request(call)
+    except RpcError:
+        raise
+    except Exception as error:
+        if isinstance(error, InputRequired) and versions.modern(call.client.version):
+            raise
+        raise failure(service, call, error) from error
+    finally:
+        call.over = True
+
+
+def failure(service: Service, call: ServedCall, error: Exception) -> RpcError:
+    """What a failed request is answered with."""
+    if isinstance(error, RpcError):
+        return error
+    if isinstance(error, InterlinguaError):
+        log.debug("%s is answered %s (%s)", call.method, error, error.detail)
+    else:
+        log.error("answering %s failed", call.method, exc_info=error)
+    try:
+        said = service.error(call, error)
+    except Exception:
+        log.exception("the error of %s cannot be said", call.method)
+        said = plain_errors(error)
+    return RpcError(said.code, said.message, said.data)
+
+
+def read(params: Raw, type: type[T]) -> T:
+    """Params as `type`. Raises RpcError."""
+    try:
+        return jsonrpc.unpack(params or EMPTY, type)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RpcError(jsonrpc.INVALID_PARAMS, f"params: {error}") from None
+
+
+def cancelled() -> RpcError:
+    """What a cancelled request is answered with."""
+    return RpcError(wire.REQUEST_CANCELLED, "Request cancelled")

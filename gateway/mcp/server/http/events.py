@@ -1,0 +1,180 @@
+"""HTTP+SSE (2024-11-05): a GET that stays open for all that is said, and POSTs to an address that it names first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import parse_qs
+
+from msgspec import UNSET
+
+from gateway.core.errors import AgentGone
+from gateway.mcp import wire
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, refusal
+from gateway.mcp.server.http.stream import EVENTS_HEADERS
+from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.pipe import serve
+from gateway.transport.asgi import Exchange, Reply
+from gateway.transport.pipe import Unreadable
+from gateway.wire import jsonrpc, sse
+from gateway.wire.jsonrpc import ErrorObject, Malformed
+
+log = logging.getLogger(__name__)
+
+MESSAGES = "/messages"
+NAMES = ("session_id", "sessionId")
+"""How SDKs call the parameter that names the session."""
+INBOX_BYTES = 4 * 1024 * 1024
+END_SECONDS = 1.0
+
+
+class EventPipe:
+    """See `gateway.transport.pipe.Pipe`."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.id = uuid.uuid4().hex
+        self._exchange = exchange
+        self._over = False
+        self._arrived: list[bytes | Unreadable] = []
+        self._size = 0
+        self._some = asyncio.Event()
+        self._room = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._spoke = True
+
+    @property
+    def name(self) -> str:
+        """See `Pipe`."""
+        return f"client {self.id[:8]} (HTTP+SSE)"
+
+    async def open(self) -> None:
+        """Begin the response: it says first where messages go."""
+        headers = [*EVENTS_HEADERS, *self._exchange.extra]
+        await self._exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
+        root = self._exchange.scope.get("root_path", "")
+        address = f"{root}{MESSAGES}?{NAMES[0]}={self.id}"
+        await self._say(sse.encode(address.encode(), event="endpoint"))
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """See `Pipe`."""
+        frames = [sse.encode(sse.escape_separators(one), event="message", one_line=True) for one in messages]
+        await self._say(b"".join(frames))
+
+    async def _say(self, body: bytes) -> None:
+        async with self._turn:
+            if self._over:
+                raise AgentGone(f"{self.name} has gone")
+            self._spoke = True
+            await self._exchange.send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def keep_alive(self, seconds: float) -> None:
+        """Break long silences, until cancelled or all is over."""
+        with suppress(AgentGone):
+            while True:
+                self._spoke = False
+                await asyncio.sleep(seconds)
+                if not self._spoke:
+                    await self._say(sse.KEEPALIVE)
+
+    async def receive(self) -> Sequence[bytes | Unreadable]:
+        """See `Pipe`."""
+        while not self._arrived and not self._over:
+            self._some.clear()
+            await self._some.wait()
+        messages, self._arrived, self._size = self._arrived, [], 0
+        self._room.set()
+        return messages
+
+    async def deliver(self, data: bytes) -> None:
+        """Hand over what was POSTed. Waits while earlier messages are not taken. Raises AgentGone."""
+        while self._size > INBOX_BYTES and not self._over:
+            self._room.clear()
+            await self._room.wait()
+        if self._over:
+            raise AgentGone("the session has ended")
+        self._arrived.append(data)
+        self._size += len(data)
+        self._some.set()
+
+    def hang_up(self) -> None:
+        """Nothing more comes, and nothing goes out."""
+        self._over = True
+        self._some.set()
+        self._room.set()
+
+    async def aclose(self) -> None:
+        """See `Pipe`."""
+        self.hang_up()
+
+
+class Events(Endpoint):
+    """For the paths `/sse` and `/sse/{agent}`."""
+
+    allowed = "GET"
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self.pipes: dict[str, EventPipe] = {}
+
+    async def answer(self, exchange: Exchange) -> Reply | None:
+        """See `Endpoint`. One connection, from its beginning to its end."""
+        accepts(exchange, wire.EVENTS)
+        with self.hub.seated():
+            await self._serve(exchange, EventPipe(exchange))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await exchange.send({"type": "http.response.body", "body": b""})
+        return None
+
+    async def _serve(self, exchange: Exchange, pipe: EventPipe) -> None:
+        self.pipes[pipe.id] = pipe
+        beside = [
+            asyncio.create_task(self._watch(exchange, pipe)),
+            asyncio.create_task(pipe.keep_alive(self.options.keep_alive)),
+        ]
+        try:
+            with self.hub.told(pipe.hang_up), suppress(AgentGone):
+                await pipe.open()
+                await serve(self.hub, pipe, exchange.agent)
+        finally:
+            del self.pipes[pipe.id]
+            pipe.hang_up()
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+
+    async def _watch(self, exchange: Exchange, pipe: EventPipe) -> None:
+        await exchange.gone()
+        pipe.hang_up()
+
+
+class Messages(Endpoint):
+    """For the path `/messages`, where the clients of Events POST."""
+
+    allowed = "POST"
+
+    def __init__(self, hub: Hub, events: Events) -> None:
+        super().__init__(hub)
+        self._events = events
+
+    async def answer(self, exchange: Exchange) -> Reply | None:
+        """See `Endpoint`."""
+        query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))
+        names = [query[name][0] for name in NAMES if name in query]
+        if not names:
+            raise refusal(400, f"the parameter {NAMES[0]} is missing")
+        pipe = self._events.pipes.get(names[0])
+        if pipe is None:
+            raise refusal(404, "no such session; it may have ended")
+        data = await self.body(exchange)
+        message = jsonrpc.decode(data)
+        if isinstance(message, Malformed) and message.id is UNSET:
+            raise answer(400, None, ErrorObject(message.code, message.reason))
+        try:
+            await pipe.deliver(data)
+        except AgentGone as error:
+            raise refusal(404, str(error)) from None
+        return Reply(202, b"Accepted", kind=b"text/plain")

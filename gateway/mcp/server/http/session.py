@@ -1,0 +1,227 @@
+"""A session of Streamable HTTP: a client that shook hands, and has no connection but what it POSTs and GETs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from gateway.core.errors import AgentBroken, AgentGone
+from gateway.mcp import wire
+from gateway.mcp.server.call import cancelled
+from gateway.mcp.server.http.stream import Answering, Stream
+from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.pipe import given_up
+from gateway.mcp.server.session import HandshakeSession, cancelled_in
+from gateway.transport.rpc import Counts
+from gateway.transport.rpc.asking import Asking
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request, Response, RpcError
+
+log = logging.getLogger(__name__)
+
+LATE_SECONDS = 60.0
+"""How long an answer that was written is kept for a client that lost its connection just then."""
+MOST_LATE = 100
+"""Streams that have ended and are kept all the same."""
+
+
+Message = Request | Notification | Response | Malformed
+
+
+class HttpSession(HandshakeSession):
+    """See `gateway.mcp.server.contract.Session`. `ended` is told when it is over."""
+
+    def __init__(self, hub: Hub, agent: str | None, ended: Callable[[HttpSession], None]) -> None:
+        super().__init__(hub, agent)
+        self.over = False
+        self.news = Stream("0", hub.options.replay, news=True)
+        self._ended = ended
+        self._why = cancelled()
+        self._names = itertools.count(1)
+        self._streams: dict[str, Stream] = {self.news.name: self.news}
+        self._late: dict[str, asyncio.TimerHandle | None] = {}
+        self._live: dict[Id, asyncio.Task[None]] = {}
+        self._counts = Counts()
+        self._asking = Asking(f"session {self.id[:8]}", self.news, self._counts, 1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request of the client's is under way."""
+        return bool(self._live)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """The requests under way."""
+        return list(self._live.values())
+
+    def tell(self, method: str, params: Any = None) -> None:
+        """See `Session`."""
+        self.news.put(jsonrpc.notification(method, params))
+
+    # --- what comes in ---------------------------------------------------------------------------------------------
+
+    def take(self, messages: list[Message]) -> Answering | None:
+        """Handle what was POSTed; what answers it, None where nothing does."""
+        wanted = sum(1 for message in messages if isinstance(message, Request) or _to_answer(message))
+        stream = self._open(wanted) if wanted else None
+        for message in messages:
+            if isinstance(message, Request) and stream is not None:
+                self._accept(message, stream)
+            elif isinstance(message, Notification):
+                self._notified(message)
+            elif isinstance(message, Response):
+                self._answered(message)
+            elif isinstance(message, Malformed) and _to_answer(message) and stream is not None:
+                id = None if message.id is UNSET else message.id
+                stream.reply(jsonrpc.error(id, ErrorObject(message.code, message.reason)))
+            elif isinstance(message, Malformed):
+                self._garbled(message)
+        return stream
+
+    def _accept(self, request: Request, stream: Answering) -> None:
+        wrong = None
+        if request.id is None:
+            wrong = "the id is null"
+        elif request.id in self._live:
+            wrong = f"request {request.id!r} is under way already"
+        elif len(self._live) >= self.hub.options.max_calls:
+            wrong = "too many requests under way; try again later"
+        if wrong is not None:
+            stream.reply(jsonrpc.error(request.id, ErrorObject(jsonrpc.INVALID_REQUEST, wrong)))
+            return
+        task = asyncio.create_task(self._serve(request, stream), name=f"session {self.id[:8]} {request.method}")
+        self._live[request.id] = task
+        task.add_done_callback(lambda _: self._served(request.id, task, stream))
+
+    async def _serve(self, request: Request, stream: Answering) -> None:
+        call = self.call(Upstream(self._asking, stream), request, wire.meta_of(request.params))
+        try:
+            stream.reply(jsonrpc.result(request.id, await self.serve(call)))
+        except RpcError as error:
+            stream.reply(jsonrpc.error(request.id, error.error))
+
+    def _served(self, id: Id, task: asyncio.Task[None], stream: Answering) -> None:
+        """However it ended, it is answered: cancelled maybe before it began."""
+        if self._live.get(id) is task:
+            del self._live[id]
+        if task.cancelled():
+            stream.reply(jsonrpc.error(id, self._why.error))
+        elif (error := task.exception()) is not None:
+            log.error("an answer cannot be said", exc_info=error)
+            stream.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))
+        if stream.over and stream.opened and not stream.read:
+            self.keep(stream)
+
+    def _notified(self, message: Notification) -> None:
+        if message.method == wire.CANCELLED:
+            task = self._live.get(cancelled_in(message.params))
+            if task is not None:
+                task.cancel()
+        else:
+            self.heard(message.method, message.params)
+
+    def _answered(self, message: Response) -> None:
+        if not self._asking.settle(message):
+            self._asking.stray(message)
+
+    def _garbled(self, message: Malformed) -> None:
+        """Somebody may wait for what it was meant to be."""
+        if message.answer and message.id is not UNSET:
+            self._asking.fail(message.id, AgentBroken(f"the client's answer cannot be read: {message.reason}"))
+
+    # --- streams ---------------------------------------------------------------------------------------------------
+
+    def _open(self, wanted: int) -> Answering:
+        stream = Answering(str(next(self._names)), self.hub.options.replay, wanted)
+        self._streams[stream.name] = stream
+        return stream
+
+    def find(self, event: str) -> tuple[Stream, int] | None:
+        """The stream of the event with that id, and its number there; None where there is none (any more)."""
+        name, _, number = event.rpartition("-")
+        stream = self._streams.get(name)
+        if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):
+            return None
+        return stream, int(number)
+
+    def keep(self, stream: Stream) -> None:
+        """A response has ended: its stream may be wanted again, for a while if all of it was written."""
+        if self.over or stream is self.news:
+            return
+        if (timer := self._late.pop(stream.name, None)) is not None:
+            timer.cancel()
+        if not stream.over:
+            return
+        loop = asyncio.get_running_loop()
+        self._late[stream.name] = loop.call_later(LATE_SECONDS, self._forget, stream.name) if stream.finished else None
+        while len(self._late) > MOST_LATE:
+            self._forget(next(iter(self._late)))
+
+    def drop(self, stream: Stream) -> None:
+        """Nobody can come back to it."""
+        self._forget(stream.name)
+
+    def _forget(self, name: str) -> None:
+        self._streams.pop(name, None)
+        if (timer := self._late.pop(name, None)) is not None:
+            timer.cancel()
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def end(self, why: str = "") -> None:
+        """Nothing more comes of it: calls are cancelled, and answered so. Again: no effect."""
+        if self.over:
+            return
+        self.over = True
+        if why:
+            self._why = RpcError(jsonrpc.INTERNAL_ERROR, why)
+        for task in self.tasks:
+            task.cancel()
+        self._asking.end(AgentGone("the client's session has ended"))
+        self.news.end()
+        for name in list(self._late):
+            self._forget(name)
+        self.hub.leave(self)
+        self._ended(self)
+
+    async def wait(self) -> None:
+        """Until nothing of it is left."""
+        if self._live:
+            await asyncio.wait(self.tasks)
+
+
+def _to_answer(message: Message) -> bool:
+    """Whether it was meant to be a request."""
+    return isinstance(message, Malformed) and not message.answer
+
+
+class Upstream:
+    """An Out: onto the stream of the POST that a call came with."""
+
+    can_ask = True
+
+    def __init__(self, asking: Asking, stream: Stream) -> None:
+        self._asking = asking
+        self._stream = stream
+
+    @property
+    def full(self) -> bool:
+        """See `Out`."""
+        return self._stream.full
+
+    def put(self, message: bytes) -> None:
+        """See `Out`."""
+        self._stream.put(message)
+
+    async def drain(self) -> None:
+        """See `Out`."""
+        await self._stream.drain()
+
+    async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
+        """See `Out`."""
+        return await self._asking.request(method, params, timeout, given_up, None, sink=self._stream)

@@ -1,0 +1,242 @@
+"""What goes out for one request: numbered, kept a while, written as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+from gateway.mcp import wire
+from gateway.transport.asgi import Exchange
+from gateway.wire import sse
+
+log = logging.getLogger(__name__)
+
+QUEUE_BYTES = 1024 * 1024
+"""Unwritten bytes from which on who says much waits."""
+BATCH = 256 * 1024
+END_SECONDS = 1.0
+MOST_NEWS = 64
+NEWS_BYTES = 256 * 1024
+
+EVENTS_HEADERS = (
+    (b"content-type", wire.EVENTS.encode()),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Stream:
+    """The messages of one stream. It outlives the responses that carry it, of which there is one at a time.
+
+    name: what its events' ids begin with; "" for a stream that nobody can come back to.
+    keep: bytes of written messages that are kept for a client that lost its connection.
+    news: whether it is for news, of which a client that does not read misses the oldest.
+    """
+
+    def __init__(self, name: str, keep: int, *, news: bool = False) -> None:
+        self.name = name
+        self.over = False
+        """Nothing more is put in."""
+        self.opened = False
+        """A response has carried it, or does."""
+        self.some = asyncio.Event()
+        """There may be something to take, or the end."""
+        self._keep = keep if name else 0
+        self._news = news
+        self._last = 0
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._unwritten = 0
+        self._written: deque[tuple[int, bytes]] = deque()
+        self._kept = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of it was written."""
+        return self.over and not self._waiting
+
+    @property
+    def read(self) -> bool:
+        """Whether a client has it open."""
+        return self._reader is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether much is unwritten."""
+        return not self._room.is_set()
+
+    # --- what goes in ----------------------------------------------------------------------------------------------
+
+    def put(self, message: bytes) -> None:
+        """Send it when somebody reads."""
+        if self.over:
+            return
+        self._last += 1
+        self._waiting.append((self._last, message))
+        self._unwritten += len(message)
+        while self._news and (len(self._waiting) > MOST_NEWS or self._unwritten > NEWS_BYTES):
+            self._unwritten -= len(self._waiting.popleft()[1])
+        if self._unwritten > QUEUE_BYTES:
+            self._room.clear()
+        self.some.set()
+
+    def end(self) -> None:
+        """That was all."""
+        self.over = True
+        self._room.set()
+        self.some.set()
+
+    async def drain(self) -> None:
+        """Wait while much is unwritten."""
+        if not self._room.is_set():
+            await self._room.wait()
+
+    # --- what goes out ---------------------------------------------------------------------------------------------
+
+    def take(self, most: int) -> list[bytes]:
+        """The next events, about `most` bytes of them, as they are written."""
+        frames: list[bytes] = []
+        while self._waiting and most > 0:
+            number, message = one = self._waiting.popleft()
+            frames.append(self._frame(number, message))
+            most -= len(message)
+            self._unwritten -= len(message)
+            if self._keep:
+                self._written.append(one)
+                self._kept += len(message)
+        while self._kept > self._keep:
+            self._kept -= len(self._written.popleft()[1])
+        if not self._waiting and not self.over:
+            self.some.clear()
+        if self._unwritten <= QUEUE_BYTES // 2:
+            self._room.set()
+        return frames
+
+    def rewind(self, after: int) -> bool:
+        """Go on behind the event with that number. False if there was none."""
+        if not 0 <= after <= self._last:
+            return False
+        while self._written and self._written[-1][0] > after:
+            one = self._written.pop()
+            self._waiting.appendleft(one)
+            self._kept -= len(one[1])
+            self._unwritten += len(one[1])
+        if self._waiting and self._waiting[0][0] > after + 1:
+            missed = self._waiting[0][0] - after - 1
+            log.warning("a client comes back too late: %d messages of its stream are not kept any more", missed)
+        self._written.clear()
+        self._kept = 0
+        self.some.set()
+        return True
+
+    def primer(self) -> bytes:
+        """An event without a message: from its id on the rest can be asked for."""
+        return sse.encode(b"", id=f"{self.name}-0")
+
+    def _frame(self, number: int, message: bytes) -> bytes:
+        id = f"{self.name}-{number}" if self.name else None
+        return sse.encode(sse.escape_separators(message), event="message", id=id, one_line=True)
+
+    # --- who reads -------------------------------------------------------------------------------------------------
+
+    async def vacate(self) -> None:
+        """Have whoever reads stop: a client opens a stream a second time when it has lost the first."""
+        while (reader := self._reader) is not None:
+            reader.cancel()
+            await asyncio.wait([reader], timeout=END_SECONDS)
+            self._left(reader)
+
+    async def write(self, exchange: Exchange, keep_alive: float, *, first: bytes = b"") -> bool:
+        """Answer a request with it, until it ends, is vacated, or the client goes. False if the client went.
+
+        first: what is said before anything else. keep_alive: seconds of silence after which a comment is sent.
+        """
+        begun = asyncio.Event()
+        gone = asyncio.create_task(exchange.gone())
+        writer = asyncio.create_task(self._write(exchange, keep_alive, first, begun))
+        self._reader = writer
+        self.opened = True
+        try:
+            await asyncio.wait([writer, gone], return_when=asyncio.FIRST_COMPLETED)
+            left = gone.done()
+        finally:
+            writer.cancel()
+            gone.cancel()
+            await asyncio.wait([writer, gone], timeout=END_SECONDS)
+            self._left(writer)
+        if writer.done() and not writer.cancelled() and (error := writer.exception()) is not None:
+            log.error("a stream failed", exc_info=error)
+        if not left:
+            with suppress(TimeoutError):  # a client that does not read does not see the end either
+                async with asyncio.timeout(END_SECONDS):
+                    await self._begin(exchange, begun)
+                    await exchange.send({"type": "http.response.body", "body": b""})
+        return not left
+
+    async def _begin(self, exchange: Exchange, begun: asyncio.Event) -> None:
+        """Send the head, if it was not sent: another may have taken the stream before its writer came to that."""
+        if not begun.is_set():
+            begun.set()
+            headers = [*EVENTS_HEADERS, *exchange.extra]
+            await exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _write(self, exchange: Exchange, keep_alive: float, first: bytes, begun: asyncio.Event) -> None:
+        await self._begin(exchange, begun)
+        send = exchange.send
+        if first:
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+        while True:
+            if frames := self.take(BATCH):
+                await send({"type": "http.response.body", "body": b"".join(frames), "more_body": True})
+            elif self.over:
+                return
+            else:
+                try:
+                    async with asyncio.timeout(keep_alive):
+                        await self.some.wait()
+                except TimeoutError:
+                    await send({"type": "http.response.body", "body": sse.KEEPALIVE, "more_body": True})
+
+    def _left(self, reader: asyncio.Task[None]) -> None:
+        if self._reader is reader:
+            self._reader = None
+
+
+class Answering(Stream):
+    """The stream of a POST: what is said on the way, and the answers, `wanted` of them."""
+
+    def __init__(self, name: str, keep: int, wanted: int = 1) -> None:
+        super().__init__(name, keep)
+        self.answers: list[bytes] = []
+        self._wanted = wanted
+        self._said = False
+
+    def put(self, message: bytes) -> None:
+        """See `Stream`."""
+        self._said = True
+        super().put(message)
+
+    def reply(self, message: bytes) -> None:
+        """Put an answer. The last ends the stream."""
+        self.answers.append(message)
+        super().put(message)
+        if len(self.answers) == self._wanted:
+            self.end()
+
+    async def silent(self, seconds: float) -> bool:
+        """Wait for all answers. True if nothing else was said, and they came in time: then they can be a JSON body."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._said and not self.over:
+                    self.some.clear()
+                    await self.some.wait()
+        return self.over and not self._said
+
+    def answer(self) -> Sequence[bytes]:
+        """Take the answers, which go out another way."""
+        return self.answers

@@ -1,0 +1,161 @@
+"""Streamable HTTP: POST, GET and DELETE of one endpoint, for clients that shake hands (2025-03-26 and later).
+
+A request that names 2026-07-28 is served by modern.py.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec import UNSET
+
+from gateway.core.errors import NotFound
+from gateway.mcp import versions, wire
+from gateway.mcp.server.call import Nowhere
+from gateway.mcp.server.http import modern
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, json, refusal
+from gateway.mcp.server.http.session import HttpSession, Message
+from gateway.mcp.server.http.sessions import HttpSessions
+from gateway.mcp.server.http.stream import Answering
+from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.modern import unsupported
+from gateway.transport.asgi import Exchange, Reply
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, ErrorObject, Malformed, Request, RpcError
+
+log = logging.getLogger(__name__)
+
+_ENVELOPED = wire.META_VERSION.encode()
+SESSION = wire.SESSION_HEADER.lower().encode()
+
+
+class Streamable(Endpoint):
+    """For the paths `/mcp` and `/mcp/{agent}`."""
+
+    allowed = "POST, GET, DELETE"
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._sessions = HttpSessions(hub)
+
+    async def aclose(self) -> None:
+        """End all sessions, and wait until nothing is left of them."""
+        await self._sessions.aclose()
+
+    async def answer(self, exchange: Exchange) -> Reply | None:
+        """See `Endpoint`."""
+        version = exchange.header(wire.VERSION_HEADER)
+        if version in versions.MODERN and exchange.method != "POST":
+            raise self.not_served(exchange, "POST")
+        if exchange.method == "POST":
+            return await self._post(exchange, version)
+        _known(version)
+        session = self._session(exchange)
+        if exchange.method == "DELETE":
+            session.end()
+            return Reply(200)
+        accepts(exchange, wire.EVENTS)
+        with self._sessions.used(session):
+            await self._get(exchange, session)
+        return None
+
+    # --- POST ------------------------------------------------------------------------------------------------------
+
+    async def _post(self, exchange: Exchange, version: str | None) -> Reply | None:
+        accepts(exchange, wire.JSON, wire.EVENTS)
+        data = await self.body(exchange)
+        message = jsonrpc.decode(data)
+        if version in versions.MODERN:
+            return await modern.serve(self.hub, exchange, message)
+        _known(version, message, data)
+        if isinstance(message, Malformed) and not message.answer:
+            raise answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
+        if isinstance(message, Request) and message.method == wire.INITIALIZE:
+            return self._initialize(exchange, message)
+        session = self._session(exchange, message)
+        with self._sessions.used(session):
+            stream = session.take(_taken(message, session))
+            if stream is None:
+                return Reply(202)
+            return await self._answered(exchange, session, stream, isinstance(message, Batch))
+
+    def _initialize(self, exchange: Exchange, request: Request) -> Reply:
+        """The first request of a session, or once more."""
+        if request.id is None:
+            raise refusal(400, "the id is null")
+        again = exchange.header(wire.SESSION_HEADER) is not None
+        session = self._session(exchange, request) if again else self._sessions.open(exchange.agent)
+        call = session.call(Nowhere(), request, wire.meta_of(request.params))
+        try:
+            result = session.initialize(call)
+        except RpcError as error:
+            if not again:
+                session.end()
+            status = 404 if isinstance(error.__cause__, NotFound) else 200
+            return answer(status, request.id, error.error)
+        return Reply(200, jsonrpc.result(request.id, result), [(SESSION, session.id.encode())])
+
+    async def _answered(
+        self, exchange: Exchange, session: HttpSession, stream: Answering, several: bool
+    ) -> Reply | None:
+        """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
+        if await stream.silent(self.options.keep_alive):
+            session.drop(stream)
+            answers = stream.answer()
+            return json(answers if several else answers[0])
+        resumable = session.client.version >= versions.V2025_11_25
+        await stream.write(exchange, self.options.keep_alive, first=stream.primer() if resumable else b"")
+        session.keep(stream)
+        return None
+
+    # --- GET -------------------------------------------------------------------------------------------------------
+
+    async def _get(self, exchange: Exchange, session: HttpSession) -> None:
+        """News, or the rest of a stream that broke off."""
+        event = exchange.header(wire.RESUME_HEADER)
+        found = (session.news, None) if event is None else session.find(event)
+        if found is None:
+            raise refusal(400, f"no stream has the event {event} (any more)")
+        stream, number = found
+        await stream.vacate()
+        if number is not None and not stream.rewind(number):
+            raise refusal(400, f"there was no event {event}")
+        await stream.write(exchange, self.options.keep_alive)
+        session.keep(stream)
+
+    # --- what is refused -------------------------------------------------------------------------------------------
+
+    def _session(self, exchange: Exchange, message: jsonrpc.Message | None = None) -> HttpSession:
+        """The session that a request belongs to. Raises a Reply."""
+        name = exchange.header(wire.SESSION_HEADER)
+        id = message.id if isinstance(message, Request) else None
+        if name is None:
+            why = f"the header {wire.SESSION_HEADER} is missing"
+            raise answer(400, id, ErrorObject(jsonrpc.INVALID_REQUEST, why))
+        session = self._sessions.get(name)
+        if session is None or session.agent != exchange.agent:
+            raise answer(404, id, ErrorObject(jsonrpc.INVALID_REQUEST, "no such session; it may have ended"))
+        return session
+
+
+def _known(version: str | None, message: jsonrpc.Message | None = None, data: bytes = b"") -> None:
+    """Raises a Reply for a revision that there is not, and for one that only the message names."""
+    id = message.id if isinstance(message, Request) else None
+    if isinstance(message, Request) and message.method != wire.INITIALIZE and _ENVELOPED in data:
+        named = wire.meta_of(message.params).get(wire.META_VERSION, version)
+        if named != version:
+            why = f"the header {wire.VERSION_HEADER} does not name the revision that the message does"
+            raise answer(400, id, ErrorObject(wire.HEADER_MISMATCH, why))
+    if version is not None and version not in versions.HANDSHAKE:
+        raise answer(400, id, unsupported(version).error)
+
+
+def _taken(message: jsonrpc.Message, session: HttpSession) -> list[Message]:
+    """The messages of a POST. Raises a Reply for several that may not come at once."""
+    if not isinstance(message, Batch):
+        return [message]
+    if not versions.has_batches(session.client.version):
+        raise refusal(400, f"several messages in an array are not taken in {session.client.version}")
+    if any(isinstance(one, Request) and one.method == wire.INITIALIZE for one in message.messages):
+        raise refusal(400, f"{wire.INITIALIZE} must come alone")
+    return list(message.messages)

@@ -1,0 +1,88 @@
+"""What all transports of one server share: the service, who is there, and how many may be."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+from gateway.core.errors import Unavailable
+from gateway.mcp.server.contract import Service, Session
+from gateway.mcp.server.options import McpServeOptions
+
+log = logging.getLogger(__name__)
+
+
+class Hub:
+    """One per server."""
+
+    def __init__(self, service: Service, options: McpServeOptions) -> None:
+        self.service = service
+        self.options = options
+        self.quiet = False
+        """Nobody new is served."""
+        self.joined: dict[Session, None] = {}
+        self._seats = 0
+        self._ends: dict[Callable[[], None], None] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether as many are connected as may be."""
+        return self._seats >= self.options.max_sessions
+
+    def sit(self) -> None:
+        """One more is connected. Raises Unavailable."""
+        if self.quiet:
+            raise Unavailable("the gateway is stopping")
+        if self.full:
+            raise Unavailable("too many clients are connected; try again later")
+        self._seats += 1
+
+    def rise(self) -> None:
+        """One has gone."""
+        self._seats -= 1
+
+    @contextlib.contextmanager
+    def seated(self) -> Iterator[None]:
+        """The same for as long as the block lasts."""
+        self.sit()
+        try:
+            yield
+        finally:
+            self.rise()
+
+    def join(self, session: Session) -> None:
+        """It was initialized, or listens. Again: no effect."""
+        if session not in self.joined:
+            self.joined[session] = None
+            self.service.joined(session)
+
+    def leave(self, session: Session) -> None:
+        """It has ended, if it had joined."""
+        if session in self.joined:
+            del self.joined[session]
+            try:
+                self.service.left(session)
+            except Exception:
+                log.exception("saying goodbye to session %s failed", session.id)
+
+    @contextlib.contextmanager
+    def told(self, end: Callable[[], None]) -> Iterator[None]:
+        """While the block lasts `end` is called when the gateway stops; at once if it has."""
+        self._ends[end] = None
+        try:
+            if self.quiet:
+                end()
+            yield
+        finally:
+            del self._ends[end]
+
+    def on_stop(self, end: Callable[[], None]) -> None:
+        """`end` is called when the gateway stops."""
+        self._ends[end] = None
+
+    def stop(self) -> None:
+        """End what is open."""
+        self.quiet = True
+        for end in list(self._ends):
+            end()

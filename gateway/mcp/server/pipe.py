@@ -1,0 +1,154 @@
+"""A client at the other end of a Pipe: standard input and output, a WebSocket, HTTP+SSE."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+from msgspec import Raw
+
+from gateway.core.errors import AgentGone
+from gateway.mcp import versions, wire
+from gateway.mcp.server.call import cancelled
+from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.modern import ModernSession, enveloped
+from gateway.mcp.server.session import HandshakeSession, cancelled_in
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.rpc import Peer
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id, Malformed, Request, RpcError
+
+log = logging.getLogger(__name__)
+
+QUEUE_BYTES = 1024 * 1024
+"""Unwritten bytes from which on who says much waits, and what belongs to no request is dropped."""
+
+
+async def converse(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0) -> None:
+    """Serve a client until it has gone, then close the pipe. Raises Unavailable.
+
+    linger: seconds that requests under way get to finish once the client says nothing more; it may still read.
+    """
+    try:
+        with hub.seated():
+            await serve(hub, pipe, agent, linger)
+    finally:
+        with contextlib.suppress(AgentGone):
+            await pipe.aclose()
+
+
+async def serve(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0) -> None:
+    """The same for a client that is seated already."""
+    await PipeSession(hub, pipe, agent, linger).run()
+
+
+class PipeSession(HandshakeSession):
+    """One connection; a Handler of its Peer.
+
+    A request that says the revision of a modern client is served as that, whatever came before it.
+    """
+
+    def __init__(self, hub: Hub, pipe: Pipe, agent: str | None, linger: float) -> None:
+        super().__init__(hub, agent)
+        self._live: set[Id] = set()
+        self._cancelled: set[Id] = set()
+        options = hub.options
+        self._peer = Peer(pipe, self, concurrency=options.max_calls, queue_bytes=QUEUE_BYTES, linger=linger)
+        self._out = Both(self._peer)
+
+    async def run(self) -> None:
+        """Serve until the client has gone."""
+        try:
+            await self._peer.run()
+        finally:
+            self.hub.leave(self)
+
+    def tell(self, method: str, params: Any = None) -> None:
+        """See `Session`. A client that does not read is not told."""
+        if not self._out.full:
+            self._out.put(jsonrpc.notification(method, params))
+
+    # --- gateway.transport.rpc.Handler -----------------------------------------------------------------------------
+
+    async def request(self, method: str, params: Raw, id: Id) -> Any:
+        """See `Handler`."""
+        if id is None:
+            raise RpcError(jsonrpc.INVALID_REQUEST, "the id is null")
+        if id in self._live:
+            raise RpcError(jsonrpc.INVALID_REQUEST, f"request {id!r} is under way already")
+        self._live.add(id)
+        try:
+            return await self._answer(Request(id, method, params))
+        except asyncio.CancelledError:
+            if id not in self._cancelled:
+                raise
+            raise cancelled() from None
+        finally:
+            self._live.discard(id)
+            self._cancelled.discard(id)
+
+    async def _answer(self, request: Request) -> Any:
+        meta = wire.meta_of(request.params)
+        if request.method != wire.INITIALIZE and enveloped(meta):
+            return await ModernSession(self.hub, self.agent, meta).serve(Told(self._peer), request, meta)
+        result = await self.serve(self.call(self._out, request, meta))
+        if request.method == wire.INITIALIZE:
+            self._peer.batches = versions.has_batches(self.client.version)
+        return result
+
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+        """See `Handler`."""
+        if method == wire.CANCELLED:
+            id = cancelled_in(params)
+            if id in self._live:
+                self._cancelled.add(id)
+                self._peer.cancel_incoming(id)
+        else:
+            self.heard(method, params)
+        return None
+
+    def unreadable(self, what: Unreadable | Malformed) -> None:
+        """See `Handler`."""
+        log.info("%s sends what is no message: %s", self._peer.pipe.name, what.reason)
+
+
+class Told:
+    """An Out over a Peer, for a client that is not asked."""
+
+    can_ask = False
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    @property
+    def full(self) -> bool:
+        """See `Out`."""
+        return self._peer.queued >= QUEUE_BYTES
+
+    def put(self, message: bytes) -> None:
+        """See `Out`."""
+        with contextlib.suppress(AgentGone):
+            self._peer.send(message)
+
+    async def drain(self) -> None:
+        """See `Out`."""
+        with contextlib.suppress(AgentGone):
+            await self._peer.drain()
+
+    async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
+        """See `Out`."""
+        return await self._peer.request(method, params, timeout=timeout, cancel=given_up)
+
+
+class Both(Told):
+    """The same for one that may be asked."""
+
+    can_ask = True
+
+
+def given_up(id: Id) -> tuple[str, Any]:
+    """How a client is told that nobody waits for its answer any more."""
+    return wire.CANCELLED, {"requestId": id, "reason": "no longer needed"}

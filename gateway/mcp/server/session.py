@@ -1,0 +1,101 @@
+"""A client that shook hands (2024-11-05 to 2025-11-25), whatever it is connected by."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from abc import ABC, abstractmethod
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from gateway.core.types import JsonObject
+from gateway.mcp import versions, wire
+from gateway.mcp.server.call import EMPTY, UNASKED_LEVEL, Out, ServedCall, failure, read, serve
+from gateway.mcp.server.contract import Client
+from gateway.mcp.server.hub import Hub
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id, Request, RpcError
+
+log = logging.getLogger(__name__)
+
+NOBODY = Client(versions.V2025_03_26)
+"""Before `initialize`: what a client speaks that does not say."""
+
+
+class HandshakeSession(ABC):
+    """See `gateway.mcp.server.contract.Session`. `initialized`: requests may come."""
+
+    def __init__(self, hub: Hub, agent: str | None) -> None:
+        self.hub = hub
+        self.id = uuid.uuid4().hex
+        self.agent = agent
+        self.client = NOBODY
+        self.log_level: str | None = None
+        self.initialized = False
+
+    @abstractmethod
+    def tell(self, method: str, params: Any = None) -> None:
+        """See `Session`."""
+
+    def call(self, out: Out, request: Request, meta: JsonObject) -> ServedCall:
+        """A request that has come."""
+        return ServedCall(self, out, request, meta, self.log_level or UNASKED_LEVEL)
+
+    async def serve(self, call: ServedCall) -> Any:
+        """Its result. Raises RpcError. What needs no service is done before the first wait."""
+        if call.method == wire.INITIALIZE:
+            return self.initialize(call)
+        if call.method == wire.PING:
+            return {}
+        if not self.initialized:
+            raise RpcError(jsonrpc.INVALID_REQUEST, f"{wire.INITIALIZE} must come first")
+        if call.method == wire.SET_LEVEL:
+            self.log_level = checked_level(read(call.params, wire.SetLevel).level)
+            return {}
+        return await serve(self.hub.service, call)
+
+    def initialize(self, call: ServedCall) -> wire.InitializeResult:
+        """Agree on a revision. May come again: the last one holds. Raises RpcError."""
+        before, self.client = self.client, _client(read(call.params, wire.InitializeParams))
+        try:
+            identity = self.hub.service.identity(self)
+        except Exception as error:
+            self.client = before
+            raise failure(self.hub.service, call, error) from error
+        self.initialized = True
+        self.hub.join(self)
+        return wire.InitializeResult(
+            self.client.version, identity.capabilities, identity.info, identity.instructions or UNSET
+        )
+
+    def heard(self, method: str, params: Raw) -> None:
+        """A notification that is not about a request."""
+        if method == wire.INITIALIZED or not self.initialized:
+            return
+        try:
+            self.hub.service.notification(self, method, params or EMPTY)
+        except Exception:
+            log.exception("handling %s failed", method)
+
+
+def checked_level(level: Any) -> str:
+    """A level that there is. Raises RpcError."""
+    if level in wire.LEVELS:
+        return str(level)
+    raise RpcError(jsonrpc.INVALID_PARAMS, f"no such level; there are {', '.join(wire.LEVELS)}")
+
+
+def _client(given: wire.InitializeParams) -> Client:
+    capabilities = given.capabilities if isinstance(given.capabilities, dict) else {}
+    info = given.clientInfo if isinstance(given.clientInfo, dict) else {}
+    return Client(versions.agreed(given.protocolVersion), capabilities, info)
+
+
+def cancelled_in(params: Raw) -> Id:
+    """The request that a `notifications/cancelled` is about; None where it names none."""
+    try:
+        id = jsonrpc.unpack(params or EMPTY, wire.Cancelled).requestId
+    except (ValueError, RecursionError):
+        return None
+    return None if id is UNSET else id

@@ -1,0 +1,41 @@
+"""The WebSocket endpoint: one socket, one connection. A transport of its own that bee's SDKs have."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.responses import JSONResponse
+from starlette.websockets import WebSocket
+
+from gateway.core.errors import AgentGone, Denied, InterlinguaError
+from gateway.mcp import wire
+from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.pipe import serve
+from gateway.transport.asgi import origin
+from gateway.transport.websocket import ServerSocket
+
+log = logging.getLogger(__name__)
+
+
+class Socket:
+    """For the paths `/ws` and `/ws/{agent}`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
+        options = self._hub.options
+        try:
+            page = websocket.headers.get("origin")
+            if not origin.allowed(page, options.origins):
+                raise Denied(f"pages of {page} may not connect here (see `origins`)")
+            named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
+            with self._hub.seated():
+                pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
+                await serve(self._hub, pipe, websocket.path_params.get("agent"))
+        except AgentGone as error:
+            log.debug("%s", error)
+        except InterlinguaError as error:
+            status = 403 if isinstance(error, Denied) else 503
+            await websocket.send_denial_response(JSONResponse({"error": str(error)}, status))

@@ -1,0 +1,190 @@
+"""The base protocol's own messages, as both ends read and write them: names, codes, keys, handshake and discovery.
+
+What an adapter says over it (tools, agents, ...) is not here. Sources: the schema of each revision, and of 2026-07-28
+also the transports page (headers).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from gateway.core.types import JsonObject
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id
+
+# --- methods ----------------------------------------------------------------------------------------------------------
+
+INITIALIZE: Final = "initialize"
+PING: Final = "ping"
+SET_LEVEL: Final = "logging/setLevel"
+DISCOVER: Final = "server/discover"
+"""2026-07-28, as is the next."""
+LISTEN: Final = "subscriptions/listen"
+ELICIT: Final = "elicitation/create"
+SAMPLE: Final = "sampling/createMessage"
+ROOTS: Final = "roots/list"
+ASKED: Final = frozenset({ELICIT, SAMPLE, ROOTS})
+"""What a server may ask its client, besides `ping`."""
+
+INITIALIZED: Final = "notifications/initialized"
+CANCELLED: Final = "notifications/cancelled"
+PROGRESS: Final = "notifications/progress"
+MESSAGE: Final = "notifications/message"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
+
+NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""2026-07-28: the requests of which `Mcp-Name` repeats a member of the params."""
+
+# --- error codes, besides those of JSON-RPC ---------------------------------------------------------------------------
+
+HEADER_MISMATCH: Final = -32020
+"""2026-07-28: a header is missing or says other than the body. HTTP 400, as for the next two."""
+MISSING_CAPABILITY: Final = -32021
+"""`data.requiredCapabilities`: what the client would have to declare."""
+UNSUPPORTED_VERSION: Final = -32022
+"""`data`: {"supported": [...], "requested": ...}."""
+REQUEST_CANCELLED: Final = jsonrpc.REQUEST_CANCELLED
+"""What a cancelled request is answered with here: the schemas name no code, and clients exist that wait for it."""
+
+STATUS: Final = {
+    jsonrpc.PARSE_ERROR: 400,
+    jsonrpc.INVALID_REQUEST: 400,
+    jsonrpc.INVALID_PARAMS: 400,
+    jsonrpc.METHOD_NOT_FOUND: 404,
+    HEADER_MISMATCH: 400,
+    MISSING_CAPABILITY: 400,
+    UNSUPPORTED_VERSION: 400,
+}
+"""2026-07-28 over HTTP: the status of an error that is the whole answer. Every other code is 200."""
+
+# --- HTTP headers -----------------------------------------------------------------------------------------------------
+
+SESSION_HEADER: Final = "Mcp-Session-Id"
+VERSION_HEADER: Final = "MCP-Protocol-Version"
+METHOD_HEADER: Final = "Mcp-Method"
+"""2026-07-28: the method again. Required."""
+NAME_HEADER: Final = "Mcp-Name"
+"""2026-07-28: see NAMED."""
+RESUME_HEADER: Final = "Last-Event-ID"
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+SUBPROTOCOL: Final = "mcp"
+"""Of a WebSocket."""
+
+# --- keys of `_meta` --------------------------------------------------------------------------------------------------
+
+META: Final = "_meta"
+PROGRESS_TOKEN: Final = "progressToken"
+META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+"""2026-07-28, in every request; the next as well, the third should be there."""
+META_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
+META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+"""2026-07-28: from which level on the client wants `notifications/message` for this request."""
+META_SERVER: Final = "io.modelcontextprotocol/serverInfo"
+"""2026-07-28, in every result."""
+META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+"""2026-07-28: the id of the `subscriptions/listen` that a notification, or its result, belongs to."""
+
+# --- 2026-07-28: members of results -----------------------------------------------------------------------------------
+
+COMPLETE: Final = "complete"
+INPUT_REQUIRED: Final = "input_required"
+"""Values of `resultType`; absent is the first."""
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Of `notifications/message`, rising."""
+
+
+class InitializeParams(Struct, gc=False):
+    """The params of `initialize`, as leniently as anything can be made of them."""
+
+    protocolVersion: Any = None
+    capabilities: Any = None
+    clientInfo: Any = None
+
+
+class InitializeResult(Struct, omit_defaults=True, gc=False):
+    """Its result."""
+
+    protocolVersion: str
+    capabilities: JsonObject
+    serverInfo: JsonObject
+    instructions: str | UnsetType = UNSET
+
+
+class DiscoverResult(Struct, gc=False):
+    """The result of `server/discover`."""
+
+    supportedVersions: list[str]
+    capabilities: JsonObject
+    instructions: str | UnsetType = UNSET
+    ttlMs: int = 0
+    cacheScope: str = "private"
+
+
+class Cancelled(Struct, gc=False):
+    """The params of `notifications/cancelled`."""
+
+    requestId: Id | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+
+
+class SetLevel(Struct, gc=False):
+    """The params of `logging/setLevel`."""
+
+    level: str
+
+
+class InputRequired(Struct, gc=False):
+    """2026-07-28: a result that asks something first. At least one of the two is there."""
+
+    inputRequests: JsonObject | UnsetType = UNSET
+    requestState: str | UnsetType = UNSET
+
+
+class Meta(Struct, gc=False):
+    """Any `params`, as far as its `_meta` goes."""
+
+    meta: Any = msgspec.field(default=None, name=META)
+
+
+def meta_of(params: msgspec.Raw) -> JsonObject:
+    """`_meta` of encoded params; {} where there is none, or it is no object."""
+    if not params:
+        return {}
+    try:
+        meta = jsonrpc.unpack(params, Meta).meta
+    except (ValueError, RecursionError):
+        return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def header_value(value: str) -> str:
+    """How a header says `value` (2026-07-28, `Mcp-Name`): as it is, or in base64 where it would not survive."""
+    if _PLAIN.fullmatch(value) and value == value.strip() and not _WRAPPED.fullmatch(value):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
+
+
+def header_said(value: str | None) -> str | None:
+    """What a header says; None where it was not sent, or is spoilt."""
+    wrapped = _WRAPPED.fullmatch(value) if value is not None else None
+    if wrapped is None:
+        return value
+    try:
+        said = base64.b64decode(wrapped[1], validate=True)
+        return said.decode() if base64.b64encode(said).decode() == wrapped[1] else None
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
+
+_PLAIN = re.compile(r"[\x20-\x7e]*")
+_WRAPPED = re.compile(r"=\?base64\?(.*)\?=")

@@ -1,0 +1,10 @@
+"""Serving HTTP on ASGI itself, where Starlette's requests and responses are too slow, or buffer.
+
+exchange.py  one request and its answer
+origin.py    which web pages may connect
+"""
+
+from gateway.transport.asgi import exchange, origin
+from gateway.transport.asgi.exchange import ClientGone, Exchange, Headers, Reply
+
+__all__ = ["ClientGone", "Exchange", "Headers", "Reply", "exchange", "origin"]

@@ -1,0 +1,107 @@
+"""The inbound half on a real socket over a real engine, for clients of every kind.
+
+| agent | does |
+|---|---|
+| `echo` | says the input's words one by one |
+| `asker` | asks for `ok`, a boolean, and says what it was told |
+| `held` | says `before `, waits for `Served.gate` or a cancel, says `after` |
+| `failer` | says `so far`, fails with `it failed on purpose` |
+| `filer` | a file `notes.txt`, and the text `see the file` |
+| `maker` | a template: says its configuration's `tone` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+from msgspec.structs import replace
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from adapters.agent_communication import ADAPTER
+from adapters.agent_communication.inbound import AgentCommunicationInbound
+from adapters.agent_communication.options import AgentCommunicationServe
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import AgentFailed
+from gateway.engine import Engine
+from tests.adapters.agent_communication.inbound_rig import YES_NO, asking
+from tests.support.scripted import AGENT, Scripted, echo, engine, route, until
+
+TONE: dict[str, Any] = {"type": "object", "properties": {"tone": {"type": "string"}}, "required": ["tone"]}
+
+
+async def failer(context: RunContext) -> None:
+    """See the table."""
+    context.emit(e.PartDelta(part="text", delta="so far"))
+    await context.drain()
+    raise AgentFailed("it failed on purpose", detail="a secret")
+
+
+async def filer(context: RunContext) -> None:
+    """See the table."""
+    context.emit(e.PartDelta(part="text", delta="see the file"))
+    await context.add_artifact("notes.txt", b"hello", media_type="text/plain")
+    context.emit(e.RunFinished())
+
+
+async def maker(context: RunContext) -> None:
+    """See the table."""
+    context.emit(e.PartDelta(part="text", delta=str(context.run.request.config["tone"])), e.RunFinished())
+
+
+class Served:
+    """A server: `url` is the mount's. `gate` lets `held` go on."""
+
+    def __init__(self, url: str, engine: Engine, inbound: AgentCommunicationInbound, gate: asyncio.Event) -> None:
+        self.url = url
+        self.engine = engine
+        self.inbound = inbound
+        self.gate = gate
+
+    @property
+    def socket(self) -> str:
+        """The same for a WebSocket."""
+        return self.url.replace("http", "ws", 1)
+
+
+@asynccontextmanager
+async def served(**options: Any) -> AsyncIterator[Served]:
+    """One on a free port of this machine, in this loop, while the block lasts."""
+    gate = asyncio.Event()
+
+    async def held(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="before "))
+        await context.drain()
+        await gate.wait()
+        context.emit(e.PartDelta(part="text", delta="after"), e.RunFinished())
+
+    agents = {"echo": echo, "asker": asking(YES_NO), "held": held, "failer": failer, "filer": filer}
+    mute = replace(AGENT, capabilities=replace(AGENT.capabilities, interrupts=False))
+    made = [(route(n), Scripted(script, agent=AGENT if n == "asker" else mute)) for n, script in agents.items()]
+    made.append((route("maker"), Scripted(maker, agent=replace(mute, config_schema=TONE))))
+    (_, holding) = made[2]
+    holding.on_cancel = gate.set
+    async with engine(*made) as running:
+        inbound = AgentCommunicationInbound(AgentCommunicationServe(**options), running)
+        running.roster.on_change = inbound.agents_changed
+        app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
+        config = uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", log_level="warning")
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        running.public_url = f"http://127.0.0.1:{port}"
+        try:
+            yield Served(f"http://127.0.0.1:{port}{ADAPTER.path}", running, inbound, gate)
+        finally:
+            gate.set()
+            inbound.quiet()
+            await inbound.server.aclose()
+            server.should_exit = server.force_exit = True
+            await task
+            await inbound.house.settled()

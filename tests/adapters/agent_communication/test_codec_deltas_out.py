@@ -1,0 +1,393 @@
+"""Events to deltas: what they add up to, whatever the agent says and however its events are cut."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.agent_communication.codec import deltas_out
+from adapters.agent_communication.codec.agents import output_of
+from adapters.agent_communication.codec.deltas_out import DeltaEncoder, progress
+from gateway.core import events as e
+from gateway.core.delta import ABSENT, NO_DIFF, Fold, diff, encode, same, sound
+from gateway.core.output import Output
+from gateway.core.stream import coalesce
+from gateway.core.types import Agent, RunStatus
+from tests.adapters.agent_communication.codec_documents import (
+    AGENTS,
+    ANY,
+    CHAT,
+    MESSAGE,
+    Numbered,
+    Told,
+    cut,
+    document_of,
+    ended,
+    growing,
+    histories,
+    numbered,
+    of_snapshots,
+    published,
+    run_of,
+    speech,
+    states,
+    tell,
+    unhurried,
+)
+from tests.adapters.agent_communication.codec_documents import once as had
+
+# --- what deltas add up to ---------------------------------------------------------------------------------------
+
+
+@unhurried
+@given(growing())
+def test_the_deltas_of_snapshots_that_only_grow_add_up_to_the_output(snapshots: list[Any]) -> None:
+    events, output = ended(MESSAGE, of_snapshots(snapshots), encode(sound(snapshots[-1])))
+    told, encoder = tell(MESSAGE, events, output)
+    assert same(told.output, document_of(output))
+    assert not encoder.losses
+
+
+@unhurried
+@given(growing(objects=False))
+def test_so_do_those_of_documents_that_are_no_objects(snapshots: list[Any]) -> None:
+    events, output = ended(ANY, of_snapshots(snapshots), encode(sound(snapshots[-1])))
+    told, encoder = tell(ANY, events, output)
+    assert same(told.output, {"output": document_of(output)})
+    assert not encoder.losses
+
+
+@unhurried
+@given(histories(), st.booleans())
+def test_what_was_rewritten_is_right_in_the_end_wherever_a_delta_can_say_it(
+    snapshots: list[Any], corrected: bool
+) -> None:
+    """No delta leads from what the client has to the output, or it has the output."""
+    final = encode(sound(snapshots[0 if corrected else -1]))
+    events, output = ended(MESSAGE, of_snapshots(snapshots), final)
+    told, encoder = tell(MESSAGE, events, output)
+    wanted = published(MESSAGE, document_of(output))
+    if not same(told.output, wanted):
+        assert diff(told.output, wanted) is NO_DIFF
+        assert encoder.losses["rewrite"]
+
+
+@unhurried
+@given(histories(objects=False))
+def test_the_same_for_documents_that_change_into_anything(snapshots: list[Any]) -> None:
+    for agent in (MESSAGE, ANY):
+        events, output = ended(agent, of_snapshots(snapshots), encode(sound(snapshots[-1])))
+        told, encoder = tell(agent, events, output)
+        wanted = published(agent, document_of(output))
+        if not same(told.output, wanted):
+            assert diff(told.output, wanted) is NO_DIFF
+            assert encoder.losses["rewrite"]
+
+
+@unhurried
+@given(histories())
+def test_whatever_a_client_has_in_between_was_so_at_some_time(snapshots: list[Any]) -> None:
+    events, _ = ended(MESSAGE, of_snapshots(snapshots), encode(sound(snapshots[-1])))
+    told, encoder = Told(), DeltaEncoder(MESSAGE)
+    known = [published(MESSAGE, each) for each in states(MESSAGE, events)]
+    for at in range(len(events)):
+        told.hear(encoder.feed(events[at : at + 1]))
+        assert told.document is ABSENT or had(told.document, [{}, *known])
+
+
+@unhurried
+@given(growing())
+def test_while_nothing_is_rewritten_a_client_has_every_document_in_turn(snapshots: list[Any]) -> None:
+    events = of_snapshots(snapshots)
+    told, encoder, output = Told(), DeltaEncoder(MESSAGE), Output(MESSAGE)
+    for number, event in events:
+        output.apply(event)
+        told.hear(encoder.feed([(number, event)]))
+        assert same(told.output, {} if output.empty else output.document)
+
+
+@unhurried
+@given(histories(), st.data())
+def test_however_events_are_cut_the_same_is_said(snapshots: list[Any], data: st.DataObject) -> None:
+    events, _ = ended(MESSAGE, of_snapshots(snapshots), encode(sound(snapshots[-1])))
+    whole, pieces = DeltaEncoder(MESSAGE), DeltaEncoder(MESSAGE)
+    said = [each for piece in data.draw(cut(events)) for each in pieces.feed(piece)]
+    assert said == whole.feed(events)
+    assert pieces.losses == whole.losses
+
+
+@unhurried
+@given(histories())
+def test_events_that_were_joined_for_a_client_that_lags_say_the_same(snapshots: list[Any]) -> None:
+    events, output = ended(MESSAGE, of_snapshots(snapshots), encode(sound(snapshots[-1])))
+    assert same(tell(MESSAGE, coalesce(events), output)[0].output, tell(MESSAGE, events, output)[0].output)
+
+
+@unhurried
+@given(histories(), st.data())
+def test_a_client_that_comes_late_is_told_what_adds_up_to_the_output(snapshots: list[Any], data: st.DataObject) -> None:
+    events, output = ended(MESSAGE, of_snapshots(snapshots), encode(sound(snapshots[-1])))
+    start = data.draw(st.integers(0, len(events)))
+    document = Output(MESSAGE)
+    for _, event in events[:start]:
+        document.apply(event)
+    told, encoder = Told(), DeltaEncoder(MESSAGE)
+    for piece in data.draw(cut(events[start:])):
+        for _, event in piece:
+            document.apply(event)
+        told.hear(encoder.feed(piece, document if data.draw(st.booleans()) else None))
+    told.hear(encoder.finish(run_of(MESSAGE, output)))
+    wanted = published(MESSAGE, document_of(output))
+    if not same(told.output, wanted):
+        assert diff(told.output, wanted) is NO_DIFF
+        assert encoder.losses["rewrite"]
+
+
+# --- text --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+@unhurried
+@given(events=speech())
+def test_text_becomes_deltas_at_the_text_of_the_output_schema(agent: Agent, events: Numbered) -> None:
+    told, encoder, output = Told(), DeltaEncoder(agent), Output(agent)
+    for number, event in events:
+        output.apply(event)
+        told.hear(encoder.feed([(number, event)]))
+        assert same(told.output, {} if output.empty else published(agent, output.document))
+    whole, final = ended(agent, events)
+    told.hear(encoder.feed(whole[len(events) :]))
+    told.hear(encoder.finish(run_of(agent, final)))
+    assert same(told.output, published(agent, document_of(final)))
+    assert not encoder.losses
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
+@unhurried
+@given(events=speech(rewrites=True), data=st.data())
+def test_text_that_is_rewritten_is_right_in_the_end_wherever_a_delta_can_say_it(
+    agent: Agent, events: Numbered, data: st.DataObject
+) -> None:
+    whole, final = ended(agent, events)
+    told, encoder = tell(agent, whole, final)
+    wanted = published(agent, document_of(final))
+    if not same(told.output, wanted):
+        assert diff(told.output, wanted) is NO_DIFF
+        assert encoder.losses["rewrite"]
+    again = DeltaEncoder(agent)
+    assert [each for piece in data.draw(cut(whole)) for each in again.feed(piece)] == DeltaEncoder(agent).feed(whole)
+
+
+# --- in particular -----------------------------------------------------------------------------------------------
+
+
+def said(encoder: DeltaEncoder, *events: e.Event) -> list[Any]:
+    return [json.loads(b'{"delta":' + each + b"}") for each in encoder.feed(numbered(events))]
+
+
+def told_of(agent: Agent, *events: e.Event) -> list[Any]:
+    return [each["delta"] for each in said(DeltaEncoder(agent), *events)]
+
+
+def test_messages_are_a_blank_line_apart_whatever_comes_between_them() -> None:
+    assert told_of(
+        MESSAGE,
+        e.PartStarted(part="a", message="m1"),
+        e.PartDelta(part="a", delta="One"),
+        e.ToolCallStarted(call="c", name="look"),
+        e.ToolCallEnded(call="c"),
+        e.PartDelta(part="a", delta=" more"),
+        e.MessageEnded(message="m1"),
+        e.PartStarted(part="b", message="m2"),
+        e.PartDelta(part="b", delta="Two"),
+    ) == [{"message": "One"}, {}, {}, {"message": " more"}, {"message": "\n\nTwo"}]
+
+
+def test_a_conversations_first_words_bring_their_role() -> None:
+    assert told_of(CHAT, e.PartDelta(part="t", delta="Hi"), e.PartDelta(part="t", delta="!")) == [
+        {"messages": [{"role": "assistant", "content": "Hi"}]},
+        {"messages": [{"content": "!"}]},
+    ]
+
+
+def test_a_flag_that_flips_holds_up_nothing_else() -> None:
+    agent, events = (
+        MESSAGE,
+        of_snapshots(
+            [
+                {"message": "a", "busy": True, "steps": [{"done": False}]},
+                {"message": "ab", "busy": False, "steps": [{"done": False}]},
+                {"message": "abc", "busy": False, "steps": [{"done": True}, {"done": False}]},
+                {"message": "abcd", "busy": False, "steps": [{"done": True}, {"done": True}]},
+            ]
+        ),
+    )
+    encoder = DeltaEncoder(agent)
+    told = [json.loads(each) for each in encoder.feed(events)]
+    assert told == [
+        {"message": "a", "busy": True, "steps": [{"done": False}]},
+        {"message": "b"},
+        {"message": "c", "steps": [None, {"done": False}]},
+        {"message": "d"},
+    ]
+    assert encoder.losses["rewrite"]
+
+
+def test_text_that_goes_on_after_it_was_rewritten_is_held_back_and_the_rest_is_not() -> None:
+    encoder = DeltaEncoder(MESSAGE)
+    told = said(
+        encoder,
+        e.PartStarted(part="p", message="m", kind="data"),
+        e.PartDelta(part="p", delta={"message": "It is 41", "n": 1}),
+        e.PartReplaced(part="p", pointer="/message", value="It is 42"),
+        e.PartDelta(part="p", delta={"message": ", surely", "n": 1}),
+        e.PartDelta(part="p", delta={"message": "."}),
+    )
+    assert [each["delta"] for each in told] == [{"message": "It is 41", "n": 1}, {"n": 1}]
+    assert encoder.losses == {"rewrite": 1}
+    assert encoder.finish(run_of(MESSAGE, b'{"message":"It is 42, surely.","n":2}')) == []
+    assert encoder.losses == {"rewrite": 1}
+
+
+def test_what_is_rewritten_back_goes_on_where_it_was() -> None:
+    encoder = DeltaEncoder(MESSAGE)
+    told = said(
+        encoder,
+        e.PartStarted(part="p", message="m", kind="data"),
+        e.PartDelta(part="p", delta={"message": "a", "state": {"busy": True}}),
+        e.PartReplaced(part="p", pointer="/state/busy", value=False),
+        e.PartDelta(part="p", delta={"message": "b"}),
+        e.PartReplaced(part="p", pointer="/state", value={"busy": True, "more": "x"}),
+        e.PartDelta(part="p", delta={"state": {"more": "y"}}),
+    )
+    assert [each["delta"] for each in told] == [
+        {"message": "a", "state": {"busy": True}},
+        {"message": "b"},
+        {"state": {"more": "x"}},
+        {"state": {"more": "y"}},
+    ]
+
+
+def test_items_are_reached_as_far_as_a_delta_reaches() -> None:
+    encoder = DeltaEncoder(MESSAGE)
+    told = said(
+        encoder,
+        e.PartStarted(part="p", message="m", kind="data"),
+        e.PartDelta(part="p", delta={"list": [{"t": "a"}, {"t": "b"}]}),
+        e.PartReplaced(part="p", pointer="/list/1/t", value="bc"),
+        e.PartReplaced(part="p", pointer="/list/0/t", value="aa"),
+        e.PartReplaced(part="p", pointer="/list/-", value=[None, 1]),
+        e.PartReplaced(part="p", pointer="/list/3", value="x"),
+        e.PartDelta(part="p", delta={"list": ["y"]}),
+    )
+    assert [each["delta"] for each in told] == [
+        {"list": [{"t": "a"}, {"t": "b"}]},
+        {"list": [{"t": "c"}]},
+        {"list": [None, [None, None, 1]]},
+        {"list": [None, "x"]},
+        {"list": ["y"]},
+    ]
+    assert encoder.losses == {"rewrite": 1}
+
+
+def test_what_an_agent_never_said_comes_with_the_result() -> None:
+    encoder = DeltaEncoder(MESSAGE)
+    assert encoder.feed(numbered([e.ToolCallStarted(call="c", name="look")])) != []
+    assert encoder.finish(run_of(MESSAGE, b'{"message":""}')) == [b'{"message":""}']
+    assert DeltaEncoder(MESSAGE).finish(run_of(MESSAGE, b"{}")) == []
+
+
+def test_a_run_that_did_not_succeed_has_nothing_more_to_say() -> None:
+    encoder = DeltaEncoder(MESSAGE)
+    encoder.feed(numbered([e.PartDelta(part="t", delta="so f")]))
+    assert encoder.finish(run_of(MESSAGE, b'{"message":"so far"}', status=RunStatus.ERROR)) == []
+
+
+def test_a_document_that_does_not_follow_its_schema_is_wrapped_as_the_result_is() -> None:
+    encoder = DeltaEncoder(MESSAGE)
+    told = said(encoder, e.PartStarted(part="p", message="m", kind="data", value=[1]), e.PartDelta(part="p", delta=[2]))
+    assert [each["delta"] for each in told] == [{"output": [1]}, {"output": [2]}]
+    assert output_of(MESSAGE, b"[3]") == b'{"output":[3]}'
+
+
+def test_an_output_that_is_nested_too_deep_is_in_the_result_only() -> None:
+    deep = b'{"a":' * 500 + b"1" + b"}" * 500
+    for before in ([], [e.PartDelta(part="t", delta="x")]):
+        encoder = DeltaEncoder(MESSAGE)
+        encoder.feed(numbered(before))
+        encoder.finish(run_of(MESSAGE, deep))
+
+
+def test_a_notification_is_one_line_with_the_token_as_it_was_made() -> None:
+    for token in ("t", "", 0, 7, 1.5, "\u2028"):
+        line = progress(token, b'{"text":"x"},"more":1')
+        assert json.loads(line) == {
+            "jsonrpc": "2.0",
+            "method": "notifications/agents/run/progress",
+            "params": {"progressToken": token, "delta": {"text": "x"}, "more": 1},
+        }
+        assert len(line.decode().splitlines()) == 1
+    assert type(json.loads(progress(1, b"{}"))["params"]["progressToken"]) is int
+    assert type(json.loads(progress(1.0, b"{}"))["params"]["progressToken"]) is float
+    assert json.loads(progress("t", b"{}", b'{"a":1}'))["params"]["_meta"] == {"a": 1}
+
+
+# --- what it costs -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["text", "data"])
+@pytest.mark.parametrize("size", [1 << 10, 1 << 20])
+def test_a_token_is_never_paid_for_with_the_document(kind: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is the document made, encoded or compared, nor is more encoded than is said."""
+    encoder = DeltaEncoder(MESSAGE)
+    first, token = ("x" * size, "y" * 20) if kind == "text" else ({"message": "x" * size}, {"message": "y" * 20})
+    start = [e.PartStarted(part="p", message="m", kind=kind), e.PartDelta(part="p", delta=first)]
+    encoder.feed(numbered(start))
+    encoder.feed([(9, e.PartReplaced(part="p", pointer="", value=first))] if kind == "data" else [])
+    work = _count_work(monkeypatch)
+    out = encoder.feed([(at, e.PartDelta(part="p", delta=token)) for at in range(10, 1010)])
+    assert b"".join(out) == b'{"message":"yyyyyyyyyyyyyyyyyyyy"}' * 1000
+    assert work["whole"] == 0
+    assert work["encoded"] <= 1000 * 64
+
+
+def test_a_status_beside_a_growing_text_is_not_paid_for_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = DeltaEncoder(MESSAGE)
+    events: list[e.Event] = [
+        e.PartStarted(part="p", message="m", kind="data"),
+        e.PartDelta(part="p", delta={"message": "x" * (1 << 20), "state": "a"}),
+        e.PartReplaced(part="p", pointer="/state", value="b"),
+    ]
+    encoder.feed(numbered(events))
+    work = _count_work(monkeypatch)
+    for at in range(500):
+        encoder.feed([(at + 9, e.PartReplaced(part="p", pointer="/state", value="ab"[at % 2]))])
+        encoder.feed([(at + 9, e.PartDelta(part="p", delta={"message": "y" * 20}))])
+    assert work["whole"] == 0
+    assert work["encoded"] <= 1000 * 64
+
+
+def _count_work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts whole documents that are made or encoded, and bytes that are encoded."""
+    work: Counter[str] = Counter()
+
+    def counting(owner: Any, name: str, what: Callable[[Any], int], kind: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            result = original(*args, **options)
+            work[kind] += what(result)
+            return result
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for name in ("document", "encoded", "encoded_parts"):
+        counting(Fold, name, lambda _: 1, "whole")
+    counting(deltas_out, "_encode", len, "encoded")
+    return work

@@ -1,0 +1,249 @@
+"""Streamable HTTP over time: streams that break off, clients that go, readers that do not read, the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.types import Message
+
+from gateway.mcp import versions
+from gateway.mcp.server.http import session as sessions
+from gateway.mcp.server.http.session import HttpSession
+from gateway.mcp.server.http.stream import Stream
+from gateway.transport.asgi import Exchange
+from tests.mcp.server.rig import SESSION, Client, client, initialize, raw, rig, stalled, tool
+from tests.support.aio import run
+from tests.support.scripted import until
+
+WITHIN = 5.0
+
+
+def test_a_stream_that_broke_off_goes_on_where_it_was() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.stream(here.request("tools/call", tool("wait", "t"), id="w")) as events:
+                assert (await events.next())["params"]["progress"] == 1
+            assert events.ids == ["1-0", "1-1"]
+            there.words.go.set()
+            async with here.listen(after="1-0") as again:
+                said = await again.rest()
+            assert [one.get("id") for one in said] == [None, "w"]
+            assert again.ids == ["1-1", "1-2"]
+            async with here.listen(after="1-1") as again:  # it is kept for a while, even now
+                assert [one["id"] for one in await again.rest()] == ["w"]
+            assert "cancelled w" not in there.words.seen
+
+    run(case())
+
+
+def test_a_question_is_asked_again_on_the_stream_that_goes_on() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp, capabilities={"elicitation": {}}) as here:
+            async with here.stream(here.request("tools/call", tool("ask"))) as events:
+                await events.frame()
+            async with here.listen(after="1-0") as again:
+                asked = await again.next()
+                answer = {"action": "accept", "content": {"answer": "blue"}}
+                await here.post({"jsonrpc": "2.0", "id": asked["id"], "result": answer})
+                assert (await again.next())["result"]["content"][0]["text"] == "accept blue"
+
+    run(case())
+
+
+def test_only_the_revisions_that_know_it_get_an_event_without_a_message() -> None:
+    async def case() -> None:
+        for version, first in ((versions.V2025_06_18, "1-1"), (versions.V2025_11_25, "1-0")):
+            async with rig() as there, client(there.mcp, version) as here:
+                async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
+                    await events.rest()
+                assert events.ids[0] == first
+
+    run(case())
+
+
+def test_what_is_not_kept_any_more_is_passed_over_but_never_the_answer() -> None:
+    async def case() -> None:
+        async with rig(replay=3000) as there, client(there.mcp) as here:
+            asked = here.request("tools/call", tool("flood", 1, count=20, size=1000))
+            async with here.stream(asked) as events:
+                assert len(await events.rest()) == 21
+            async with here.listen(after="1-1") as again:
+                said = await again.rest()
+            assert 2 <= len(said) <= 4 and "result" in said[-1]
+
+    run(case())
+
+
+def test_a_stream_that_is_opened_again_is_taken_from_who_had_it() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.listen() as first, here.listen() as second:
+                assert await first.next() is None
+                (session,) = there.server.sessions
+                session.tell("notifications/tools/list_changed")
+                assert (await second.next())["method"] == "notifications/tools/list_changed"
+            async with here.stream(here.request("tools/call", tool("wait", 1))) as lost:
+                await lost.next()
+                async with here.listen(after="1-1") as taken:
+                    assert await lost.next() is None
+                    there.words.go.set()
+                    assert (await taken.next())["result"]
+
+    run(case())
+
+
+@pytest.mark.parametrize("there_now", [True, False])
+def test_who_does_not_read_is_waited_for(there_now: bool) -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            flood = here.request("tools/call", tool("flood", 1, count=2000, size=10_000))
+            async with raw("POST", here.url, here.headers(), flood):
+                if there_now:
+                    assert await stalled(lambda: there.words.flooded) < 1900
+            assert await stalled(lambda: there.words.flooded) < 1900
+            async with here.listen(after="1-0") as again:
+                while "result" not in (last := await again.next()):
+                    pass
+            assert last["result"]["content"][0]["text"] == "flooded" and there.words.flooded == 2000
+
+    run(case(), timeout=20)
+
+
+def test_delete_in_the_middle_of_a_call_cancels_it_and_answers_it() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.listen() as news, here.stream(here.request("tools/call", tool("wait", 1), id=5)) as events:
+                await events.next()
+                answer = await here.http.delete(here.url, headers=here.headers())
+                assert answer.status_code == 200
+                assert (await events.next())["error"]["code"] == -32800
+                assert await events.next() is None and await news.next() is None
+            assert there.words.seen == ["joined", "waits 5", "left", "cancelled 5"]
+            assert (await here.post(here.request("ping"))).status_code == 404
+
+    run(case())
+
+
+def test_an_idle_session_ends_but_not_while_anything_is_open() -> None:
+    async def case() -> None:
+        async with rig(idle=0.2, keep_alive=0.05) as there, client(there.mcp) as here:
+            async with here.listen() as news:
+                waiting = asyncio.create_task(news.next())
+                await until(lambda: news.comments >= 8)
+                assert there.server.sessions
+                waiting.cancel()
+            async with here.stream(here.request("tools/call", tool("wait", 1), id="w")) as events:
+                await events.next()
+            await there.saw("left", "cancelled w")  # nobody came back for it
+            assert (await here.post(here.request("ping"))).status_code == 404
+
+    run(case())
+
+
+def test_a_flood_of_sessions_pushes_out_only_those_that_wait_for_nothing() -> None:
+    async def case() -> None:
+        async with (
+            rig(max_sessions=3) as there,
+            client(there.mcp) as busy,
+            busy.listen(),
+            client(there.mcp) as caller,
+            caller.stream(caller.request("tools/call", tool("wait", 1))) as events,
+        ):
+            await events.next()
+            first = await busy.http.post(there.mcp, json=initialize())
+            again = await busy.http.post(there.mcp, json=initialize())
+            assert (first.status_code, again.status_code) == (200, 200)
+            for name, status in ((first.headers[SESSION], 404), (again.headers[SESSION], 200)):
+                made = Client(busy.http, there.mcp, versions.V2025_11_25, name)
+                assert (await made.post(made.request("ping"))).status_code == status
+            held = Client(busy.http, there.mcp, versions.V2025_11_25, again.headers[SESSION])
+            async with held.listen():
+                full = await busy.http.post(there.mcp, json=initialize())
+                assert full.status_code == 503 and "retry-after" in full.headers
+            assert len(there.server.sessions) == 3
+
+    run(case())
+
+
+def test_when_the_gateway_stops_everything_that_is_open_ends() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            quick = asyncio.create_task(here.post(here.request("tools/call", tool("wait"))))
+            async with here.listen() as news, here.stream(here.request("tools/call", tool("wait", 1))) as events:
+                await events.next()
+                await there.saw("waits 1", "waits 2")
+                there.server.quiet()
+                assert (await quick).json()["error"]["message"] == "the gateway is stopping"
+                assert (await events.next())["error"]["message"] == "the gateway is stopping"
+                assert await events.next() is None and await news.next() is None
+            assert (await here.http.post(there.mcp, json=initialize())).status_code == 503
+            assert not there.server.sessions
+
+    run(case())
+
+
+def test_a_call_whose_client_left_before_anything_was_said_ends_all_the_same() -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            task = asyncio.create_task(here.post(here.request("tools/call", tool("wait"), id="w")))
+            await there.saw("waits w")
+            task.cancel()
+            there.words.go.set()
+            assert (await here.ask("ping"))["result"] == {}
+            assert "cancelled w" not in there.words.seen
+
+    run(case())
+
+
+def test_no_more_than_so_many_finished_streams_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            for _ in range(4):
+                async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
+                    await events.rest()
+            statuses = []
+            for number in range(1, 5):
+                sent = here.headers(Accept="text/event-stream", Last_Event_ID=f"{number}-0")
+                statuses.append((await here.http.get(here.url, headers=sent)).status_code)
+            assert statuses == [400, 400, 200, 200]
+
+    monkeypatch.setattr(sessions, "MOST_LATE", 2)
+    run(case())
+
+
+def test_a_finished_stream_is_kept_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as here:
+            async with here.stream(here.request("tools/call", tool("say", 1, words="x"))) as events:
+                await events.rest()
+
+            (session,) = there.server.sessions
+            assert isinstance(session, HttpSession)
+            await until(lambda: session.find("1-0") is None)
+            sent = here.headers(Accept="text/event-stream", Last_Event_ID="1-0")
+            assert (await here.http.get(here.url, headers=sent)).status_code == 400
+
+    monkeypatch.setattr(sessions, "LATE_SECONDS", 0.05)
+    run(case())
+
+
+def test_a_stream_that_is_taken_before_its_response_began_is_a_response_all_the_same() -> None:
+    async def case() -> None:
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        stream = Stream("1", 1000)
+        writing = asyncio.create_task(stream.write(Exchange({"headers": []}, receive, send), 15.0))
+        await asyncio.sleep(0)
+        await stream.vacate()
+        assert await writing
+        assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+
+    run(case())
