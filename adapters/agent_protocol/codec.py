@@ -42,18 +42,6 @@ ERRORS: Final[dict[type[errors.InterlinguaError], int]] = {
 }
 """HTTP status of an error that keeps a request from being carried out. A run that fails is a step, not an error."""
 
-LOSSES: Final[dict[str, str]] = {
-    "cancel_not_in_protocol": "The protocol has no cancel: no further step is executed, but the one that the agent is "
-    "executing goes on there.",
-    "additional_input_key_taken": "Config and metadata travel as `config` and `metadata` in `additional_input`; an "
-    "input document that has a key of that name keeps it, and the other is not sent.",
-    "artifact_unavailable": "The agent listed an artifact and did not deliver it.",
-    "artifact_too_large": "An artifact was larger than the route's `max_artifact`.",
-    "relative_path_unsafe": "An artifact's `relative_path` led out of its folder and was dropped.",
-    "is_last_missing": "The agent never said `is_last`; its last planned step was taken for it.",
-    "plan_unavailable": "The agent did not answer with its list of steps.",
-}
-
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MEDIA_TYPE = re.compile(r"^[\w!#$&^.+-]+/[\w!#$&^.+-]+(\s*;\s*[\w!#$&^.+-]+=[\w!#$&^.+-]+)*$", re.ASCII)

@@ -1,17 +1,32 @@
 """The toy protocol: the test double, and the template to copy for a new one."""
 
-from adapters.plain.inbound import PlainInbound
+from __future__ import annotations
+
+from typing import Any
+
 from adapters.plain.options import PlainServe, PlainTarget
-from adapters.plain.outbound import PlainOutbound
-from gateway.adapter import Adapter
+from gateway.adapter import Adapter, Gateway, Inbound, Outbound
+
+
+def _serve(options: Any, gateway: Gateway) -> Inbound:
+    from adapters.plain.inbound import PlainInbound
+
+    return PlainInbound(options, gateway)
+
+
+def _call(target: Any) -> Outbound:
+    from adapters.plain.outbound import PlainOutbound
+
+    return PlainOutbound(target)
+
 
 ADAPTER = Adapter(
     name="plain",
     title="Plain (toy protocol of this project)",
     path="/plain",
-    serve=PlainInbound,
+    serve=_serve,
     serve_options=PlainServe,
-    call=PlainOutbound,
+    call=_call,
     target_options=PlainTarget,
     losses={
         "message": "lines have parts, not messages: who speaks is not said",

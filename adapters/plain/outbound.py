@@ -88,7 +88,7 @@ class PlainOutbound:
 
     async def _question(self, context: RunContext, ask: wire.Ask) -> None:
         answer = await context.ask(codec.question(ask))
-        if answer.outcome is not Outcome.CANCELLED:
+        if not context.cancelled:  # then the agent is told that instead
             await self._post("/answer", _answer(context.run.id, ask.id, answer))
 
     async def _post(self, path: str, body: bytes) -> Response:
@@ -101,5 +101,5 @@ class PlainOutbound:
 
 
 def _answer(run: str, question: str, answer: Answer) -> bytes:
-    declined = answer.outcome is Outcome.DECLINED
+    declined = answer.outcome is not Outcome.ANSWERED
     return msgspec.json.encode({"run": run, "id": question, "answer": answer.value, "declined": declined})

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, S
 class Options(BaseModel):
     """Base of every options model. Unknown keys are mistakes."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class InboundOptions(Options):

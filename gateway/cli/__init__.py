@@ -5,7 +5,6 @@ Exit codes: 0 success, 1 failed, 2 wrong usage or a wrong file, 3 the agent need
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +35,8 @@ def main() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata
+
         try:
             print(metadata.version("interlingua"))
         except metadata.PackageNotFoundError:

@@ -42,7 +42,7 @@ def _listed(value: Any) -> Any:
 class Section(BaseModel):
     """Base of every section."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 Pointer = Annotated[str, Field(pattern=JSON_POINTER)]

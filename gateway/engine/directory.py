@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gateway.adapter import Discovering, Outbound, Supervised
 from gateway.config import Route
 from gateway.core import projection
-from gateway.core.errors import AgentError, NotFound
+from gateway.core.errors import AgentError, InterlinguaError
 from gateway.core.types import Agent, Json, JsonObject
 from gateway.engine.validation import Schema
 
@@ -47,7 +47,7 @@ class Entry:
     _validators: dict[str, Schema] = field(default_factory=dict)
     _described: bool = False
     _asking: asyncio.Future[None] | None = None
-    _error: AgentError | NotFound = field(default_factory=lambda: AgentError("not asked yet"))
+    _error: InterlinguaError = field(default_factory=lambda: AgentError("not asked yet"))
 
     def begin(self) -> None:
         """One more run uses the target."""
@@ -82,6 +82,11 @@ class Entry:
         assert self.agent is not None
         return self.agent
 
+    async def ask(self) -> None:
+        """Have the target describe it now. What cannot be had stays as it was."""
+        async with self._lock:
+            await self._ask()
+
     async def _ask_again(self) -> None:
         try:
             async with self._lock:
@@ -91,7 +96,7 @@ class Entry:
             self._asking = None
 
     async def need(self) -> Agent:
-        """The agent, as its target describes it now or did once. Raises AgentError if it never has."""
+        """The agent, as its target describes it now or did once. Raises what its target last did if it never has."""
         agent = await self.describe()
         if self.reachable:
             return agent
@@ -107,13 +112,16 @@ class Entry:
         try:
             async with asyncio.timeout(self.route.target.describe_timeout):
                 described = await self.outbound.describe()
-        except (AgentError, NotFound, TimeoutError) as error:
-            log.warning("agent %s could not be described: %s", self.route.name, error)
-            self._error = (
-                error
-                if isinstance(error, AgentError | NotFound)
-                else AgentError(f"agent {self.route.name} does not answer")
-            )
+        except Exception as error:  # whatever it is, the other agents are to be listed
+            if isinstance(error, InterlinguaError):
+                self._error = error
+                log.warning("agent %s could not be described: %s", self.route.name, error)
+            elif isinstance(error, TimeoutError):
+                self._error = AgentError(f"agent {self.route.name} does not answer")
+                log.warning("%s", self._error)
+            else:
+                self._error = AgentError(f"agent {self.route.name} cannot be described")
+                log.exception("%s", self._error)
             if self.agent is None:
                 self.agent = laid_over(bare(self.route.name), self.route)
             return
@@ -161,6 +169,11 @@ class Created(Entry):
         """See `Entry.need`."""
         assert self.host is not None
         return replace(await self.host.need(), name=self.route.name, config_schema={})
+
+    def validate(self, what: str, schema: JsonObject, value: Json, at: str) -> None:
+        """See `Entry.validate`. The host learns of it when its agent describes itself anew."""
+        assert self.host is not None
+        self.host.validate(what, schema, value, at)
 
     @property
     def ready(self) -> bool:

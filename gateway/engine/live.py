@@ -239,9 +239,9 @@ class LiveRun(Beside):
             end = e.RunCancelled(reason=self.run.cancel_reason or "")
         try:
             await self._commit_end(end)
-        except InterlinguaError as error:
-            log.error("run %s: its end could not be stored: %s", self.run.id, error)
-            self.run = replace(self.run, status=RunStatus.ERROR, failure=ending.failure(error), interrupts=())
+        except Exception as error:  # whatever it is, the run has ended
+            failure = ending.of_error(error, f"run {self.run.id}: storing its end").failure
+            self.run = replace(self.run, status=RunStatus.ERROR, failure=failure, interrupts=())
         self.ended = True
         for future in self._asks.values():
             if not future.done():

@@ -26,6 +26,8 @@ from gateway.store import Registration, Store
 log = logging.getLogger(__name__)
 
 DISCOVER_SECONDS = 5.0
+CALM_SECONDS = 0.25
+"""Between two looks at a target, however often it says that its agents have changed; or as long as the first took."""
 MAX_CREATED = 1000
 _STRANGE = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -174,26 +176,36 @@ class Roster:
         many.on_change(changed.set)
         while True:
             changed.clear()
+            began = time.monotonic()
             try:
                 async with asyncio.timeout(host.route.target.describe_timeout):
                     found = await many.discover()
                 host.reachable = True
-                self._take(host, found)
-            except (InterlinguaError, TimeoutError) as error:
+                await self._take(host, found)
+            except Exception as error:
                 host.reachable = False
-                log.warning("the agents of %s cannot be listed: %s", host.route.name, error or "no answer in time")
+                unforeseen = None if isinstance(error, InterlinguaError | TimeoutError) else error
+                why = error if isinstance(error, InterlinguaError) else "no answer in time"
+                log.warning("the agents of %s cannot be listed: %s", host.route.name, why, exc_info=unforeseen)
             answered.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if host.reachable else RETRY_SECONDS):
                     await changed.wait()
+            await asyncio.sleep(max(CALM_SECONDS, time.monotonic() - began) if host.reachable else 0)
 
-    def _take(self, host: Entry, found: Mapping[str, Outbound]) -> None:
+    async def _take(self, host: Entry, found: Mapping[str, Outbound]) -> None:
+        """What there is now at a target. Nobody is told where it is the same, described in the same words."""
         before = self._found.get(id(host), {})
         now = {name: before.get(name) or Entry(host.route, outbound, host=host) for name, outbound in found.items()}
-        for entry in before.values():
-            entry.doubt()  # what it publishes may be another
-        self._found[id(host)] = now
-        self._rebuild()
+        known = {name: entry.agent for name, entry in now.items() if entry.agent is not None}
+        for name in known:
+            await now[name].ask()
+            await asyncio.sleep(0)  # there may be thousands
+        for name in before.keys() - now.keys():
+            before[name].doubt()
+        if list(before) != list(now) or any(now[name].agent != agent for name, agent in known.items()):
+            self._found[id(host)] = now
+            self._rebuild()
 
     # --- all together ----------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from gateway.core import delta
 from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id
@@ -157,14 +158,14 @@ class Meta(Struct, gc=False):
 
 
 def meta_of(params: msgspec.Raw) -> JsonObject:
-    """`_meta` of encoded params; {} where there is none, or it is no object."""
+    """`_meta` of encoded params, in sound text; {} where there is none, or it is no object."""
     if not params:
         return {}
     try:
         meta = jsonrpc.unpack(params, Meta).meta
     except (ValueError, RecursionError):
         return {}
-    return meta if isinstance(meta, dict) else {}
+    return delta.sound(meta) if isinstance(meta, dict) else {}
 
 
 def header_value(value: str) -> str:

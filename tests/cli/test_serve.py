@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -13,7 +14,7 @@ from tests.cli.conftest import PROGRAM, TABLE, interlingua
 from tests.support.processes import Gateway, environment, free_port, start, url_answers
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def text(agents: dict[str, str]) -> str:
     return TABLE.format(**agents)
 
@@ -87,11 +88,23 @@ def test_a_store_that_cannot_be_opened_is_one_clear_line(text: str, tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-def test_a_changed_file_is_taken_without_being_asked(text: str, tmp_path: Path) -> None:
-    with Gateway(text, tmp_path) as gateway:
-        assert names(gateway) == ["mailcomposer", "reporter", "gone"]
-        gateway.rewrite(text.replace("name: gone", "name: found"))
-        gateway.process.wait_until(lambda: names(gateway)[-1] == "found", "reloaded", 15)
+@pytest.fixture(scope="module")
+def running(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    with Gateway(text, tmp_path_factory.mktemp("reloaded")) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def reloaded(running: Gateway, text: str) -> Gateway:
+    """A gateway on that table, which one test after the other changes."""
+    running.rewrite(text)
+    running.process.wait_until(lambda: names(running) == ["mailcomposer", "reporter", "gone"], "as at first", 15)
+    return running
+
+
+def test_a_changed_file_is_taken_without_being_asked(text: str, reloaded: Gateway) -> None:
+    reloaded.rewrite(text.replace("name: gone", "name: found"))
+    reloaded.process.wait_until(lambda: names(reloaded)[-1] == "found", "reloaded", 15)
 
 
 def test_a_file_that_is_swapped_as_a_mounted_configmap_is_taken(text: str, tmp_path: Path) -> None:
@@ -126,23 +139,22 @@ def test_sighup_reloads_where_the_file_is_not_watched(text: str, tmp_path: Path)
     ],
 )
 def test_a_bad_file_is_refused_its_mistakes_are_logged_and_the_old_routes_stay(
-    bad: str, told: str, text: str, tmp_path: Path
+    bad: str, told: str, text: str, reloaded: Gateway
 ) -> None:
-    with Gateway(text, tmp_path) as gateway:
-        gateway.rewrite(bad)
-        gateway.process.wait_until(lambda: told in gateway.process.stderr(), "told of the mistake", 15)
-        assert names(gateway) == ["mailcomposer", "reporter", "gone"]
-        gateway.rewrite(text.replace("name: gone", "name: found"))
-        gateway.process.wait_until(lambda: names(gateway)[-1] == "found", "reloaded", 15)
+    reloaded.rewrite(bad)
+    reloaded.process.wait_until(lambda: told in reloaded.process.stderr(), "told of the mistake", 15)
+    assert names(reloaded) == ["mailcomposer", "reporter", "gone"]
+    reloaded.rewrite(text.replace("name: gone", "name: found"))
+    reloaded.process.wait_until(lambda: names(reloaded)[-1] == "found", "reloaded", 15)
 
 
-def test_a_run_in_progress_survives_a_reload_that_removes_its_route(text: str, tmp_path: Path) -> None:
+def test_a_run_in_progress_survives_a_reload_that_removes_its_route(text: str, reloaded: Gateway) -> None:
     words = "word " * 60
-    with Gateway(text, tmp_path) as gateway, httpx2.Client(timeout=30, trust_env=False) as client:
-        door = f"{gateway.url}/agent-connect"
+    with httpx2.Client(timeout=30, trust_env=False) as client:
+        door = f"{reloaded.url}/agent-connect"
         body = {"agent_id": "mailcomposer", "input": {"message": words}, "on_disconnect": "continue"}
         run = client.post(f"{door}/runs", json=body).json()["run_id"]
-        gateway.rewrite("\n".join(line for line in text.splitlines() if "name: mailcomposer" not in line))
-        gateway.process.wait_until(lambda: "mailcomposer" not in names(gateway), "reloaded", 15)
+        reloaded.rewrite("\n".join(line for line in text.splitlines() if "name: mailcomposer" not in line))
+        reloaded.process.wait_until(lambda: "mailcomposer" not in names(reloaded), "reloaded", 15)
         done = client.get(f"{door}/runs/{run}/wait").json()
         assert done["output"]["type"] in ("result", "interrupt"), done

@@ -207,6 +207,54 @@ def test_nesting_deeper_than_any_document_is_refused_and_changes_nothing() -> No
     assert read(fold) == {"a": 1, "t": ""}
 
 
+ITEMS: tuple[list[Any], ...] = (
+    [None, "x", 2, [None, {"a": [None, 1]}], None, {"t": "é"}],
+    [None, [], {"\ud83d": "y"}, "z"],
+    [None],
+    [None, "x\ud83d"],
+    ["\ude00", "more"],
+    [None, "!"],
+)
+
+
+@pytest.mark.parametrize("route", [lambda d: d, lambda d: {"a": d}, lambda d: {"a": [{"b": d}]}])
+def test_items_that_are_added_to_an_array_are_what_combining_gives(route: Any) -> None:
+    fold, output = Fold(route(["first"])), route(["first"])
+    for items in ITEMS:
+        delta = route(items)
+        given_delta = copy.deepcopy(delta)
+        clean = fold.apply(delta)
+        assert same(delta, given_delta)
+        output = combine(output, clean)
+        assert same(fold.document(), output)
+        assert abs(fold.size - len(fold.encoded())) < 16
+        read(fold)
+
+
+def test_items_that_are_added_are_not_touched_by_later_deltas() -> None:
+    item = {"t": ["x"]}
+    fold = Fold([0])
+    fold.apply([None, item])
+    fold.apply([{"t": ["y"]}])
+    assert item == {"t": ["x"]}
+    assert read(fold) == [0, {"t": ["xy"]}]
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(0, 200), (100, 100), (199, 1)])
+def test_items_are_not_added_deeper_than_any_document(outer: int, inner: int) -> None:
+    def nest(value: Any, depth: int) -> Any:
+        for _ in range(depth):
+            value = {"a": value}
+        return value
+
+    fold = Fold(nest([0], outer))
+    with pytest.raises(DeltaError, match="too deep"):
+        fold.apply(nest([None, 1, nest(1, inner)], outer))
+    assert read(fold) == nest([0], outer)
+    fold.apply(nest([None, 1, nest(1, inner - 1)], outer))
+    assert read(fold) == nest([0, 1, nest(1, inner - 1)], outer)
+
+
 @pytest.mark.parametrize("leaves", [200, 3])
 def test_any_number_of_strings_may_grow_by_turns(leaves: int) -> None:
     fold = Fold({"list": [], "map": {}})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.peers import run_program
+from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Gateway
 
 ASKED = "write a haiku"
@@ -16,49 +16,65 @@ STEPS = [f"step {n} of 3: {ASKED}" for n in (1, 2, 3)]
 WHOLE = "\n\n".join(STEPS)
 
 
-def client(gateway: Gateway, *args: str, expected: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """What the SDK made of the conversation. `expected`: operations that may be refused."""
-    url = f"{gateway.url}/agent-connect"
-    lines = run_program("agntcy-acp", "agent_connect_client.py", "--url", url, "--message", ASKED, *args)
-    wrong = [line for line in lines if "error" in line and line["op"] not in expected]
-    assert not wrong, wrong
-    return lines
+CONVERSATIONS: dict[str, tuple[str, ...]] = {
+    "search": ("search",),
+    "descriptor": ("descriptor",),
+    "wait": ("wait",),
+    "background": ("background",),
+    "stream": ("stream", "--stream-mode", "values"),
+    "stream-async": ("stream-async", "--stream-mode", "values"),
+    "thread": ("thread", "--second", "four five"),
+    "fail": ("wait", "--message", "fail 2"),
+    "resume": ("resume", "--name", "stepwise", "--answer", '{"message": "and now?"}'),
+}
+REFUSED = {"thread": {"get_thread"}}
+"""Operations that are to be refused: the thread is asked for once more when it is deleted."""
+
+Line = dict[str, Any]
 
 
-def results(lines: list[dict[str, Any]], op: str) -> list[Any]:
+@pytest.fixture(scope="module")
+def said(gateway: Gateway) -> dict[str, list[Line]]:
+    """What the SDK made of each conversation; all in one process, since importing it takes seconds."""
+    each = [(kind, "--name", "writer", "--message", ASKED, *more) for kind, *more in CONVERSATIONS.values()]
+    lines = agent_connect_conversations(f"{gateway.url}/agent-connect", *each)
+    found = dict(zip(CONVERSATIONS, lines, strict=True))
+    for name, told in found.items():
+        wrong = [line for line in told if "error" in line and line["op"] not in REFUSED.get(name, ())]
+        assert not wrong, wrong
+    return found
+
+
+def results(lines: list[Line], op: str) -> list[Any]:
     found = [line["result"] for line in lines if line.get("op") == op and "result" in line]
     assert found, f"no {op} in {[line.get('op') for line in lines]}"
     return found
 
 
-def streamed(lines: list[dict[str, Any]], op: str) -> list[Any]:
+def streamed(lines: list[Line], op: str) -> list[Any]:
     """Each event once: the SDK gives earlier ones again with every chunk that arrives."""
     events = {line["event"]["id"]: line["event"] for line in lines if line.get("op") == op and "event" in line}
     return list(events.values())
 
 
-def test_it_finds_the_agent_and_reads_its_descriptor(gateway: Gateway) -> None:
-    lines = client(gateway, "--name", "writer", "search")
-    (found,) = results(lines, "search_agents")
+def test_it_finds_the_agent_and_reads_its_descriptor(said: dict[str, list[Line]]) -> None:
+    (found,) = results(said["search"], "search_agents")
     assert [agent["metadata"]["ref"]["name"] for agent in found] == ["writer"]
-    lines = client(gateway, "--name", "writer", "descriptor")
-    descriptor = next(line["result"] for line in lines if "specs" in (line.get("result") or {}))
+    descriptor = next(line["result"] for line in said["descriptor"] if "specs" in (line.get("result") or {}))
     specs = descriptor["specs"]
     assert specs["capabilities"]["threads"] and specs["capabilities"]["callbacks"]
     assert specs["capabilities"]["streaming"]["values"]
     assert specs["input"]["required"] == ["message"]
 
 
-def test_it_runs_the_agent_and_waits(gateway: Gateway) -> None:
-    lines = client(gateway, "--name", "writer", "wait")
-    answer = results(lines, "create_and_wait_for_stateless_run_output")[0]
+def test_it_runs_the_agent_and_waits(said: dict[str, list[Line]]) -> None:
+    answer = results(said["wait"], "create_and_wait_for_stateless_run_output")[0]
     assert answer["run"]["status"] == "success"
     assert answer["output"]["values"]["message"] == WHOLE
 
 
-def test_it_gets_the_artifact_the_agent_wrote(gateway: Gateway) -> None:
-    lines = client(gateway, "--name", "writer", "wait")
-    answer = results(lines, "create_and_wait_for_stateless_run_output")[0]
+def test_it_gets_the_artifact_the_agent_wrote(gateway: Gateway, said: dict[str, list[Line]]) -> None:
+    answer = results(said["wait"], "create_and_wait_for_stateless_run_output")[0]
     (file,) = answer["output"]["values"]["artifacts"]
     assert file["name"] == "output.txt"
     assert file["url"].startswith(gateway.url)
@@ -67,8 +83,8 @@ def test_it_gets_the_artifact_the_agent_wrote(gateway: Gateway) -> None:
         assert response.headers["x-content-type-options"] == "nosniff"
 
 
-def test_it_starts_in_the_background_polls_and_waits(gateway: Gateway) -> None:
-    lines = client(gateway, "--name", "writer", "background")
+def test_it_starts_in_the_background_polls_and_waits(said: dict[str, list[Line]]) -> None:
+    lines = said["background"]
     created = results(lines, "create_stateless_run")[0]
     polled = results(lines, "get_stateless_run")
     waited = results(lines, "wait_for_stateless_run_output")[0]
@@ -77,10 +93,9 @@ def test_it_starts_in_the_background_polls_and_waits(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("command", ["stream", "stream-async"])
-def test_it_streams_values_that_grow_to_the_whole(gateway: Gateway, command: str) -> None:
-    lines = client(gateway, "--name", "writer", "--stream-mode", "values", command)
+def test_it_streams_values_that_grow_to_the_whole(said: dict[str, list[Line]], command: str) -> None:
     op = "create_and_stream_stateless_run_output" + (" [async]" if command == "stream-async" else "")
-    events = streamed(lines, op)
+    events = streamed(said[command], op)
     texts = [event["data"]["values"]["message"] for event in events]
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
     assert STEPS[0] in texts and texts[-1] == WHOLE
@@ -89,10 +104,8 @@ def test_it_streams_values_that_grow_to_the_whole(gateway: Gateway, command: str
     assert numbers == sorted(set(numbers))
 
 
-def test_it_talks_to_the_agent_over_a_thread(gateway: Gateway) -> None:
-    lines = client(
-        gateway, "--name", "writer", "--second", "four five", "thread", expected=("get_thread",)
-    )  # asked for once more, deleted
+def test_it_talks_to_the_agent_over_a_thread(said: dict[str, list[Line]]) -> None:
+    lines = said["thread"]
     thread = results(lines, "create_thread")[0]
     first = results(lines, "create_and_wait_for_thread_run_output")[0]
     assert first["run"]["thread_id"] == thread["thread_id"]
@@ -107,18 +120,13 @@ def test_it_talks_to_the_agent_over_a_thread(gateway: Gateway) -> None:
     assert results(lines, "copy_thread")[0]["thread_id"] != thread["thread_id"]
 
 
-def test_a_step_that_fails_is_a_failed_run_with_what_was_said_before(gateway: Gateway) -> None:
-    url = f"{gateway.url}/agent-connect"
-    args = ["--url", url, "--name", "writer", "--message", "fail 2"]
-    lines = run_program("agntcy-acp", "agent_connect_client.py", *args, "wait")
-    answer = results(lines, "create_and_wait_for_stateless_run_output")[0]
+def test_a_step_that_fails_is_a_failed_run_with_what_was_said_before(said: dict[str, list[Line]]) -> None:
+    answer = results(said["fail"], "create_and_wait_for_stateless_run_output")[0]
     assert answer["run"]["status"] == "error"
     assert answer["output"]["type"] == "error" and "500" in answer["output"]["description"]
 
 
-def test_steps_driven_one_at_a_time_are_interrupts_that_the_client_resumes(gateway: Gateway) -> None:
-    answer = '{"message": "and now?"}'
-    lines = client(gateway, "--name", "stepwise", "--answer", answer, "resume")
-    last = results(lines, "wait_for_stateless_run_output")[-1]
+def test_steps_driven_one_at_a_time_are_interrupts_that_the_client_resumes(said: dict[str, list[Line]]) -> None:
+    last = results(said["resume"], "wait_for_stateless_run_output")[-1]
     assert last["run"]["status"] == "success"
     assert "step 2 of 3: and now?" in last["output"]["values"]["message"]

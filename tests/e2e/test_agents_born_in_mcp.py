@@ -79,7 +79,7 @@ def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(gateway: 
     assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(values))
 
 
-@pytest.mark.parametrize(("sdk", "door"), [("py", "stdio"), ("ts-2", "http")])
+@pytest.mark.parametrize(("sdk", "door"), [("py", "stdio"), ("ts-0", "ws")])
 @pytest.mark.parametrize("agent", ["py-stdio", "py-sse"])
 def test_in_an_editor_its_words_come_one_by_one(gateway: Gateway, agent: str, sdk: agent_client.Sdk, door: str) -> None:
     from tests.e2e.test_agents_in_an_editor import editor

@@ -191,7 +191,10 @@ def test_a_question_is_put_to_who_can_be_asked_and_handed_to_who_cannot(
     question = ended["error"]["data"]
     assert question["interrupt"]["answerSchema"], question
     resume = json.dumps({"interlingua/resume": question["resume"]})
-    answered = talk(gateway, how, "--meta", resume, "--run", 'asker {"approved": true, "reason": "blue"}')
+    for _ in range(5):
+        answered = talk(gateway, how, "--meta", resume, "--run", 'asker {"approved": true, "reason": "blue"}')
+        if not end(answered, 1).get("error", {}).get("data", {}).get("retryable"):
+            break  # else the gateway that was asked first, a process of the client's own, is still on its way out
     assert "result" in end(answered, 1), end(answered, 1)
     output = end(answered, 1)["result"]["output"]
     assert "approved" in text_of(output) and folded(deltas(answered, "run-1")) == output

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tests.support.agent_client import (
     Line,
     Sdk,
-    agent_client_client,
+    agent_client_conversations,
     asked,
     errors,
     results,
@@ -42,11 +44,7 @@ routes:
 """
 DOORS = ("stdio", "pipe", "ws", "http")
 """`stdio`: the gateway in the editor's own process; `pipe`: a thin pipe to a running one; then the two remote ones."""
-TALKS = [
-    pytest.param((sdk, door), id=f"{sdk}-{door}")
-    for sdk, doors in {"py": DOORS, "ts-0": ("pipe", "ws"), "ts-2": ("stdio", "http")}.items()
-    for door in doors
-]
+TALKS: dict[Sdk, tuple[str, ...]] = {"py": DOORS, "ts-0": ("pipe", "ws"), "ts-2": ("stdio", "http")}
 STEPS = [f"step {n} of 3: write a haiku" for n in (1, 2, 3)]
 HAIKU = ("--say", "write a haiku")
 STORY = (
@@ -86,21 +84,42 @@ def gateway(
         yield running
 
 
-@pytest.fixture(scope="module", params=TALKS)
-def told(gateway: Gateway, request: pytest.FixtureRequest) -> Told:
-    sdk, door = request.param
-    lines = editor(gateway, sdk, door, "", *STORY)
+@pytest.fixture(scope="module")
+def stories(gateway: Gateway) -> dict[str, list[Line]]:
+    """What each client saw of the story, by SDK and door: one process an SDK, all of them at once."""
+
+    def tell(sdk: Sdk) -> list[list[Line]]:
+        return agent_client_conversations(sdk, *({"steps": STORY, **way(gateway, door)} for door in TALKS[sdk]))
+
+    with ThreadPoolExecutor() as pool:
+        found = zip(TALKS, pool.map(tell, TALKS), strict=True)
+        return {f"{sdk}-{door}": lines for sdk, said in found for door, lines in zip(TALKS[sdk], said, strict=True)}
+
+
+@pytest.fixture(scope="module", params=[f"{sdk}-{door}" for sdk, doors in TALKS.items() for door in doors])
+def told(stories: dict[str, list[Line]], request: pytest.FixtureRequest) -> Told:
+    lines = stories[request.param]
     return Told(lines, *turns(lines))
 
 
-def editor(gateway: Gateway, sdk: Sdk, door: str, agent: str, *steps: str) -> list[Line]:
-    """What a client made with the SDK saw of a conversation with one agent."""
-    below = f"/agent-client/{agent}" if agent else "/agent-client"
+def way(gateway: Gateway, door: str) -> dict[str, Any]:
+    """The way to the gateway through one of its doors."""
     if door in ("ws", "http"):
-        return agent_client_client(sdk, *steps, url=f"{gateway.url.replace('http', door)}{below}")
+        return {"url": f"{gateway.url.replace('http', door)}/agent-client"}
     there = ["--gateway", gateway.url] if door == "pipe" else ["--routes", str(gateway.file)]
-    command = [sys.executable, "-m", "gateway", "stdio", *([agent] if agent else []), *there]
-    return agent_client_client(sdk, *steps, command=command)
+    return {"command": [sys.executable, "-m", "gateway", "stdio", *there]}
+
+
+@pytest.fixture(scope="module")
+def asked_by_two(gateway: Gateway) -> list[list[Line]]:
+    """Two more conversations of one client: without forms, and with a form that it fills in."""
+    filled = ("--elicitation", '{"approved": true, "reason": "fine"}', "--say", "hi")
+    url = f"{way(gateway, 'ws')['url']}"
+    return agent_client_conversations(
+        "py",
+        {"steps": ("--capabilities", "{}", *HAIKU, "--say", "go on"), "url": f"{url}/stepwise"},
+        {"steps": filled, "url": f"{url}/asker"},
+    )
 
 
 def test_every_agent_is_a_choice_and_the_first_is_chosen(told: Told) -> None:
@@ -157,15 +176,15 @@ def test_a_session_is_listed_and_loaded_again_on_another_connection(told: Told) 
     assert whole.endswith("hellohello"), "the agent remembers the thread: asked again, it says what it said last"
 
 
-def test_an_editor_without_forms_answers_with_its_next_prompt(gateway: Gateway) -> None:
-    lines = editor(gateway, "py", "ws", "stepwise", "--capabilities", "{}", *HAIKU, "--say", "go on")
+def test_an_editor_without_forms_answers_with_its_next_prompt(asked_by_two: list[list[Line]]) -> None:
+    lines, _ = asked_by_two
     assert not asked(lines, "elicitation/create")
     first, second = turns(lines)
     assert "step 1 of 3" in text(first) and "step 2 of 3" not in text(first)
     assert "step 2 of 3: go on" in text(second)
 
 
-def test_questions_of_an_agent_connect_agent_reach_the_editor(gateway: Gateway) -> None:
-    lines = editor(gateway, "py", "ws", "asker", "--elicitation", '{"approved": true, "reason": "fine"}', "--say", "hi")
+def test_questions_of_an_agent_connect_agent_reach_the_editor(asked_by_two: list[list[Line]]) -> None:
+    _, lines = asked_by_two
     assert [answer["stopReason"] for answer in results(lines, "session/prompt")] == ["end_turn"]
     assert len(asked(lines, "elicitation/create")) + len(asked(lines, "session/request_permission")) == 1

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.support.agent_client import (
     agent_client_agent_command,
     agent_client_agent_server,
     agent_client_client,
+    agent_client_conversations,
     errors,
     example_agent_command,
     example_client,
@@ -29,7 +31,7 @@ from tests.support.agent_client import (
     text,
     updates,
 )
-from tests.support.peers import agent_connect_client
+from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Gateway
 from tests.transport.stdio_support import marked
 
@@ -49,6 +51,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
             "py-ws": {"url": f"{py.url.replace('http', 'ws')}/acp"},
             "ts-http": {"url": f"{ts.url}/acp"},
             "ts-ws": {"url": f"{ts.url.replace('http', 'ws')}/acp"},
+            "locked": {"command": agent_client_agent_command("py", "--auth")},
         }
         routes = [
             {"name": name, "target": {"protocol": "agent_client", "cwd": str(folder), **target}}
@@ -69,11 +72,16 @@ def run_request(agent: str, message: str) -> dict[str, Any]:
     return {"agent_id": agent, "input": {"message": message}, "on_disconnect": "continue"}
 
 
+@pytest.fixture(scope="module")
+def streamed(gateway: Gateway) -> dict[str, list[Line]]:
+    """What the agntcy client was streamed by each agent; in one process, since importing it takes seconds."""
+    each = [("stream", "--name", agent, "--message", "think tool hello my friend") for agent in AGENTS]
+    return dict(zip(AGENTS, agent_connect_conversations(f"{gateway.url}/agent-connect", *each), strict=True))
+
+
 @pytest.mark.parametrize("agent", AGENTS)
-def test_the_agntcy_client_gets_values_that_grow_to_the_whole(gateway: Gateway, agent: str) -> None:
-    lines = agent_connect_client(
-        "stream", f"{gateway.url}/agent-connect", "--name", agent, "--message", "think tool hello my friend"
-    )
+def test_the_agntcy_client_gets_values_that_grow_to_the_whole(streamed: dict[str, list[Line]], agent: str) -> None:
+    lines = streamed[agent]
     events = {line["event"]["id"]: line["event"] for line in lines if "event" in line}
     said = [event["data"]["values"]["message"] for event in events.values() if event["data"]["type"] == "values"]
     assert said and said[-1].split() == ["think", "tool", "hello", "my", "friend"]
@@ -116,30 +124,54 @@ def test_an_agent_that_exits_in_mid_turn_fails_the_run_and_the_next_one_works(ga
         assert again["output"]["values"]["message"].split() == ["hello"]
 
 
+@pytest.fixture(scope="module")
+def examples(gateway: Gateway) -> Iterator[dict[tuple[str, Sdk], Future[Any]]]:
+    """What comes of each SDK's examples. They mostly sleep, to look like work, so three run at once."""
+
+    def agent(sdk: Sdk) -> Any:
+        with http(gateway) as client:
+            answer = client.post("/runs/wait", json=run_request(f"example-{sdk}", "hello")).json()
+            if answer["output"]["type"] == "interrupt":
+                run_id = answer["run"]["run_id"]
+                option = answer["output"]["interrupt"]["permission"]["options"][0]["optionId"]
+                assert client.post(f"/runs/{run_id}", json={"optionId": option}).status_code == 200
+                answer = client.get(f"/runs/{run_id}/wait", params={"timeout": PATIENCE}).json()
+            return answer
+
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        begun: dict[tuple[str, Sdk], Future[Any]] = {}
+        for sdk in SDKS:
+            begun["agent", sdk] = pool.submit(agent, sdk)
+            typed = "hello there\n" if sdk == "py" else "1\n"
+            through = [sys.executable, "-m", "gateway", "stdio", f"example-{sdk}", "--gateway", gateway.url]
+            begun["through", sdk] = pool.submit(example_client, sdk, through, typed)
+            begun["direct", sdk] = pool.submit(example_client, sdk, example_agent_command(sdk), typed)
+            for door in ("http", "ws"):
+                url = f"{gateway.url.replace('http', door)}/agent-client/py"
+                begun[door, sdk] = pool.submit(example_remote_client, sdk, url)
+        yield begun
+
+
 @pytest.mark.parametrize("sdk", SDKS)
-def test_the_sdk_s_own_example_agent_works_unchanged(gateway: Gateway, sdk: Sdk) -> None:
-    with http(gateway) as client:
-        answer = client.post("/runs/wait", json=run_request(f"example-{sdk}", "hello")).json()
-        if answer["output"]["type"] == "interrupt":
-            run_id = answer["run"]["run_id"]
-            option = answer["output"]["interrupt"]["permission"]["options"][0]["optionId"]
-            assert client.post(f"/runs/{run_id}", json={"optionId": option}).status_code == 200
-            answer = client.get(f"/runs/{run_id}/wait", params={"timeout": PATIENCE}).json()
-        assert answer["output"]["type"] == "result" and answer["output"]["values"]["message"]
+def test_the_sdk_s_own_example_agent_works_unchanged(examples: dict[tuple[str, Sdk], Future[Any]], sdk: Sdk) -> None:
+    answer = examples["agent", sdk].result()
+    assert answer["output"]["type"] == "result" and answer["output"]["values"]["message"]
 
 
 @pytest.mark.parametrize("sdk", SDKS)
 @pytest.mark.parametrize("door", ["http", "ws"])
-def test_the_sdk_s_own_example_client_works_unchanged(gateway: Gateway, sdk: Sdk, door: str) -> None:
-    shown = example_remote_client(sdk, f"{gateway.url.replace('http', door)}/agent-client/py")
+def test_the_sdk_s_own_example_client_works_unchanged(
+    examples: dict[tuple[str, Sdk], Future[Any]], sdk: Sdk, door: str
+) -> None:
+    shown = examples[door, sdk].result()
     assert "end_turn" in shown, shown
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_the_sdk_s_own_example_client_on_stdio_drives_its_own_example_agent(gateway: Gateway, sdk: Sdk) -> None:
-    command = [sys.executable, "-m", "gateway", "stdio", f"example-{sdk}", "--gateway", gateway.url]
-    typed = "hello there\n" if sdk == "py" else "1\n"
-    through, direct = (example_client(sdk, argv, typed) for argv in (command, example_agent_command(sdk)))
+def test_the_sdk_s_own_example_client_on_stdio_drives_its_own_example_agent(
+    examples: dict[tuple[str, Sdk], Future[Any]], sdk: Sdk
+) -> None:
+    through, direct = examples["through", sdk].result(), examples["direct", sdk].result()
     assert re.sub("session: .*", "", through) == re.sub("session: .*", "", direct)
 
 
@@ -171,14 +203,30 @@ def normal(lines: list[Line]) -> list[Line]:
 PAIRS: list[tuple[Sdk, Sdk]] = [("py", "py"), ("ts-0", "ts-0"), ("ts-2", "ts-2"), ("py", "ts-2"), ("ts-2", "py")]
 
 
+@pytest.fixture(scope="module")
+def compared(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[Sdk, Sdk], list[list[Line]]]:
+    """What each pair said directly and through the gateway; one process a client, all of them at once."""
+    root = tmp_path_factory.mktemp("compared")
+
+    def converse(client: Sdk) -> list[list[Line]]:
+        there: list[dict[str, Any]] = []
+        for _, agent in (pair for pair in PAIRS if pair[0] == client):
+            there += [{"command": agent_client_agent_command(agent)}]
+            there += [{"url": f"{gateway.url.replace('http', 'ws')}/agent-client/{agent}"}]
+        (root / client).mkdir()
+        steps = ("--root", str(root / client), *EVERYTHING)
+        return agent_client_conversations(client, *({"steps": steps, **way} for way in there))
+
+    with ThreadPoolExecutor() as pool:
+        said = dict(zip(SDKS, map(iter, pool.map(converse, SDKS)), strict=True))
+    return {pair: [normal(next(said[pair[0]])), normal(next(said[pair[0]]))] for pair in PAIRS}
+
+
 @pytest.mark.parametrize(("client", "agent"), PAIRS)
 def test_a_proxy_changes_nothing_that_client_or_agent_sees(
-    gateway: Gateway, client: Sdk, agent: Sdk, tmp_path: Path
+    compared: dict[tuple[Sdk, Sdk], list[list[Line]]], client: Sdk, agent: Sdk
 ) -> None:
-    steps = ("--root", str(tmp_path), *EVERYTHING)
-    direct = normal(agent_client_client(client, *steps, command=agent_client_agent_command(agent)))
-    url = f"{gateway.url.replace('http', 'ws')}/agent-client/{agent}"
-    through = normal(agent_client_client(client, *steps, url=url))
+    direct, through = compared[client, agent]
     assert [line for line in through if "told" in line] == [line for line in direct if "told" in line]
     assert _in_order(through) == _in_order(direct)
 
@@ -208,17 +256,12 @@ def _in_order(lines: list[Line]) -> list[str]:
     return found
 
 
-def test_an_agent_that_wants_a_login_is_logged_in_by_the_editor(tmp_path: Path) -> None:
-    route = {
-        "name": "locked",
-        "target": {"protocol": "agent_client", "command": agent_client_agent_command("py", "--auth")},
-    }
-    with Gateway(json.dumps({"routes": [route]}), tmp_path) as gateway:
-        url = f"{gateway.url.replace('http', 'ws')}/agent-client/locked"
-        steps = ("--bare", "--do", "initialize", "--do", "new", "--authenticate", "key", "--do", "new", "--say", "hi")
-        lines = agent_client_client("py", *steps, url=url)
-        assert [error["code"] for error in errors(lines, "session/new")] == [-32000]
-        assert text(lines).split() == ["hi"]
+def test_an_agent_that_wants_a_login_is_logged_in_by_the_editor(gateway: Gateway) -> None:
+    url = f"{gateway.url.replace('http', 'ws')}/agent-client/locked"
+    steps = ("--bare", "--do", "initialize", "--do", "new", "--authenticate", "key", "--do", "new", "--say", "hi")
+    lines = agent_client_client("ts-2", *steps, url=url)
+    assert [error["code"] for error in errors(lines, "session/new")] == [-32000]
+    assert text(lines).split() == ["hi"]
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -242,7 +285,7 @@ def test_readiness_tells_of_an_agent_that_cannot_start(tmp_path: Path) -> None:
     routes = [
         {"name": "gone", "target": {"protocol": "agent_client", "command": ["/no/such/agent"]}},
         {"name": "mute", "target": {"protocol": "agent_client", "command": ["cat"], "start_timeout": 1}},
-        {"name": "good", "target": {"protocol": "agent_client", "command": agent_client_agent_command("py")}},
+        {"name": "good", "target": {"protocol": "agent_client", "command": agent_client_agent_command("ts-2")}},
     ]
     with Gateway(json.dumps({"routes": routes}), tmp_path) as gateway, http(gateway) as client:
         for name in ("gone", "mute", "good"):
@@ -267,12 +310,12 @@ def test_an_open_stream_does_not_hold_up_the_end_of_the_gateway(tmp_path: Path) 
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
-    routes = [{"name": "loud", "target": {"protocol": "agent_client", "command": agent_client_agent_command("py")}}]
+    routes = [{"name": "loud", "target": {"protocol": "agent_client", "command": agent_client_agent_command("ts-2")}}]
     (tmp_path / "routes.yaml").write_text(json.dumps({"routes": routes}))
     wire = tmp_path / "wire"
     command = [sys.executable, "-m", "gateway", "stdio", "loud", "--log-level", "debug"]
     command += ["--routes", str(tmp_path / "routes.yaml")]
-    lines = agent_client_client("py", "--wire", str(wire), "--say", "noise hello", "--say", "fail", command=command)
+    lines = agent_client_client("ts-2", "--wire", str(wire), "--say", "noise hello", "--say", "fail", command=command)
     assert [line["to"] for line in map(json.loads, wire.read_text().splitlines())]
     assert not errors(lines, "session/new") and results(lines, "initialize")
     assert updates(lines, "agent_message_chunk")

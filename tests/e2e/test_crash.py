@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sqlite3
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+import pytest
 
 from tests.e2e.conftest import routes
 from tests.support import peers
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 20.0
-
-
-@contextlib.contextmanager
-def scene(directory: Path, agent_protocol: Process) -> Iterator[tuple[Gateway, httpx2.Client, Process]]:
-    with (
-        peers.agent_connect_agent() as agent,
-        Gateway(routes(agent_protocol, agent), directory) as gateway,
-        httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE) as client,
-    ):
-        yield gateway, client, agent
+WATCHED = "3 seconds"
+"""What the agent is told whose run is watched: a tick each tenth of a second."""
 
 
 def start(client: httpx2.Client, agent: str, message: str) -> str:
@@ -59,69 +53,78 @@ def settled(client: httpx2.Client, run_id: str) -> dict[str, Any]:
     return result
 
 
-def test_a_background_run_is_taken_up_again_and_its_watcher_misses_and_repeats_nothing(
-    tmp_path: Path, agent_protocol_server: Process
-) -> None:
-    with scene(tmp_path, agent_protocol_server) as (gateway, client, agent):
-        run_id = start(client, "slow", "3 seconds")
+@dataclass(frozen=True)
+class Crash:
+    """A gateway that was killed while one run was watched, one asked and one was in a step, and that runs again."""
+
+    client: httpx2.Client
+    agent: Process
+    watched: str
+    seen: list[tuple[str, dict[str, Any]]]
+    asking: str
+    asked: dict[str, Any]
+    stepping: str
+
+
+@pytest.fixture(scope="module")
+def crash(agent_protocol_server: Process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crash]:
+    with (
+        peers.agent_connect_agent() as agent,
+        Gateway(routes(agent_protocol_server, agent), tmp_path_factory.mktemp("crash")) as gateway,
+        httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE) as client,
+    ):
+        asking = start(client, "asker", "please")
+        asked = settled(client, asking)
+        stepping = start(client, "writer", "slow 10")
+        deadline = time.monotonic() + PATIENCE
+        while not _has_task(gateway, stepping):
+            assert time.monotonic() < deadline
+        watched = start(client, "slow", WATCHED)
         seen: list[tuple[str, dict[str, Any]]] = []
         with contextlib.suppress(httpx2.TransportError):
-            for event in watch(client, run_id):
+            for event in watch(client, watched):
                 seen.append(event)
                 if ticks(event[1]) == 8:
                     gateway.kill9()
-        assert seen, "nothing was streamed before the kill"
         gateway.restart()
-        again = list(watch(client, run_id, after=seen[-1][0]))
-        whole = settled(client, run_id)
-        assert whole["run"]["status"] == "success", whole
-        expected = " ".join(f"tick {n}" for n in range(1, 31)) + " done"
-        assert whole["output"]["values"]["message"] == expected
-        assert again[-1][1]["values"]["message"] == expected and again[-1][1]["status"] == "success"
-        numbers = [int(number) for number, _ in [*seen, *again]]
-        assert numbers == sorted(set(numbers)), "an event id came twice or out of order"
-        counts = [ticks(event) for _, event in [*seen, *again]]
-        assert counts == sorted(counts), "a snapshot went back"
-        posts = [r for r in httpx2.get(f"{agent.url}/_seen").json() if r["method"] == "POST" and "/runs" in r["path"]]
-        assert len([r for r in posts if not r["path"].endswith("search")]) == 1, "the run was sent twice"
-
-
-def test_a_step_in_flight_at_an_agent_protocol_agent_ends_with_a_reason(
-    tmp_path: Path, agent_protocol_server: Process
-) -> None:
-    with scene(tmp_path, agent_protocol_server) as (gateway, client, _):
-        run_id = start(client, "writer", "slow 3")
-        deadline = time.monotonic() + PATIENCE
-        while not _has_task(gateway, run_id):
-            assert time.monotonic() < deadline
-        gateway.kill9()
-        gateway.restart()
-        whole = settled(client, run_id)
-        assert whole["run"]["status"] == "error", whole
-        assert whole["output"]["type"] == "error" and whole["output"]["description"]
+        yield Crash(client, agent, watched, seen, asking, asked, stepping)
 
 
 def _has_task(gateway: Gateway, run_id: str) -> bool:
     """Whether the run's record on disk knows its task at the agent."""
-    import sqlite3
-
     with contextlib.closing(sqlite3.connect(gateway.file.parent / "interlingua.db")) as db:
         rows = db.execute("select * from runs").fetchall()
     return any(run_id in str(row) and "task_id" in str(row) for row in rows)
 
 
-def test_an_open_question_survives_the_kill_and_its_answer_ends_the_run(
-    tmp_path: Path, agent_protocol_server: Process
-) -> None:
-    with scene(tmp_path, agent_protocol_server) as (gateway, client, _):
-        run_id = start(client, "asker", "please")
-        asked = settled(client, run_id)
-        assert asked["output"]["type"] == "interrupt", asked
-        gateway.kill9()
-        gateway.restart()
-        assert settled(client, run_id)["output"] == asked["output"]
-        answer = client.post(f"/runs/{run_id}", json={"approved": True, "reason": "after the crash"})
-        assert answer.status_code == 200, answer.text
-        whole = settled(client, run_id)
-        assert whole["run"]["status"] == "success", whole
-        assert "after the crash" in json.dumps(whole["output"]["values"])
+def test_a_background_run_is_taken_up_again_and_its_watcher_misses_and_repeats_nothing(crash: Crash) -> None:
+    seen = crash.seen
+    assert seen, "nothing was streamed before the kill"
+    again = list(watch(crash.client, crash.watched, after=seen[-1][0]))
+    whole = settled(crash.client, crash.watched)
+    assert whole["run"]["status"] == "success", whole
+    expected = " ".join(f"tick {n}" for n in range(1, 31)) + " done"
+    assert whole["output"]["values"]["message"] == expected
+    assert again[-1][1]["values"]["message"] == expected and again[-1][1]["status"] == "success"
+    numbers = [int(number) for number, _ in [*seen, *again]]
+    assert numbers == sorted(set(numbers)), "an event id came twice or out of order"
+    counts = [ticks(event) for _, event in [*seen, *again]]
+    assert counts == sorted(counts), "a snapshot went back"
+    posts = [r for r in httpx2.get(f"{crash.agent.url}/_seen").json() if r["method"] == "POST" and "/runs" in r["path"]]
+    assert len([r for r in posts if WATCHED in r["body"]]) == 1, "the run was sent twice"
+
+
+def test_a_step_in_flight_at_an_agent_protocol_agent_ends_with_a_reason(crash: Crash) -> None:
+    whole = settled(crash.client, crash.stepping)
+    assert whole["run"]["status"] == "error", whole
+    assert whole["output"]["type"] == "error" and whole["output"]["description"]
+
+
+def test_an_open_question_survives_the_kill_and_its_answer_ends_the_run(crash: Crash) -> None:
+    assert crash.asked["output"]["type"] == "interrupt", crash.asked
+    assert settled(crash.client, crash.asking)["output"] == crash.asked["output"]
+    answer = crash.client.post(f"/runs/{crash.asking}", json={"approved": True, "reason": "after the crash"})
+    assert answer.status_code == 200, answer.text
+    whole = settled(crash.client, crash.asking)
+    assert whole["run"]["status"] == "success", whole
+    assert "after the crash" in json.dumps(whole["output"]["values"])

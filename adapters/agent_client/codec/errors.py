@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.core import errors
-from gateway.core.types import JsonObject
 from gateway.wire.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -14,7 +13,11 @@ from gateway.wire.jsonrpc import (
     METHOD_NOT_FOUND,
     REQUEST_CANCELLED,
     RpcError,
+    failing,
+    internal,
 )
+
+__all__ = ["AUTH_REQUIRED", "ERRORS", "RESOURCE_NOT_FOUND", "cancelled", "from_rpc", "internal", "to_rpc"]
 
 AUTH_REQUIRED: Final = -32000
 RESOURCE_NOT_FOUND: Final = -32002
@@ -40,24 +43,8 @@ _BACK: Final[Mapping[int, type[errors.InterlinguaError]]] = {
 
 
 def to_rpc(error: errors.InterlinguaError) -> RpcError:
-    """The error answer for what a request raised. An RpcError is returned as it is.
-
-    `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer, of Invalid>, "retryable": true}`.
-    For any exception that is no InterlinguaError answer `internal()`.
-    """
-    if isinstance(error, RpcError):
-        return error
-    data: JsonObject = {"code": error.code}
-    if isinstance(error, errors.Invalid):
-        data["path"] = error.path
-    if error.retryable:
-        data["retryable"] = True
-    return RpcError(errors.lookup(ERRORS, error), str(error), data)
-
-
-def internal() -> RpcError:
-    """The answer for a mistake of ours: nothing of it is told."""
-    return RpcError(INTERNAL_ERROR, "Internal error", {"code": errors.InterlinguaError.code})
+    """The error answer for what a request raised (see `gateway.wire.jsonrpc.failing`)."""
+    return failing(error, ERRORS)
 
 
 def cancelled() -> RpcError:

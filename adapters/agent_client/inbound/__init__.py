@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from adapters.agent_client.inbound import refusals
 from adapters.agent_client.inbound.clients import Clients
 from adapters.agent_client.inbound.connection import Connection
 from adapters.agent_client.inbound.http import HttpServer
@@ -30,6 +29,7 @@ from adapters.agent_client.options import AgentClientServe
 from gateway.adapter import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
+from gateway.transport.asgi import refusals
 from gateway.transport.pipe import Pipe
 
 LINGER_SECONDS = 2.0

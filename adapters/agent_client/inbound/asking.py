@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.agent_client.codec import questions as codec
 from adapters.agent_client.codec import updates_out as out
-from adapters.agent_client.inbound.reading import encoded
+from adapters.agent_client.inbound.encoding import encoded
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome

@@ -13,11 +13,12 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
 from adapters.agent_client.codec import updates_out as out
-from adapters.agent_client.inbound.reading import encoded, read
+from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, Invalid, Unsupported
 from gateway.core.types import Thread
 from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import read
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.session import Session

@@ -14,7 +14,6 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, errors
 from adapters.agent_client.inbound import choices
 from adapters.agent_client.inbound.clients import Clients
-from adapters.agent_client.inbound.reading import read
 from adapters.agent_client.inbound.session import Session
 from adapters.agent_client.inbound.sessions import Sessions
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -22,7 +21,7 @@ from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unavailabl
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError, read
 
 log = logging.getLogger(__name__)
 

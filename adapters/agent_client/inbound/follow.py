@@ -12,7 +12,7 @@ from adapters.agent_client.codec import content, turn
 from adapters.agent_client.codec import updates_out as out
 from adapters.agent_client.codec.updates_out import UpdateEncoder
 from adapters.agent_client.inbound.asking import Questions
-from adapters.agent_client.inbound.reading import encoded
+from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.adapter import Batch, Snapshot
 from gateway.core import events as e

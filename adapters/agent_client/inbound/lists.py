@@ -10,13 +10,13 @@ from collections.abc import Callable
 from msgspec import Raw
 
 from adapters.agent_client import wire
-from adapters.agent_client.inbound.reading import read
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.adapter import Gateway
 from gateway.core.errors import Invalid
 from gateway.core.types import Thread, ThreadQuery
 from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import read
 
 PAGE = 50
 LOOKED_AT = 500

@@ -13,11 +13,12 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
 from adapters.agent_client.inbound import choices, lists, turns
-from adapters.agent_client.inbound.reading import encoded, read
+from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.session import Session, Way
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Thread
+from gateway.wire.jsonrpc import read
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.connection import Connection

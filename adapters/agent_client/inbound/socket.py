@@ -8,10 +8,10 @@ from starlette.websockets import WebSocket
 
 from adapters.agent_client.inbound.clients import Clients
 from adapters.agent_client.inbound.connection import Connection
-from adapters.agent_client.inbound.refusals import refusal
 from adapters.agent_client.streamable import CONNECTION_ID
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.transport.asgi import origin
+from gateway.transport.asgi.refusals import refusal
 from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)

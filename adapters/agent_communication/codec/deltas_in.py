@@ -48,6 +48,11 @@ class DeltaDecoder:
         self._beside = Beside(PART)
         self._opened = self._ended = False
 
+    @property
+    def said(self) -> Fold:
+        """What the deltas add up to."""
+        return self._fold
+
     def feed(self, params: Raw) -> list[e.Event]:
         """The events of one notification. What cannot be read, or cannot be combined, is left out and counted."""
         if self._ended:

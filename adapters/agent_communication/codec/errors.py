@@ -6,8 +6,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.core import errors
-from gateway.core.types import JsonObject
-from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from gateway.wire.jsonrpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    RpcError,
+    failing,
+    internal,
+)
+
+__all__ = ["DENIED", "ERRORS", "internal", "to_rpc"]
 
 DENIED: Final = -32000
 
@@ -26,21 +35,5 @@ code of its own."""
 
 
 def to_rpc(error: errors.InterlinguaError) -> RpcError:
-    """The error answer for what a request raised. An RpcError is returned as it is.
-
-    `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>,
-    "retryable": true}`. For any exception that is no InterlinguaError answer `internal()`.
-    """
-    if isinstance(error, RpcError):
-        return error
-    data: JsonObject = {"code": error.code}
-    if isinstance(error, errors.Invalid):
-        data["path"] = error.path
-    if error.retryable:
-        data["retryable"] = True
-    return RpcError(errors.lookup(ERRORS, error), str(error), data)
-
-
-def internal() -> RpcError:
-    """The answer for a mistake of ours: nothing of it is told."""
-    return RpcError(INTERNAL_ERROR, "Internal error", {"code": errors.InterlinguaError.code})
+    """The error answer for what a request raised (see `gateway.wire.jsonrpc.failing`)."""
+    return failing(error, ERRORS)

@@ -19,7 +19,17 @@ from gateway.mcp.forms import elicitation_answer as answer_of
 from gateway.mcp.server.contract import Client
 from gateway.wire.jsonrpc import RpcError
 
-__all__ = ["ANSWER", "answer_of", "carried", "elicitation", "given", "handle", "interrupted_error", "resumed"]
+__all__ = [
+    "ANSWER",
+    "answer_of",
+    "as_input",
+    "carried",
+    "elicitation",
+    "given",
+    "handle",
+    "interrupted_error",
+    "resumed",
+]
 
 ANSWER: Final = "answer"
 """The key of an answer that is no object: `input` is one."""
@@ -97,6 +107,16 @@ def given(interrupt: Interrupt, value: Json, outcome: Json = None, *, path: str 
     if isinstance(value, dict) and value.keys() == {ANSWER} and not _takes(interrupt, ANSWER):
         value = value[ANSWER]
     return Answer(value=value)
+
+
+def as_input(interrupt: Interrupt, answer: Answer) -> JsonObject:
+    """The `input` of a call that answers a question of another gateway's: what `given` makes the same answer of."""
+    value = answer.value
+    if answer.outcome is not Outcome.ANSWERED:
+        return {}
+    if isinstance(value, dict) and (value.keys() != {ANSWER} or _takes(interrupt, ANSWER)):
+        return value
+    return {ANSWER: value}
 
 
 def _takes(interrupt: Interrupt, key: str) -> bool:

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from adapters.agent_communication.inbound import refusals
 from adapters.agent_communication.inbound.house import House
 from adapters.agent_communication.inbound.service import AgentService
 from adapters.agent_communication.options import AgentCommunicationServe
@@ -28,6 +27,7 @@ from gateway.adapter import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.mcp.server import McpServer
+from gateway.transport.asgi import refusals
 from gateway.transport.pipe import Pipe
 
 

@@ -9,7 +9,6 @@ from adapters.agent_communication.codec import agents as codec
 from adapters.agent_communication.codec import questions, tools
 from adapters.agent_communication.inbound.follow import Follow
 from adapters.agent_communication.inbound.house import House
-from adapters.agent_communication.inbound.reading import read
 from adapters.agent_communication.inbound.waiting import Given, Waiting, elsewhere
 from adapters.agent_communication.inbound.words import AgentWords, ToolWords, Words
 from adapters.agent_communication.wire import PROTOCOL
@@ -19,6 +18,7 @@ from gateway.mcp import versions
 from gateway.mcp.server.contract import Call
 from gateway.mcp.wire import PROGRESS_TOKEN
 from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import read
 
 HANDLE_PATH: Final = "/_meta/interlingua~1resume"
 RESUME: Final = "/arguments/resume"

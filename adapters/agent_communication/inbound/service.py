@@ -14,13 +14,12 @@ from adapters.agent_communication.codec import errors, tools
 from adapters.agent_communication.inbound import paging
 from adapters.agent_communication.inbound.calls import Calls
 from adapters.agent_communication.inbound.house import House
-from adapters.agent_communication.inbound.reading import read
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
 from gateway.mcp.server.contract import Call, Identity, Session
-from gateway.wire.jsonrpc import ErrorObject
+from gateway.wire.jsonrpc import ErrorObject, read
 
 INSTRUCTIONS: Final = (
     "Each agent can be run (agents/run) or called as a tool (tools/call) of the same name. An agent that has a "

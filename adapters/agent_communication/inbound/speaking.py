@@ -45,7 +45,7 @@ def heard(least: str | None, params: Raw) -> bool:
     """`wanted` of a message that somebody else made."""
     try:
         return wanted(least, msgspec.json.decode(params, type=_Leveled).level)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -120,6 +120,9 @@ def elsewhere(error: Invalid, places: Mapping[str, str]) -> Invalid:
 def _over(run: Run, agent: Agent) -> RpcError:
     """The question was answered already: what became of its run."""
     data: JsonObject = {"code": Conflict.code, "run": run.id, "status": run.status.value}
-    if run.status.ended:
+    said = f"this question is open no more; its run is {run.status.value}"
+    if run.failure is not None:
+        said = f"{said}: {run.failure.message}"
+    if run.status.ended and bytes(run.output) != b"null":
         data["output"] = Raw(codec.output_of(agent, bytes(run.output)))
-    return RpcError(INVALID_REQUEST, f"this question is open no more; its run is {run.status.value}", data)
+    return RpcError(INVALID_REQUEST, said, data)

@@ -4,6 +4,7 @@ server.py   the target: sessions with it, the agents and templates that are ther
 agents.py   one of them                                 created.py  agents made of a template
 turn.py     one run                                     asks.py     what the agent asks meanwhile
 request.py  what is sent for a run, and said of it besides deltas     news.py  hears of agents that come and go
+upstream.py questions of another gateway                told.py  what is said again is told once
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ class Created:
         self._template = template
         self._server = server
         self._waiting: list[_Created] = []  # the longest unused first
+        self._making: set[asyncio.Task[_Created]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -54,7 +55,7 @@ class Created:
         One that a run has failed with is not used again. Raises AgentFailed if none can be made.
         """
         key = msgspec.json.encode([capabilities, config], order="deterministic")
-        created = self._take(key) or await self._make(key, config, capabilities)
+        created = self._take(key) or await self._made(key, config, capabilities)
         try:
             yield created.session, created.name
         except BaseException:
@@ -65,6 +66,10 @@ class Created:
     async def aclose(self) -> None:
         """Destroy all that wait, and see the last of those that are being destroyed."""
         self._closed = True
+        if self._making:
+            await asyncio.wait(self._making, timeout=self._server.target.stop_timeout)
+            for making in self._making:
+                making.cancel()
         while self._waiting:
             self._end_soon(self._waiting[0])
         if self._ending:
@@ -98,6 +103,21 @@ class Created:
             self._waiting.remove(created)
         if created.expiry is not None:
             created.expiry.cancel()
+
+    async def _made(self, key: Key, config: JsonObject, capabilities: JsonObject) -> _Created:
+        """A new one. If the run is given up meanwhile it is kept: the server has made it, or is about to."""
+        task = asyncio.create_task(self._make(key, config, capabilities))
+        self._making.add(task)
+        task.add_done_callback(self._making.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._left)
+            raise
+
+    def _left(self, task: asyncio.Task[_Created]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._keep(task.result())
 
     async def _make(self, key: Key, config: JsonObject, capabilities: JsonObject) -> _Created:
         async with AsyncExitStack() as stack:

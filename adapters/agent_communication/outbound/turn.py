@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.agent_communication.codec.deltas_in import DeltaDecoder
-from adapters.agent_communication.outbound import request
+from adapters.agent_communication.outbound import request, upstream
 from adapters.agent_communication.outbound.asks import Asks, capabilities
+from adapters.agent_communication.outbound.told import Told
 from adapters.agent_communication.wire import PROTOCOL, RUN, RUN_PROGRESS
 from gateway.adapter import RunContext
 from gateway.core import events as e
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, Answer, Interrupt, JsonObject
+from gateway.mcp import forms
 from gateway.mcp.client.contract import Session
 from gateway.wire.jsonrpc import RpcError
 
@@ -26,6 +32,8 @@ DRAIN_EVERY = 256
 """Notifications after which the run's log is asked whether it may grow,"""
 DRAIN_BYTES = 256 * 1024
 """or bytes of them."""
+LEAVE_SECONDS = 1.0
+"""How long another gateway's run is followed to be cancelled."""
 
 
 class Home(Protocol):
@@ -52,6 +60,9 @@ class Turn:
         self._decoder = DeltaDecoder(context.agent)
         self._declared = capabilities(context.caller)
         self._asks = Asks(self._ask, lambda: context.caller, self._declared)
+        self._told = Told()
+        self._losses: Counter[str] = Counter()
+        self._questions: set[str] = set()
         self._work: asyncio.Task[e.Event] | None = None
         self._stopped = self._over = False
         self._held: list[e.Event] = []
@@ -69,7 +80,7 @@ class Turn:
                 await asyncio.wait([work])
                 work.cancelled() or work.exception()
             self._flush()
-            for what, count in self._decoder.losses.items():
+            for what, count in (self._losses + self._decoder.losses).items():
                 self._context.lost(what, count)
         if self._stopped or self._context.cancelled:
             work.cancelled() or work.exception()  # whatever it was, it came too late
@@ -97,7 +108,8 @@ class Turn:
             return None
         if not self._held:  # what arrives together is logged together, which is three times as fast
             asyncio.get_running_loop().call_soon(self._flush)
-        self._held += self._decoder.feed(params) if method == RUN_PROGRESS else request.told(method, params)
+        told = self._decoder.feed(params) if method == RUN_PROGRESS else request.told(method, params)
+        self._held += self._told.new(told)
         self._count += 1
         self._bytes += len(params)
         if self._count >= DRAIN_EVERY or self._bytes > DRAIN_BYTES:
@@ -106,11 +118,20 @@ class Turn:
             return self._context.drain()
         return None
 
+    def again(self) -> None:
+        """See `Listener.again`."""
+        self._told.again(self._decoder.said)
+        self._losses += self._decoder.losses
+        self._decoder = DeltaDecoder(self._context.agent)
+
     async def asked(self, method: str, params: Raw) -> Any:
         """See `Listener.asked`."""
         return await self._asks.answer(method, params)
 
     async def _ask(self, interrupt: Interrupt) -> Answer:
+        while interrupt.id in self._questions:
+            interrupt = replace(interrupt, id=f"{interrupt.id}'")
+        self._questions.add(interrupt.id)
         self._flush()
         answer = await self._context.ask(interrupt)
         if self._context.cancelled:  # it is the call that is taken back: servers exist that end where both cross
@@ -133,6 +154,30 @@ class Turn:
             context.lost("config")
         async with self._home.use(context, self._declared) as (session, name):
             params = request.params(context, name, configured=configured)
-            result = await session.call(RUN, params, listener=self)
+            result = await self._answered(session, params)
             self._over = True
         return self._decoder.result(result)
+
+    async def _answered(self, session: Session, run: JsonObject) -> Raw:
+        """The result. What another gateway could not ask us is asked, and answered by the next call."""
+        params = run
+        while True:
+            try:
+                return await session.call(RUN, params, listener=self)
+            except RpcError as error:
+                question = upstream.question(error)
+                if question is None:
+                    raise
+            try:
+                answer = await self._ask(question.interrupt)
+            except asyncio.CancelledError:
+                if self._stopped or self._context.cancelled:
+                    await self._leave(session, question.answered(run, forms.CANCELLED))
+                raise
+            self.again()
+            params = question.answered(run, answer)
+
+    async def _leave(self, session: Session, params: JsonObject) -> None:
+        """Cancel a run of another gateway's that waits: only a call that follows it can be taken back."""
+        with contextlib.suppress(InterlinguaError):
+            await session.call(RUN, params, timeout=LEAVE_SECONDS)

@@ -80,11 +80,39 @@ class Fold:
                     node.settle()
                 self._document = ABSENT
                 return delta
-            elif shape is list and len(part) == 1 and type(node) is list and node:
-                node, part = node[-1], part[0]
+            elif shape is list and type(node) is list and node:
+                if len(part) == 1:
+                    node, part = node[-1], part[0]
+                elif part and part[0] is None and self._append(node, delta, part):
+                    return delta
+                else:
+                    break
             else:
                 break
         return self._apply_any(delta)
+
+    def _append(self, node: list[Tree], delta: Json, part: list[Json]) -> bool:
+        """Add the items of a delta's inmost part to their array. False, and nothing is done, if that is not so simple.
+
+        That is so for text that is not sound, and where an item may be nested too deep.
+        """
+        fresh, growth, depth = [], 0, 1
+        while delta is not part:
+            delta = delta[0] if type(delta) is list else next(iter(delta.values()))
+            depth += 1
+        try:
+            for item in part[1:]:
+                clean, size = sized(item)
+                if clean is not item:
+                    return False
+                fresh.append(owned(item, True, True, depth))
+                growth += size + 1
+        except (Clash, RecursionError):
+            return False
+        node += fresh
+        self._size += growth
+        self._changed()
+        return True
 
     def _apply_any(self, delta: Json) -> Json:
         plan = Plan()

@@ -85,6 +85,10 @@ class Call:
         finally:
             self._stops.pop(key, None)
 
+    def again(self) -> None:
+        """It is sent again."""
+        self._listener.again()
+
     def end(self) -> None:
         """It is answered, or nobody waits for it any more."""
         self._ended = True
@@ -162,14 +166,16 @@ class Calls:
         return next(iter(self._calls.values())) if len(self._calls) == 1 else None
 
     def asker(self, method: str) -> Call:
-        """The call that a request without any sign of it belongs to. Raises RpcError where that cannot be told."""
+        """The call that a request without any sign of it belongs to. Raises RpcError where that cannot be told: as of a
+        method that is not there, since a server may know another way to ask then, as a gateway does.
+        """
         found = None if self.doubtful else self.only()
         if found is not None:
             return found
         self.counts.refused += 1
         if not self._calls:
             raise nobody(method)
-        raise RpcError(jsonrpc.INTERNAL_ERROR, f"{method}: nobody can tell which call it is about")
+        raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: nobody can tell which call it is about")
 
     def stray(self, what: str) -> None:
         """Something came that nobody waits for (any more)."""

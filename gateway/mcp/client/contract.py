@@ -27,6 +27,9 @@ class Listener(Protocol):
         ends first. Never wait here for an answer from the same server.
         """
 
+    def again(self) -> None:
+        """The call is sent again, with what was asked for (2026-07-28): all that was told may be told again."""
+
     async def asked(self, method: str, params: msgspec.Raw) -> Any:
         """A request of the server's that belongs to the call (elicitation/create, sampling/createMessage, roots/list).
 

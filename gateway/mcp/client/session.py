@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 MOST_PAGES = 1000
 MOST_ITEMS = 100_000
 MOST_ROUNDS = 100
-"""Of questions before one answer (2026-07-28)."""
+"""Of questions before one answer (2026-07-28),"""
+MOST_QUESTIONS = 100
+"""and questions in one round."""
 PAUSES = (0.05, 2.0)
 """Seconds before a call is sent again that was told to come back: the first, and the longest, each twice the last."""
 RELISTEN = (0.5, 30.0)
@@ -178,6 +180,8 @@ class ClientSession:
                 else:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, PAUSES[1])
+                if call is not None:
+                    call.again()
             raise AgentBroken(f"{self._channel.name} wants more input for {method} after {MOST_ROUNDS} times")
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
@@ -254,6 +258,8 @@ class ClientSession:
         """All of them at once; the first that is refused ends the call, there being no other way to say so."""
         if call is None:
             raise AgentFailed(f"{self._channel.name} wants input for {method}, and nobody is there to give it")
+        if len(requests) > MOST_QUESTIONS:
+            raise AgentBroken(f"{self._channel.name} asks {len(requests)} things at once")
         tasks = {key: asyncio.create_task(self._answer(each, call)) for key, each in requests.items()}
         try:
             await asyncio.gather(*tasks.values())

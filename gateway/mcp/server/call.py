@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from gateway.core import delta
 from gateway.core.errors import AgentGone, InterlinguaError, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
@@ -21,6 +24,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EMPTY = Raw(b"{}")
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 UNASKED_LEVEL = "warning"
 """From which level on a client of a handshake is sent messages before it asked for any level: what was lost, and what
 failed. The specification leaves it to the server."""
@@ -72,7 +76,7 @@ class ServedCall:
         self.client = session.client
         self.id = request.id
         self.method = request.method
-        self.params = request.params or EMPTY
+        self.params = _params(request.params)
         self.meta = meta
         self.log_level = log_level
         self.over = False
@@ -110,6 +114,22 @@ class ServedCall:
         if self.over:
             raise AgentGone("the request is answered already")
         return await self._out.ask(method, params, timeout)
+
+
+def _params(given: Raw) -> Raw:
+    """Params as a service gets them: `null` is none, and half a surrogate pair, which no store, agent or answer takes,
+    is mended."""
+    if not given or bytes(memoryview(given)[:1]) == b"n":
+        return EMPTY
+    if _HALF.search(given) is not None:
+        try:
+            msgspec.json.decode(given)
+        except ValueError:
+            with contextlib.suppress(ValueError, RecursionError):
+                return Raw(delta.encode(jsonrpc.unpack(given)))
+        except RecursionError:
+            return given  # the service will say so
+    return given
 
 
 async def serve(service: Service, call: ServedCall) -> Any:

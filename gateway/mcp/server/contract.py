@@ -89,7 +89,7 @@ class Call(Protocol):
 
     @property
     def params(self) -> msgspec.Raw:
-        """Encoded, `{}` where there were none."""
+        """Encoded, `{}` where there were none; half surrogate pairs are mended, as in `meta`."""
 
     @property
     def meta(self) -> JsonObject:

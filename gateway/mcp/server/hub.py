@@ -22,19 +22,22 @@ class Hub:
         self.quiet = False
         """Nobody new is served."""
         self.joined: dict[Session, None] = {}
+        self.make_room: Callable[[], None] = _nobody
+        """Has a client leave that can be done without, if there is one."""
         self._seats = 0
         self._ends: dict[Callable[[], None], None] = {}
 
     @property
-    def full(self) -> bool:
-        """Whether as many are connected as may be."""
+    def _full(self) -> bool:
         return self._seats >= self.options.max_sessions
 
     def sit(self) -> None:
         """One more is connected. Raises Unavailable."""
         if self.quiet:
             raise Unavailable("the gateway is stopping")
-        if self.full:
+        if self._full:
+            self.make_room()
+        if self._full:
             raise Unavailable("too many clients are connected; try again later")
         self._seats += 1
 
@@ -86,3 +89,7 @@ class Hub:
         self.quiet = True
         for end in list(self._ends):
             end()
+
+
+def _nobody() -> None:
+    """There is none."""

@@ -2,9 +2,10 @@
 
 exchange.py  one request and its answer
 origin.py    which web pages may connect
+refusals.py  errors where no protocol has words yet
 """
 
-from gateway.transport.asgi import exchange, origin
+from gateway.transport.asgi import exchange, origin, refusals
 from gateway.transport.asgi.exchange import ClientGone, Exchange, Headers, Reply
 
-__all__ = ["ClientGone", "Exchange", "Headers", "Reply", "exchange", "origin"]
+__all__ = ["ClientGone", "Exchange", "Headers", "Reply", "exchange", "origin", "refusals"]

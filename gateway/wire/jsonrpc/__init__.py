@@ -3,10 +3,12 @@
 messages.py  what there is: Request, Notification, Response, Batch, Malformed; the error codes; RpcError
 decoding.py  bytes -> one of those; nothing inside `params` and `result` is read
 encoding.py  their bytes, never with a line break inside
+reading.py   params as structs; failing.py  errors of the tree as error answers
 """
 
 from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack
 from gateway.wire.jsonrpc.encoding import error, notification, request, result
+from gateway.wire.jsonrpc.failing import failing, internal
 from gateway.wire.jsonrpc.messages import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -24,6 +26,7 @@ from gateway.wire.jsonrpc.messages import (
     Response,
     RpcError,
 )
+from gateway.wire.jsonrpc.reading import read
 
 __all__ = [
     "INTERNAL_ERROR",
@@ -44,8 +47,11 @@ __all__ = [
     "RpcError",
     "decode",
     "error",
+    "failing",
     "glimpse",
+    "internal",
     "notification",
+    "read",
     "request",
     "result",
     "unpack",

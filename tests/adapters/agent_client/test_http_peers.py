@@ -6,6 +6,7 @@ Between the two nothing is translated here: what a client posts is what the agen
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.support.agent_client import (
     updates,
 )
 from tests.support.aio import run
+from tests.support.processes import Process
 
 WITHIN = 60.0
 
@@ -64,7 +66,7 @@ class Relay:
             return
 
 
-def through(client: Sdk, server: Sdk, *steps: str, **options: Any) -> list[Line]:
+def through(client: Sdk, server: Process, *steps: str, **options: Any) -> list[Line]:
     """A client of one SDK, our server, our client, and the server of an SDK."""
 
     async def case(url: str) -> list[Line]:
@@ -72,8 +74,7 @@ def through(client: Sdk, server: Sdk, *steps: str, **options: Any) -> list[Line]
             there.threads = Everything()
             return await asyncio.to_thread(agent_client_client, client, *steps, url=there.url)
 
-    with agent_client_agent_server(server) as process:
-        return run(case(process.url + "/acp"), WITHIN)
+    return run(case(server.url + "/acp"), WITHIN)
 
 
 class Everything(set[str]):
@@ -83,15 +84,22 @@ class Everything(set[str]):
         return True
 
 
-PAIRS: list[tuple[Sdk, Sdk]] = [("py", "ts-0"), ("ts-0", "ts-2"), ("ts-2", "py")]
+CLIENTS: dict[Sdk, Sdk] = {"ts-0": "py", "ts-2": "ts-0", "py": "ts-2"}
+"""Who talks to which SDK's server."""
 
 
-@pytest.mark.parametrize(("client", "server"), PAIRS)
-def test_a_conversation_passes_from_one_sdk_to_the_other(client: Sdk, server: Sdk) -> None:
+@pytest.fixture(scope="module", params=CLIENTS)
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[Sdk, Process]]:
+    """Each SDK's agent as a server."""
+    with agent_client_agent_server(request.param) as process:
+        yield request.param, process
+
+
+def test_a_conversation_passes_from_one_sdk_to_the_other(server: tuple[Sdk, Process]) -> None:
     """None of them sends `Origin`: their connections are not refused, as those of unknown pages are."""
     lines = through(
-        client,
-        server,
+        CLIENTS[server[0]],
+        server[1],
         *("--say", "hello Grüße \U0001f600 世界"),
         *("--permission", "allow", "--say", "tool perm"),
         *("--start", "slow please", "--await", "1 ", "--do", "cancel", "--finish"),
@@ -126,8 +134,7 @@ def test_their_example_client_works_unchanged(client: Sdk) -> None:
     assert run(case(), WITHIN) == 1
 
 
-@pytest.mark.parametrize("server", SDKS)
-def test_our_client_talks_to_their_server(server: Sdk) -> None:
+def test_our_client_talks_to_their_server(server: tuple[Sdk, Process]) -> None:
     async def case(url: str) -> None:
         here = Connected(await connect(url))
         async with here.peer:
@@ -139,16 +146,15 @@ def test_our_client_talks_to_their_server(server: Sdk) -> None:
                 await here.prompt("unheard", "hello")
             assert (await here.prompt(session, "again"))["stopReason"] == "end_turn"
 
-    with agent_client_agent_server(server) as process:
-        run(case(process.url + "/acp"), WITHIN)
+    run(case(server[1].url + "/acp"), WITHIN)
 
 
-@pytest.mark.parametrize("server", ["py", "ts-2"])
-def test_our_client_notices_that_their_server_is_gone(server: Sdk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sdk", ["py", "ts-2"])
+def test_our_client_notices_that_their_server_is_gone(sdk: Sdk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "FIRST_DELAY", 0.01)
 
     async def case() -> None:
-        with agent_client_agent_server(server) as process:
+        with agent_client_agent_server(sdk) as process:
             here = Connected(await connect(process.url + "/acp"))
             async with here.peer:
                 await here.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})

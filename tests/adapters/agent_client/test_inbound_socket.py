@@ -20,7 +20,7 @@ from gateway.core.types import RunStatus
 from gateway.transport.websocket import HARD_LIMIT, UpgradeRefused, connect
 from tests.adapters.agent_client.editor import Editor, said
 from tests.adapters.agent_client.inbound_rig import Rig, asking, held, rig, scripted
-from tests.support.agent_client import agent_client_client, asked, errors, results, text, updates
+from tests.support.agent_client import agent_client_conversations, asked, errors, results, text, updates
 from tests.support.aio import run
 from tests.support.scripted import echo, until
 
@@ -195,16 +195,17 @@ def test_both_transports_see_the_same_session() -> None:
 # --- the official SDK ---------------------------------------------------------------------------------------------
 
 
-def sdk(url: str, steps: str) -> Any:
-    """A conversation of the SDK's client, in a thread: it is a process of its own."""
+def sdk(url: str, *conversations: str) -> Any:
+    """Conversations of the SDK's client, in a thread: it is a process of its own."""
     there = f"{url.replace('http', 'ws')}/scripted"
-    return asyncio.to_thread(agent_client_client, "py", *shlex.split(steps), url=there)
+    each = [{"steps": shlex.split(steps), "url": there} for steps in conversations]
+    return asyncio.to_thread(agent_client_conversations, "py", *each)
 
 
 def test_the_sdk_talks_lists_and_comes_back() -> None:
     async def main() -> None:
         async with server(scripted(echo)) as (_, url):
-            lines = await sdk(url, "--say hello --do list --reconnect --session @0 --do load --say more")
+            (lines,) = await sdk(url, "--say hello --do list --reconnect --session @0 --do load --say more")
             assert [answer["stopReason"] for answer in results(lines, "session/prompt")] == ["end_turn", "end_turn"]
             assert text(lines) == "hello hello more "
             assert [one["content"]["text"] for one in updates(lines, "user_message_chunk")] == ["hello"]
@@ -218,13 +219,12 @@ def test_the_sdk_talks_lists_and_comes_back() -> None:
 def test_the_sdk_is_asked_and_can_cancel() -> None:
     async def main() -> None:
         async with server(scripted(asking({"enum": ["red", "blue"]}))) as (_, url):
-            lines = await sdk(url, "--permission blue --say go")
-            assert len(asked(lines, "session/request_permission")) == 1
-            assert text(lines) == "Let me see. answered blue."
             begin = "--permission never --start go --await request_permission"
-            lines = await sdk(url, f"{begin} --do cancel --finish")
-            assert results(lines, "session/prompt")[0]["stopReason"] == "cancelled"
-            assert errors(lines, "session/prompt") == []
+            answered, cancelled = await sdk(url, "--permission blue --say go", f"{begin} --do cancel --finish")
+            assert len(asked(answered, "session/request_permission")) == 1
+            assert text(answered) == "Let me see. answered blue."
+            assert results(cancelled, "session/prompt")[0]["stopReason"] == "cancelled"
+            assert errors(cancelled, "session/prompt") == []
 
     run(main(), timeout=60)
 
@@ -234,7 +234,7 @@ def test_the_sdk_fills_in_a_form() -> None:
 
     async def main() -> None:
         async with server(scripted(asking(schema))) as (_, url):
-            lines = await sdk(url, """--elicitation '{"name": "Ada"}' --say go""")
+            (lines,) = await sdk(url, """--elicitation '{"name": "Ada"}' --say go""")
             assert text(lines) == "Let me see. answered {'name': 'Ada'}."
 
     run(main(), timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from gateway.core.types import Answer, Outcome, Run, RunStatus, StopReason
 from tests.adapters.agent_client.outbound_house import House, house, text
 from tests.support.agent_client import SDKS, Sdk, agent_client_agent_command, agent_client_agent_server
 from tests.support.aio import run
-from tests.support.scripted import request
+from tests.support.processes import Process
+from tests.support.scripted import request as request_of
 
 EVERYTHING = "think plan commands usage title mode option mirror tool blocks picture link embed meta noise where"
 
@@ -43,22 +45,54 @@ def test_everything_that_an_agent_can_say_arrives(sdk: Sdk, tmp_path: Path) -> N
     run(body(), timeout=60)
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-def test_questions_are_asked_and_answered(sdk: Sdk) -> None:
-    async def body() -> None:
-        async with house(command=agent_client_agent_command(sdk)) as it:
-            for option, outcome in (("ok", '"ok"'), ("no", '"no"')):
+@pytest.fixture(scope="module", params=SDKS)
+def talked(request: pytest.FixtureRequest) -> dict[str, Run]:
+    """How runs with one process of each SDK's agent ended; each in a session of its own."""
+
+    async def body() -> dict[str, Run]:
+        async with house(command=agent_client_agent_command(request.param)) as it:
+
+            async def answered(answer: Answer) -> Run:
                 asking = await it.ask("perm")
                 [interrupt] = asking.interrupts
-                await it.engine.answer(asking.id, Answer(value={"optionId": option}), interrupt.id)
+                await it.engine.answer(asking.id, answer, interrupt.id)
                 ended = await it.engine.wait(asking.id, timeout=20)
-                assert ended is not None and outcome in text(ended)
-            asking = await it.ask("perm")
-            await it.engine.answer(asking.id, Answer(outcome=Outcome.CANCELLED), asking.interrupts[0].id)
-            ended = await it.engine.wait(asking.id, timeout=20)
-            assert ended is not None and "cancelled" in text(ended)
+                assert ended is not None
+                return ended
 
-    run(body(), timeout=60)
+            ended = {option: await answered(Answer(value={"optionId": option})) for option in ("ok", "no")}
+            ended["cancelled"] = await answered(Answer(outcome=Outcome.CANCELLED))
+            ended |= {word: await it.ask(word) for word in ("refuse", "max", "fail", "fs")}
+            slow = await it.engine.start(request_of("slow", agent="prog"))
+            await it.sent(slow)
+            ended["slow"] = await it.engine.cancel(slow.id, wait=True)
+            ended["loud"] = await it.ask("hello", config={"loud": True, "model": "large"})
+            ended["no model"] = await it.ask("hello", config={"model": "none"})
+            return ended
+
+    return run(body(), timeout=60)
+
+
+def test_questions_are_asked_and_answered(talked: dict[str, Run]) -> None:
+    assert '"ok"' in text(talked["ok"]) and '"no"' in text(talked["no"])
+    assert "cancelled" in text(talked["cancelled"])
+
+
+def test_turns_end_as_the_agent_says(talked: dict[str, Run]) -> None:
+    assert talked["refuse"].stop_reason is StopReason.REFUSAL
+    assert talked["max"].stop_reason is StopReason.MAX_TOKENS
+    assert talked["fail"].status is RunStatus.ERROR and talked["fail"].failure is not None
+    assert talked["slow"].status is RunStatus.CANCELLED and not talked["slow"].losses
+
+
+def test_options_are_set_and_one_that_is_not_offered_fails(talked: dict[str, Run]) -> None:
+    assert "HELLO" in text(talked["loud"])
+    failed = talked["no model"].failure
+    assert failed is not None and failed.code == "invalid"
+
+
+def test_files_are_not_served_without_a_workspace(talked: dict[str, Run]) -> None:
+    assert "fs failed -32601" in text(talked["fs"])
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -73,36 +107,13 @@ def test_files_and_terminals_of_a_workspace_are_used(sdk: Sdk, tmp_path: Path) -
             assert (tmp_path / "y").exists()
             assert "term 0 hi" in text(ended)
             assert "failed" not in text(ended)
-        async with house(command=agent_client_agent_command(sdk)) as it:
-            assert "fs failed -32601" in text(await it.ask("fs"))
 
     run(body(), timeout=60)
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_turns_end_as_the_agent_says(sdk: Sdk) -> None:
+def test_an_agent_that_wants_a_login_denies_and_says_which(sdk: Sdk) -> None:
     async def body() -> None:
-        async with house(command=agent_client_agent_command(sdk)) as it:
-            for word, reason in (("refuse", StopReason.REFUSAL), ("max", StopReason.MAX_TOKENS)):
-                assert (await it.ask(word)).stop_reason is reason
-            failed = await it.ask("fail")
-            assert failed.status is RunStatus.ERROR and failed.failure is not None
-            slow = await it.engine.start(request("slow", agent="prog"))
-            await it.sent(slow)
-            cancelled = await it.engine.cancel(slow.id, wait=True)
-            assert cancelled.status is RunStatus.CANCELLED and not cancelled.losses
-
-    run(body(), timeout=60)
-
-
-@pytest.mark.parametrize("sdk", SDKS)
-def test_options_and_authentication(sdk: Sdk) -> None:
-    async def body() -> None:
-        async with house(command=agent_client_agent_command(sdk)) as it:
-            ended = await it.ask("hello", config={"loud": True, "model": "large"})
-            assert "HELLO" in text(ended)
-            failed = await it.ask("hello", config={"model": "none"})
-            assert failed.failure is not None and failed.failure.code == "invalid"
         async with house(command=agent_client_agent_command(sdk, "--auth")) as it:
             denied = await it.ask("hello")
             assert denied.failure is not None and denied.failure.code == "denied"
@@ -111,10 +122,10 @@ def test_options_and_authentication(sdk: Sdk) -> None:
     run(body(), timeout=60)
 
 
-@pytest.mark.parametrize("without", ["", "resume", "resume,load"])
-def test_a_conversation_goes_on_with_a_new_process(without: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sdk", "without"), [("py", ""), ("ts-2", "resume"), ("ts-2", "resume,load")])
+def test_a_conversation_goes_on_with_a_new_process(sdk: Sdk, without: str, tmp_path: Path) -> None:
     async def body() -> None:
-        command = agent_client_agent_command("py", "--state", str(tmp_path / "state"), "--without", without)
+        command = agent_client_agent_command(sdk, "--state", str(tmp_path / "state"), "--without", without)
         async with house(command=command) as it:
             thread = await it.thread("t1")
             assert "one" in text(await it.ask("one", thread))
@@ -127,9 +138,15 @@ def test_a_conversation_goes_on_with_a_new_process(without: str, tmp_path: Path)
     run(body(), timeout=60)
 
 
-@pytest.mark.parametrize("sdk", SDKS)
+@pytest.fixture(scope="module", params=SDKS)
+def server(request: pytest.FixtureRequest) -> Iterator[Process]:
+    """Each SDK's agent as a server."""
+    with agent_client_agent_server(request.param) as process:
+        yield process
+
+
 @pytest.mark.parametrize("scheme", ["ws", "http"])
-def test_an_agent_that_is_a_server_is_called(sdk: Sdk, scheme: str) -> None:
+def test_an_agent_that_is_a_server_is_called(server: Process, scheme: str) -> None:
     async def body(url: str) -> None:
         async with house(url=url) as it:
             assert (await it.outbound.describe()).name
@@ -139,13 +156,12 @@ def test_an_agent_that_is_a_server_is_called(sdk: Sdk, scheme: str) -> None:
             await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
             ended = await it.engine.wait(asking.id, timeout=20)
             assert ended is not None and "ok" in text(ended)
-            slow = await it.engine.start(request("slow", agent="prog", thread="t1"))
+            slow = await it.engine.start(request_of("slow", agent="prog", thread="t1"))
             await it.sent(slow)
             assert (await it.engine.cancel(slow.id, wait=True)).status is RunStatus.CANCELLED
             assert it.outbound.reachable is True
 
-    with agent_client_agent_server(sdk) as process:
-        run(body(f"{scheme}{process.url.removeprefix('http')}/agent"), timeout=60)
+    run(body(f"{scheme}{server.url.removeprefix('http')}/agent"), timeout=60)
 
 
 def test_a_tool_call_is_whole_in_the_log() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw
@@ -36,7 +37,7 @@ def entry(name: str, **more: Any) -> JsonObject:
 
 def raw(value: Any) -> Raw:
     """A value as it comes from the wire."""
-    return Raw(msgspec.json.encode(value))
+    return Raw(json.dumps(value).encode())
 
 
 @dataclass
@@ -136,7 +137,7 @@ class FakeSession:
             self._calls.discard(task)
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
-        found = msgspec.json.decode(await self.call(method, timeout=timeout))[key]
+        found = json.loads(bytes(await self.call(method, timeout=timeout)))[key]
         assert isinstance(found, list)
         return found
 
@@ -159,11 +160,11 @@ class FakeSession:
             return await server.creating(params)
         if method == "agents/destroy":
             return {}
-        assert method == "agents/run" and listener is not None, method
+        assert method == "agents/run", method
         behaviour = server.agents.get(params["name"])
         if behaviour is None:
             raise RpcError(0, f"Unknown agent: {params['name']}")
-        return await behaviour(Asked(self, params, listener))
+        return await behaviour(Asked(self, params, cast(Listener, listener)))
 
 
 class FakePool:

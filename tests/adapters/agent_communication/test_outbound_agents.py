@@ -20,6 +20,7 @@ from gateway.core.types import JsonObject
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_communication.outbound_rig import Asked, FakeServer, echo, entry, outbound, running
 from tests.support.aio import run
+from tests.support.rpc import settled as turns
 
 # --- all that live there --------------------------------------------------------------------------------------------
 
@@ -133,6 +134,7 @@ def test_one_that_has_gone_from_the_list_is_not_found() -> None:
     async def body() -> None:
         server = FakeServer({"one": echo, "two": echo})
         one = (await outbound(server, agents="*").discover())["one"]
+        await one.describe()
         del server.agents["one"]
         with pytest.raises(NotFound, match="no agent one; there are: two"):
             await one.describe()
@@ -325,6 +327,33 @@ def test_a_cancelled_run_leaves_no_agent_behind() -> None:
         assert isinstance(ctx.end, e.RunCancelled)
         await half.aclose()
         assert all(session.leases == 0 for pool in server.pools for session in pool.sessions)
+
+    run(body())
+
+
+def test_an_agent_that_is_made_while_its_run_is_cancelled_serves_the_next_one() -> None:
+    async def body() -> None:
+        server, made = Maker(), asyncio.Event()
+
+        async def slowly(params: JsonObject) -> JsonObject:
+            await made.wait()
+            return await server.create(params)
+
+        server.creating = slowly
+        half = outbound(server, template="maker")
+        ctx = running("maker", config={"word": "a"})
+        going = asyncio.create_task(half.run(ctx))
+        while not server.named("agents/create"):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        ctx.cancel_now()
+        await half.cancel(ctx)
+        await going
+        assert isinstance(ctx.end, e.RunCancelled)
+        made.set()
+        await turns()
+        assert await said(half, "a") == "made-1 a"
+        await half.aclose()
+        assert [params["name"] for params in server.named("agents/destroy")] == ["made-1"]
 
     run(body())
 

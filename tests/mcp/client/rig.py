@@ -39,6 +39,9 @@ class Listens:
         self.heard.append((method, jsonrpc.unpack(params) if params else None))
         return None if self.hold is None else self._held(self.hold)
 
+    def again(self) -> None:
+        self.heard.append(("again", {}))
+
     async def _held(self, until: asyncio.Event) -> None:
         await until.wait()
 

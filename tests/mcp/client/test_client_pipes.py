@@ -104,7 +104,7 @@ def test_a_question_goes_to_the_only_call_that_listens_and_is_refused_where_ther
             other, other_id, _ = await server.began(two)
             await server.say(request("r", "elicitation/create", message="?"), request("p", "ping"))
             answers = {each["id"]: each for each in await server.hear(2)}
-            assert answers["r"]["error"]["code"] == -32603 and answers["p"]["result"] == {}
+            assert answers["r"]["error"]["code"] == -32601 and answers["p"]["result"] == {}
             assert server.counts.refused == 1 and two.asked_for == []
             await server.say(result(id, {}), result(other_id, {}))
             await asyncio.gather(task, other)
@@ -191,7 +191,7 @@ def test_a_question_about_a_call_that_was_given_up_is_not_asked_of_the_next() ->
             listener = Listens()
             other, other_id, _ = await server.began(listener)
             await server.say(request("q", "elicitation/create", message="about the first"))
-            assert (await server.hear())[0]["error"]["code"] == -32603 and listener.asked_for == []
+            assert (await server.hear())[0]["error"]["code"] == -32601 and listener.asked_for == []
             await server.say({"jsonrpc": "2.0", "id": id, "error": {"code": 0, "message": "Request cancelled"}})
             await server.say(request("r", "elicitation/create", message="about the second"))
             assert (await server.hear())[0]["result"] == YES and len(listener.asked_for) == 1

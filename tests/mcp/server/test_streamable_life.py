@@ -196,7 +196,13 @@ def test_a_call_whose_client_left_before_anything_was_said_ends_all_the_same() -
     run(case())
 
 
-def test_no_more_than_so_many_finished_streams_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("bound", "value", "expected"),
+    [("MOST_LATE", 2, [400, 400, 200, 200]), ("LATE_BYTES", 1, [400, 400, 400, 200])],
+)
+def test_no_more_than_so_many_finished_streams_are_kept_nor_so_many_bytes(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: int, expected: list[int]
+) -> None:
     async def case() -> None:
         async with rig() as there, client(there.mcp) as here:
             for _ in range(4):
@@ -206,9 +212,9 @@ def test_no_more_than_so_many_finished_streams_are_kept(monkeypatch: pytest.Monk
             for number in range(1, 5):
                 sent = here.headers(Accept="text/event-stream", Last_Event_ID=f"{number}-0")
                 statuses.append((await here.http.get(here.url, headers=sent)).status_code)
-            assert statuses == [400, 400, 200, 200]
+            assert statuses == expected
 
-    monkeypatch.setattr(sessions, "MOST_LATE", 2)
+    monkeypatch.setattr(sessions, bound, value)
     run(case())
 
 
@@ -243,7 +249,7 @@ def test_a_stream_that_is_taken_before_its_response_began_is_a_response_all_the_
         writing = asyncio.create_task(stream.write(Exchange({"headers": []}, receive, send), 15.0))
         await asyncio.sleep(0)
         await stream.vacate()
-        assert await writing
+        await writing
         assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
     run(case())

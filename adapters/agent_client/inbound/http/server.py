@@ -13,13 +13,13 @@ from starlette.types import Receive, Scope, Send
 from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
 from adapters.agent_client.inbound.http.links import Converse, Links
 from adapters.agent_client.inbound.http.stream import stream
-from adapters.agent_client.inbound.refusals import STATUS
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.streamable import CONNECTION_ID, EVENTS, INITIALIZE, JSON, OPENING, SESSION_ID, session_in
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
 from gateway.core.errors import AgentGone, InterlinguaError, NotFound, Unavailable, lookup
 from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
+from gateway.transport.asgi.refusals import STATUS
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request
 

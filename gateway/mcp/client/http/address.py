@@ -19,8 +19,9 @@ from gateway.wire.jsonrpc import Response, RpcError
 
 AGAIN = (0.1, 0.3, 0.9)
 """Seconds after each try to send what was not taken; then there is one more."""
-BUSY = frozenset({429, 503})
-"""Of a POST: it was not taken."""
+BUSY = 429
+"""Of a POST: it was not taken. So it is with 503 where the server says when to come back; what is between us says 503
+too, of a server that went away over the request (Envoy, say)."""
 LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 """Of a GET: worth another try. 409: the server has not noticed yet that the stream before has dropped."""
 _AWAY = frozenset({408, 425, 429, 502, 503, 504})
@@ -69,7 +70,7 @@ class Address:
             try:
                 async with self.client.stream("POST", self.url, json=body, headers=headers, timeout=wait) as response:
                     moved = self._moved(response) if moves < _REDIRECTS else None
-                    if moved is None and not (response.status in BUSY and tries):
+                    if moved is None and not (tries and _not_taken(response)):
                         yield response
                         return
             except Unreachable:
@@ -101,6 +102,10 @@ class Address:
         if status in _AWAY:
             return AgentGone(f"{told}{_said(status, body)}")
         return error or HttpRefused(f"{told}{_said(status, body)}", status)
+
+
+def _not_taken(response: StreamResponse) -> bool:
+    return response.status == BUSY or (response.status == 503 and "Retry-After" in response.headers)
 
 
 def _rpc_error(body: bytes) -> RpcError | None:

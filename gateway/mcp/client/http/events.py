@@ -9,6 +9,11 @@ from gateway.transport.pipe import Unreadable
 from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import sse
 
+FIRST_DELAY = 0.1
+"""Seconds before a stream that dropped is opened again, doubled with each try in vain. A server may name another,"""
+LEAST_DELAY = 0.01
+"""which is doubled from here: one that says 0 and has nothing to say is not asked all the time."""
+
 
 class Cursor:
     """Where one stream is, over all responses that it comes on. `id` is "" while it cannot be resumed.
@@ -20,6 +25,11 @@ class Cursor:
         self.id = ""
         self.heard = 0
         self.retry: float | None = None
+
+    def delay(self, tries: int, most: float) -> float:
+        """Seconds before it is opened again, after so many tries on which nothing came."""
+        growth = 2.0 ** min(tries, 20)
+        return min(most, FIRST_DELAY * growth if self.retry is None else max(self.retry, LEAST_DELAY * growth))
 
 
 async def read(

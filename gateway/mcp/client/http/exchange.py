@@ -30,9 +30,8 @@ log = logging.getLogger(__name__)
 
 TRIES = 7
 """To go on with a stream, in a row without anything heard in between."""
-FIRST_DELAY = 0.1
-"""Seconds; doubled with every further try. A server may name another."""
 MOST_DELAY = 60.0
+"""Seconds before one."""
 SETTLE_SECONDS = 0.05
 """How long an answer waits for progress that comes on another stream; again if some came."""
 SETTLE_MOST = 1.0
@@ -111,9 +110,8 @@ class Exchange:
         """Go on with the stream until the answer has come. Raises AgentGone where that cannot be."""
         tries = 0
         while self._cursor.id:
+            await asyncio.sleep(self._cursor.delay(tries, MOST_DELAY))
             tries += 1
-            delay = self._cursor.retry if self._cursor.retry is not None else FIRST_DELAY * 2 ** (tries - 1)
-            await asyncio.sleep(min(delay, MOST_DELAY))
             heard = self._cursor.heard
             try:
                 if await self._once():

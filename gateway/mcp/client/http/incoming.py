@@ -23,13 +23,22 @@ _CANCELLED = ErrorObject(jsonrpc.REQUEST_CANCELLED, "request cancelled")
 
 
 class Incoming:
-    """Of one session. `post` sends an answer; it raises InterlinguaError where that is not taken."""
+    """Of one session. `post` sends an answer; it raises InterlinguaError where that is not taken. `told` waits until
+    what is to be said before the answer to a request that is cancelled was said.
+    """
 
-    def __init__(self, name: str, calls: Calls, post: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        calls: Calls,
+        post: Callable[[bytes], Awaitable[None]],
+        told: Callable[[], Awaitable[None]],
+    ) -> None:
         self.version = ""
         self._name = name
         self._calls = calls
         self._post = post
+        self._told = told
         self._tasks: dict[asyncio.Task[None], Id] = {}
         self._cancelled: set[asyncio.Task[None]] = set()
         self._mute = False
@@ -70,6 +79,7 @@ class Incoming:
         except asyncio.CancelledError:
             if self._mute:
                 raise
+            await self._told()
             answer = jsonrpc.error(request.id, _CANCELLED)
         except Exception as error:
             if not isinstance(error, InterlinguaError):

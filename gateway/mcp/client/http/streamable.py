@@ -33,7 +33,7 @@ OPEN_SECONDS = 0.5
 """How long a new session waits for its stream of news: some answer a GET only when there is something to say."""
 LASTING_SECONDS = 5.0
 """A stream that was open for this long was a good one: what is between us may cut those that are silent."""
-FIRST_DELAY, MOST_DELAY = 0.1, 30.0
+MOST_DELAY = 30.0
 TRIES = 7
 CLOSE_SECONDS = 2.0
 MOST_RESTS = 50
@@ -61,7 +61,7 @@ class StreamableChannel:
         self._under_way: set[Deadline] = set()
         self._generation = 0
         self._renewing = asyncio.Lock()
-        self._incoming = Incoming(address.name, calls, self._post)
+        self._incoming = Incoming(address.name, calls, self._post, self._told)
         self._listener: asyncio.Task[None] | None = None
         self._telling: set[asyncio.Task[None]] = set()
         self._resting: set[asyncio.Task[None]] = set()
@@ -142,6 +142,11 @@ class StreamableChannel:
             if response.status >= 300:
                 raise await self.address.refusal(response, "a message")
             await response.read(self.address.limit)
+
+    async def _told(self) -> None:
+        """Until the server was told which of its calls nobody waits for any more, so that it hears that first."""
+        if self._telling:
+            await asyncio.wait(self._telling, timeout=CLOSE_SECONDS)
 
     async def _tell_cancelled(self, id: int) -> None:
         params = {"requestId": id, "reason": "nobody waits for it any more"}
@@ -230,8 +235,7 @@ class StreamableChannel:
                 opened.set()
             good = cursor.heard > heard or time() - began > LASTING_SECONDS
             tries = 0 if good else tries + 1
-            delay = cursor.retry if cursor.retry is not None else FIRST_DELAY * 2 ** min(tries, 10)
-            await asyncio.sleep(min(delay, MOST_DELAY))
+            await asyncio.sleep(cursor.delay(tries, MOST_DELAY))
 
     async def _hear(self, cursor: Cursor, opened: asyncio.Event) -> bool:
         """One GET, to its end. False if the server has no such stream. Raises the errors of HttpClient."""

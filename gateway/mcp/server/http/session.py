@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 LATE_SECONDS = 60.0
 """How long an answer that was written is kept for a client that lost its connection just then."""
 MOST_LATE = 100
-"""Streams that have ended and are kept all the same."""
+LATE_BYTES = 4 * 1024 * 1024
+"""Streams that have ended and are kept all the same: how many of one session, and how much of what was written."""
 
 
 Message = Request | Notification | Response | Malformed
@@ -147,6 +148,8 @@ class HttpSession(HandshakeSession):
         stream = self._streams.get(name)
         if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
+        if not (stream.opened or stream is self.news):
+            return None  # a guess: no event of it has gone out, and its own response is still to come
         return stream, int(number)
 
     def keep(self, stream: Stream) -> None:
@@ -161,6 +164,13 @@ class HttpSession(HandshakeSession):
         self._late[stream.name] = loop.call_later(LATE_SECONDS, self._forget, stream.name) if stream.finished else None
         while len(self._late) > MOST_LATE:
             self._forget(next(iter(self._late)))
+        written = [name for name in self._late if self._streams[name].finished]
+        size = sum(self._streams[name].size for name in written)
+        for name in written[:-1]:
+            if size <= LATE_BYTES:
+                break
+            size -= self._streams[name].size
+            self._forget(name)
 
     def drop(self, stream: Stream) -> None:
         """Nobody can come back to it."""

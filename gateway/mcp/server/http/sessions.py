@@ -17,8 +17,8 @@ class HttpSessions:
     """By id.
 
     A client says goodbye with DELETE; one that did not is taken to have gone when nothing was POSTed, and no stream
-    was open, for as long as the option `idle` says. Where there are as many as may be, one that has been idle for
-    longest, and waits for nothing, makes room.
+    was open, for as long as the option `idle` says. Where as many clients are connected as may be, over whatever
+    transport, one that has been idle for longest, and waits for nothing, makes room.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -28,6 +28,7 @@ class HttpSessions:
         self._using: dict[HttpSession, int] = {}
         self._timers: dict[HttpSession, asyncio.TimerHandle] = {}
         hub.on_stop(self.quiet)
+        hub.make_room = self._make_room
 
     def get(self, id: str) -> HttpSession | None:
         """The session, while it lasts."""
@@ -35,11 +36,6 @@ class HttpSessions:
 
     def open(self, agent: str | None) -> HttpSession:
         """A new one, which counts as idle from now on. Raises Unavailable."""
-        if self._hub.full and not self._hub.quiet:
-            idle = next((session for session in self._timers if not session.busy), None)
-            if idle is not None:
-                log.info("session %s, which is idle, makes room for another", idle.id[:8])
-                idle.end()
         self._hub.sit()
         session = HttpSession(self._hub, agent, self._ended)
         self._sessions[session.id] = session
@@ -71,6 +67,12 @@ class HttpSessions:
         while self._ending:
             await asyncio.gather(*(session.wait() for session in self._ending))
             self._ending = {session for session in self._ending if session.busy}
+
+    def _make_room(self) -> None:
+        idle = next((session for session in self._timers if not session.busy), None)
+        if idle is not None:
+            log.info("session %s, which is idle, makes room for another", idle.id[:8])
+            idle.end()
 
     def _ended(self, session: HttpSession) -> None:
         del self._sessions[session.id]

@@ -61,6 +61,11 @@ class Stream:
         return self.over and not self._waiting
 
     @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        return self._unwritten + self._kept
+
+    @property
     def read(self) -> bool:
         """Whether a client has it open."""
         return self._reader is not None
@@ -151,8 +156,8 @@ class Stream:
             await asyncio.wait([reader], timeout=END_SECONDS)
             self._left(reader)
 
-    async def write(self, exchange: Exchange, keep_alive: float, *, first: bytes = b"") -> bool:
-        """Answer a request with it, until it ends, is vacated, or the client goes. False if the client went.
+    async def write(self, exchange: Exchange, keep_alive: float, *, first: bytes = b"") -> None:
+        """Answer a request with it, until it ends, is vacated, or the client goes.
 
         first: what is said before anything else. keep_alive: seconds of silence after which a comment is sent.
         """
@@ -161,22 +166,29 @@ class Stream:
         writer = asyncio.create_task(self._write(exchange, keep_alive, first, begun))
         self._reader = writer
         self.opened = True
+        tasks = [writer, gone]
         try:
-            await asyncio.wait([writer, gone], return_when=asyncio.FIRST_COMPLETED)
-            left = gone.done()
-        finally:
-            writer.cancel()
-            gone.cancel()
-            await asyncio.wait([writer, gone], timeout=END_SECONDS)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not writer.done():
+                return
+            if not writer.cancelled() and (error := writer.exception()) is not None:
+                log.error("a stream failed", exc_info=error)
             self._left(writer)
-        if writer.done() and not writer.cancelled() and (error := writer.exception()) is not None:
-            log.error("a stream failed", exc_info=error)
-        if not left:
-            with suppress(TimeoutError):  # a client that does not read does not see the end either
-                async with asyncio.timeout(END_SECONDS):
-                    await self._begin(exchange, begun)
-                    await exchange.send({"type": "http.response.body", "body": b""})
-        return not left
+            end = asyncio.create_task(self._finish(exchange, begun))
+            tasks = [end, gone]
+            # What was written last is on its way to a slow reader still; one whose stream another took may be dead.
+            patience = None if self.finished else END_SECONDS
+            await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (writer, *tasks):
+                task.cancel()
+            await asyncio.wait({writer, *tasks}, timeout=END_SECONDS)
+            self._left(writer)
+
+    async def _finish(self, exchange: Exchange, begun: asyncio.Event) -> None:
+        """Send the end of the response: its client knows then that nothing is missing."""
+        await self._begin(exchange, begun)
+        await exchange.send({"type": "http.response.body", "body": b""})
 
     async def _begin(self, exchange: Exchange, begun: asyncio.Event) -> None:
         """Send the head, if it was not sent: another may have taken the stream before its writer came to that."""

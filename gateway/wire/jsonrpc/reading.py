@@ -1,4 +1,4 @@
-"""Params as structs: what does not fit is refused with the place where it does not."""
+"""Params of a request as structs: what does not fit is refused with the place where it does not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.core.errors import Invalid
-from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc.decoding import unpack
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<any>\.\.\.)\]"
 def read(params: Raw, type: type[T]) -> T:
     """Params of a request as `type`; none at all count as an empty object. Raises Invalid with the path."""
     try:
-        return jsonrpc.unpack(params or _NONE, type)
+        return unpack(params or _NONE, type)
     except msgspec.ValidationError as error:
         path, what = _where(str(error))
         raise Invalid(f"{path or 'params'}: {what}", path=path) from None

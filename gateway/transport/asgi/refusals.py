@@ -1,4 +1,4 @@
-"""Errors of requests that reach no route: HTTP answers without JSON-RPC, since nobody knows what was asked."""
+"""Errors of requests that reach no route, or no connection: plain HTTP answers, since nobody knows what was asked."""
 
 from __future__ import annotations
 

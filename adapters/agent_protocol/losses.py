@@ -1,0 +1,13 @@
+"""What the Agent Protocol cannot say, by the name under which it is counted."""
+
+LOSSES = {
+    "cancel_not_in_protocol": "The protocol has no cancel: no further step is executed, but the one that the agent is "
+    "executing goes on there.",
+    "additional_input_key_taken": "Config and metadata travel as `config` and `metadata` in `additional_input`; an "
+    "input document that has a key of that name keeps it, and the other is not sent.",
+    "artifact_unavailable": "The agent listed an artifact and did not deliver it.",
+    "artifact_too_large": "An artifact was larger than the route's `max_artifact`.",
+    "relative_path_unsafe": "An artifact's `relative_path` led out of its folder and was dropped.",
+    "is_last_missing": "The agent never said `is_last`; its last planned step was taken for it.",
+    "plan_unavailable": "The agent did not answer with its list of steps.",
+}

@@ -1,0 +1,162 @@
+"""Servers that are hostile, or busy, over Streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import AgentBroken, AgentGone
+from gateway.mcp.client.http.events import Cursor
+from gateway.wire.jsonrpc import RpcError
+from tests.mcp.client.rig import (
+    PROGRESS,
+    Listens,
+    answer,
+    http,
+    notification,
+    one,
+    played,
+    pool,
+    request,
+    result,
+    stream,
+)
+from tests.support.aio import run
+from tests.support.raw_http import Exchange
+from tests.support.rpc import settled
+
+
+def test_a_call_is_taken_back_before_the_question_about_it_is_answered() -> None:
+    async def story() -> None:
+        order: list[str] = []
+        asked = asyncio.Event()
+
+        async def asks(exchange: Exchange, message: Any) -> None:
+            await stream(exchange, request("q", "elicitation/create"), end=False)
+            await exchange.gone()
+
+        async def taken_back(exchange: Exchange, message: Any) -> None:
+            await settled(200)
+            order.append("cancelled")
+            await exchange.answer(status="202 Accepted")
+
+        async def answered(exchange: Exchange, message: Any) -> None:
+            order.append("answer")
+            assert message["error"]["code"] == -32800
+            await exchange.answer(status="202 Accepted")
+
+        async def never(method: str, params: Any) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+        on = {"tools/call": asks, "notifications/cancelled": taken_back, "answer": answered}
+        async with one(on) as (server, _, session):
+            call = asyncio.create_task(session.call("tools/call", listener=Listens(never)))
+            await asked.wait()
+            call.cancel()
+            await server.until(lambda: server.got("answer"))
+            assert order == ["cancelled", "answer"]
+
+    run(story())
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_call_is_sent_again_only_where_it_was_certainly_not_taken(
+    later: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy says 503 as well when its server goes away in the middle of a request."""
+    monkeypatch.setattr("gateway.mcp.client.http.address.AGAIN", (0.0,))
+
+    async def story() -> None:
+        async def busy(exchange: Exchange, message: Any) -> None:
+            if len(server.got("tools/call")) > 1:
+                await answer(exchange, result(message["id"], {}))
+            else:
+                await exchange.answer(b"", "503 Service Unavailable", **({"Retry_After": "1"} if later else {}))
+
+        async with one({"tools/call": busy}) as (server, _, session):
+            if later:
+                assert bytes(await session.call("tools/call")) == b"{}"
+            else:
+                with pytest.raises(AgentGone, match="503"):
+                    await session.call("tools/call")
+                assert len(server.got("tools/call")) == 1
+
+    run(story())
+
+
+@pytest.mark.parametrize(("retry", "first"), [(None, 0.1), (0.0, 0.01), (2.0, 2.0)])
+def test_a_stream_on_which_nothing_comes_is_opened_less_and_less_often(retry: float | None, first: float) -> None:
+    cursor = Cursor()
+    cursor.retry = retry
+    delays = [cursor.delay(tries, 30.0) for tries in range(40)]
+    assert delays[0] == first and delays[-1] == 30.0
+    assert all(later >= earlier for earlier, later in itertools.pairwise(delays))
+
+
+def test_an_error_with_half_a_character_is_an_error_that_can_be_told() -> None:
+    async def story() -> None:
+        async with played() as server:
+            call, id, _ = await server.began()
+            await server.say(
+                b'{"jsonrpc":"2.0","id":%d,"error":{"code":-5,"message":"\\ud83d no","data":"\\ud83d"}}' % id
+            )
+            with pytest.raises(RpcError) as caught:
+                await call
+            assert str(caught.value) == "\ufffd no" and caught.value.error.code == -5
+
+    run(story())
+
+
+# --- 2026-07-28 -------------------------------------------------------------------------------------------------------
+
+
+async def unknown(exchange: Exchange, message: Any) -> None:
+    error = {"code": -32601, "message": "Method not found"}
+    await answer(exchange, {"jsonrpc": "2.0", "id": message["id"], "error": error}, "404 Not Found")
+
+
+async def discovered(exchange: Exchange, message: Any) -> None:
+    await answer(exchange, result(message["id"], {"supportedVersions": ["2026-07-28"], "capabilities": {}}))
+
+
+MODERN = {"initialize": unknown, "server/discover": discovered}
+
+
+def test_a_listener_learns_that_its_call_is_sent_again() -> None:
+    async def story() -> None:
+        async def asks(exchange: Exchange, message: Any) -> None:
+            token = message["params"]["_meta"]["progressToken"]
+            found: dict[str, Any] = {"resultType": "complete"}
+            if "inputResponses" not in message["params"]:
+                wanted = {"q": {"method": "elicitation/create", "params": {}}}
+                found = {"resultType": "input_required", "inputRequests": wanted}
+            progress = notification(PROGRESS, progressToken=token, progress=1, message="hm")
+            await stream(exchange, progress, result(message["id"], found))
+
+        async with http({**MODERN, "tools/call": asks}) as server, pool(url=server.url) as made:
+            listener = Listens()
+            async with made.lease() as session:
+                await session.call("tools/call", listener=listener)
+            assert [method for method, _ in listener.heard] == [PROGRESS, "again", PROGRESS]
+
+    run(story())
+
+
+def test_nobody_is_asked_thousands_of_things_at_once() -> None:
+    async def story() -> None:
+        async def asks(exchange: Exchange, message: Any) -> None:
+            wanted = {str(n): {"method": "elicitation/create", "params": {}} for n in range(101)}
+            await answer(exchange, result(message["id"], {"resultType": "input_required", "inputRequests": wanted}))
+
+        async with http({**MODERN, "tools/call": asks}) as server, pool(url=server.url) as made:
+            listener = Listens()
+            async with made.lease() as session:
+                with pytest.raises(AgentBroken, match="101 things"):
+                    await session.call("tools/call", listener=listener)
+            assert listener.asked_for == []
+
+    run(story())
