@@ -344,8 +344,8 @@ def link(file: Artifact) -> JsonObject:
 
 def values_update(
     run_id: str, status: str, document: bytes, origin: JsonObject | None = None, *, folded: bool = False
-) -> bytes:
-    """`ValueRunResultUpdate`, one line. A document that is null is `{}`: the member is required.
+) -> tuple[bytes, ...]:
+    """`ValueRunResultUpdate`, one line, in pieces. A document that is null is `{}`: the member is required.
 
     `folded`: the document was encoded by a fold of deltas, on one line and with the separators escaped.
     """
@@ -354,10 +354,10 @@ def values_update(
             document = document.replace(b"\r", b" ").replace(b"\n", b" ")
         document = escape_separators(document)
     shown = b"{}" if document == b"null" else document
-    extra = beyond(origin)
+    extra = beyond(origin) if origin else None
     if not extra:
-        return b"".join((_values_head(run_id, status), shown, b"}"))
-    return b"%b%b,%b" % (_values_head(run_id, status), shown, escape_separators(_dump(extra))[1:])
+        return _values_head(run_id, status), shown, b"}"
+    return _values_head(run_id, status), shown, b",", escape_separators(_dump(extra))[1:]
 
 
 @lru_cache(maxsize=1024)

@@ -33,6 +33,7 @@ INTERVAL = 0.25
 KEEPALIVE = b": keep-alive\n"
 """Without a blank line: the SDK takes every blank line for the end of an event, and an event without data kills it."""
 
+_OPENING = sse.opening(wire.EVENT)
 _ALWAYS = (
     e.ToolCallStarted,
     e.ToolCallUpdated,
@@ -82,7 +83,7 @@ class StreamEncoder:
         self._sent_at = 0.0
         self._pending: tuple[int, Snapshot] | None = None
         self._batch_bytes = 0
-        self._out: list[tuple[int, bytes]] = []
+        self._out: list[tuple[int, tuple[bytes, ...]]] = []  # number and data, in pieces
 
     # --- what the sender calls -----------------------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class StreamEncoder:
         self._snapshot(number, snapshot.encoded, now)
         ((_, data),) = self._out
         self._out = []
-        return sse.encode(data, event=wire.EVENT, id=f"{number}.2")
+        return b"".join((b"id: %d.2\n" % number, _OPENING, *data, sse.CLOSING))
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -142,10 +143,11 @@ class StreamEncoder:
             return False
         if own.apply(event):
             self._dirty = True
-            if own.size > SMALL:
+            document = own.encoded if self._values and self._batch_bytes < BURST else None
+            if (own.size if document is None else len(document)) > SMALL:
                 self._own = None
-            elif self._values and self._batch_bytes < BURST:
-                self._snapshot(number, own.encoded, folded=True)
+            elif document is not None:
+                self._snapshot(number, document, folded=True)
         return True
 
     def _event(self, number: int, event: e.Event, batch: Batch, at: int, run: Run) -> None:
@@ -160,7 +162,7 @@ class StreamEncoder:
             if not seen and _is_open(event, batch, at, run):
                 self._flush_before(number, batch)
                 origin = self._beyond(event)
-                self._out.append((number, codec.interrupt_update(self._run_id, event.interrupt, origin)))
+                self._out.append((number, (codec.interrupt_update(self._run_id, event.interrupt, origin),)))
                 self.done = True
             return
         if seen:
@@ -170,7 +172,7 @@ class StreamEncoder:
         if seen or self._joining:
             return
         if self._custom and number > self._after and self._is_update(event):
-            self._out.append((number, codec.custom_update(self._run_id, event, self._beyond(event))))
+            self._out.append((number, (codec.custom_update(self._run_id, event, self._beyond(event)),)))
         if self._values and self._dirty and self._own is not None:
             if self._batch_bytes < BURST:
                 self._snapshot(number, self._own.encoded)
@@ -228,11 +230,10 @@ class StreamEncoder:
             self._snapshot(number, newest.encoded)
 
     def _snapshot(self, number: int, document: bytes, now: float | None = None, *, folded: bool = False) -> None:
-        data = codec.values_update(self._run_id, "pending", document, self._origin, folded=folded)
-        self._out.append((number, data))
+        self._out.append((number, codec.values_update(self._run_id, "pending", document, self._origin, folded=folded)))
         self._dirty, self._origin = False, None
         self._sent_size = len(document)
-        self._batch_bytes += len(data)
+        self._batch_bytes += len(document)
         if now is not None:
             self._sent_at = now
 
@@ -241,7 +242,7 @@ class StreamEncoder:
     def _end(self, number: int, event: e.Event, batch: Batch, run: Run) -> None:
         if isinstance(event, e.RunFailed | e.RunCancelled):
             self._flush_before(number, batch)
-            self._out.append((number, codec.error_update(self._run_id, event, self._beyond(event))))
+            self._out.append((number, (codec.error_update(self._run_id, event, self._beyond(event)),)))
             return
         assert isinstance(event, e.RunFinished)
         document = self._final(event, batch, run)
@@ -261,14 +262,10 @@ class StreamEncoder:
 
     def _frames(self) -> bytes:
         out, self._out = self._out, []
-        if not out:
-            return b""
-        frames = []
-        last = len(out) - 1
-        for at, (number, data) in enumerate(out):
-            first_of_two = at < last and out[at + 1][0] == number
-            ident = f"{number}.1" if first_of_two else str(number)
-            frames.append(sse.encode(data, event=wire.EVENT, id=ident, one_line=True))
+        frames: list[bytes] = []
+        for at, (number, data) in enumerate(out, 1):
+            first_of_two = at < len(out) and out[at][0] == number
+            frames += (b"id: %d.1\n" if first_of_two else b"id: %d\n") % number, _OPENING, *data, sse.CLOSING
         return b"".join(frames)
 
 

@@ -7,21 +7,19 @@ verdict only where `StreamDecoder.settled` says so, and asks `GET .../wait` othe
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
+from adapters.agent_connect import pieces
 from adapters.agent_connect.wire import PROTOCOL
 from adapters.agent_connect.wire_stream import (
     ABSENT,
     Fields,
     Message,
     RunRecord,
-    decode_fields,
     decode_record,
     decode_records,
     decode_update,
@@ -34,12 +32,11 @@ from gateway.core.types import Failure, Json, JsonObject, Role
 PART = "output"
 MESSAGE = "message"
 
+CLOSE = ord("}")
 WHOLE = 16 * 1024
 """Bytes up to which a snapshot that takes several events is said in one, whole: each event of a small document is
 shown to watchers, and what lies between the several was never the document."""
 
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_KNOWN = {"type", "run_id", "status", "values", "result", "update"}
 _ROLES = {
     "user": Role.USER,
     "human": Role.USER,
@@ -91,7 +88,7 @@ class StreamDecoder:
     `broken` the error of a message that made no sense: those after it are not read.
     """
 
-    __slots__ = ("_differ", "_opened", "_resumed", "broken", "last", "run_id", "settled", "verdict")
+    __slots__ = ("_differ", "_head", "_opened", "_resumed", "broken", "last", "run_id", "settled", "verdict")
 
     def __init__(self, run_id: str | None = None, *, resumed: bool = False) -> None:
         self.run_id = run_id
@@ -102,13 +99,14 @@ class StreamDecoder:
         self._resumed = resumed
         self._opened = False
         self._differ = deltas.Differ()
+        self._head: bytes | None = None  # of the last message up to its `values`, with which it ended
 
     def feed(self, messages: Iterable[bytes], where: str) -> list[e.Event]:
         """Events for the `data` of streamed messages, in order. `where` names the request in errors."""
         out: list[e.Event] = []
         try:
             for data in messages:
-                if data:
+                if data and not self._grown(data, out):
                     self._message(data, where, out)
         except AgentError as error:
             self.broken = error
@@ -120,7 +118,24 @@ class StreamDecoder:
         """The run goes on: its question was answered."""
         self.verdict, self.settled = None, False
 
+    def _grown(self, data: bytes, out: list[e.Event]) -> bool:
+        """The short way of nearly all messages: the one before, byte for byte, but for a text in it that has grown.
+
+        What the texts are in is not read again: it is the same, and so is all that was made of it.
+        """
+        head = self._head
+        if head is None or not data.startswith(head):
+            return False
+        values = data[len(head) : -1]
+        delta = self._differ.grown(values) if data[-1] == CLOSE else deltas.NO_DIFF
+        if delta is deltas.NO_DIFF:
+            return False
+        self.last = msgspec.Raw(values)
+        out.append(e.PartDelta(part=PART, delta=delta))
+        return True
+
     def _message(self, data: bytes, where: str, out: list[e.Event]) -> None:
+        self._head = None
         try:
             update = decode_update(data)
         except (ValueError, RecursionError):
@@ -128,10 +143,13 @@ class StreamDecoder:
         if update.run_id != self.run_id:
             self._belongs(update.run_id, where)
         if update.type == "values" and update.values is not ABSENT:
-            return self._values(update.values, update.status, None, out)
+            self._values(update.values, update.status, None, out)
+            if self.verdict is None:
+                self._head = _before(data, bytes(update.values))
+            return None
         if update.type == "custom":
             self.verdict, self.settled = None, False
-            out.append(e.Custom(name=PROTOCOL, data=_value(update.update)))
+            out.append(e.Custom(name=PROTOCOL, data=pieces.value(update.update)))
             return None
         return self._unusual(data, where, out)
 
@@ -148,7 +166,7 @@ class StreamDecoder:
         self.verdict, self.settled = None, False
         if status == "success":
             extra = {**origin} if origin else {}
-            messages = _messages(extra.pop("messages", None))
+            messages = pieces.messages(extra.pop("messages", None))
             self.verdict, self.settled = Result(values, messages, origin), True
         elif status == "interrupted":
             self.verdict = Question()
@@ -164,35 +182,43 @@ class StreamDecoder:
         if not self._resumed and change.delta is not deltas.ABSENT and not change.replaced:
             out.append(e.PartDelta(part=PART, delta=change.delta, origin=origin))
             return
-        pieces = len(change.replaced) + (change.delta is not deltas.ABSENT)
-        if self._resumed or (pieces > 1 and len(values) <= WHOLE):
+        changed = len(change.replaced) + (change.delta is not deltas.ABSENT)
+        if self._resumed or (changed > 1 and len(values) <= WHOLE):
             self._resumed = False
-            out.append(e.PartReplaced(part=PART, value=_value(values), origin=origin))
+            out.append(e.PartReplaced(part=PART, value=pieces.value(values), origin=origin))
             return
         if change.delta is not deltas.ABSENT:
             out.append(e.PartDelta(part=PART, delta=change.delta))
         out += [e.PartReplaced(part=PART, pointer=p.pointer, value=p.value) for p in change.replaced]
-        if origin is not None and pieces:
+        if origin is not None and changed:
             out[-1] = msgspec.structs.replace(out[-1], origin=origin)
 
     def _unusual(self, data: bytes, where: str, out: list[e.Event]) -> None:
         """A message of a rarer kind, or with fields of its own."""
-        fields = _fields(data, f"{where} sent a message that")
-        kind = _text(fields.get("type"))
-        status = _text(fields.get("status"))
-        self._belongs(_text(fields.get("run_id")), where)
+        fields = pieces.fields(data, f"{where} sent a message that")
+        kind = pieces.text(fields.get("type"))
+        status = pieces.text(fields.get("status"))
+        self._belongs(pieces.text(fields.get("run_id")), where)
         values = fields.get("values", fields.get("result"))
         if kind == "values" and values is not None:
-            self._values(values, status, _beyond(fields), out)
+            self._values(values, status, pieces.beyond(fields), out)
             return
         self.verdict, self.settled = verdict(fields, status), False
         if kind == "custom":
-            out.append(e.Custom(name=PROTOCOL, data=_value(fields.get("update")), origin=_beyond(fields)))
+            out.append(e.Custom(name=PROTOCOL, data=pieces.value(fields.get("update")), origin=pieces.beyond(fields)))
         elif kind not in ("interrupt", "error"):
-            whole = {name: _value(raw) for name, raw in fields.items()}
+            whole = {name: pieces.value(raw) for name, raw in fields.items()}
             if kind is None and not whole.keys() & {"run_id", "status"}:
                 raise AgentBroken(f"{where} sent a message without a type", detail=repr(data[:200]))
             out.append(e.Custom(name=f"{PROTOCOL}.{kind or 'update'}", data=whole))
+
+
+def _before(data: bytes, values: bytes) -> bytes | None:
+    """What comes before the values in a message that ends with them; None where it does not, or that is not certain."""
+    end = len(data) - len(values) - 1
+    head = data[:end]
+    ends = data[end:-1] == values and data[-1] == CLOSE and head.rstrip(b" ").endswith(b'"values":')
+    return head if ends else None
 
 
 # --- answers to ordinary requests ------------------------------------------------------------------------------
@@ -219,7 +245,7 @@ def waited(body: bytes, where: str) -> tuple[RunRecord | None, Verdict | None]:
 
     Takes `{"run", "output"}`, the bare `RunOutput` of the prose, and a bare `Run`. Raises AgentBroken.
     """
-    fields = _fields(body, f"{where} answered something that")
+    fields = pieces.fields(body, f"{where} answered something that")
     run, output = fields.get("run"), fields.get("output")
     if run is None and "run_id" in fields and "type" not in fields:
         run = msgspec.Raw(body)
@@ -228,7 +254,9 @@ def waited(body: bytes, where: str) -> tuple[RunRecord | None, Verdict | None]:
     record = run_record(bytes(run), where) if run is not None else None
     if record is None and output is None:
         raise AgentBroken(f"{where} answered neither a run nor an output", detail=repr(body[:200]))
-    said = {} if output is None or bytes(output) == b"null" or _text(output) else _fields(bytes(output), where)
+    said = (
+        {} if output is None or bytes(output) == b"null" or pieces.text(output) else pieces.fields(bytes(output), where)
+    )
     return record, verdict(said, record.status if record else None)
 
 
@@ -237,18 +265,18 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
 
     The output's own type wins over the status: `{}` and `success` is a result without a document.
     """
-    kind = _text(output.get("type"))
+    kind = pieces.text(output.get("type"))
     if kind == "interrupt" or (kind is None and status == "interrupted"):
         if "interrupt" not in output and "interrupt_payload" in output:
-            named = _text(output.get("interrupt_type"))
-            return Question(_value(output["interrupt_payload"]), named)
-        return Question(_value(output.get("interrupt")))
+            named = pieces.text(output.get("interrupt_type"))
+            return Question(pieces.value(output["interrupt_payload"]), named)
+        return Question(pieces.value(output.get("interrupt")))
     if kind == "error" or (kind is None and status in ("error", "timeout")):
         return _failed(output, status)
     if kind == "result" or (kind is None and status == "success"):
         values = output.get("values", output.get("result"))
-        beyond = _beyond(output)
-        messages = _messages((beyond or {}).get("messages"))
+        beyond = pieces.beyond(output)
+        messages = pieces.messages((beyond or {}).get("messages"))
         if values is not None and bytes(values) == b"null" and messages:
             values = None
         return Result(values, messages, beyond)
@@ -256,8 +284,8 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
 
 
 def _failed(output: Fields, status: str | None) -> Failed:
-    said = _value(output.get("description"))
-    code = _value(output.get("errcode"))
+    said = pieces.value(output.get("description"))
+    code = pieces.value(output.get("errcode"))
     default = "the agent's run timed out" if status == "timeout" else "the agent's run failed, with no reason given"
     return Failed(
         said if isinstance(said, str) and said else default,
@@ -275,7 +303,7 @@ def finished(result: Result, *, replace: bool = False) -> list[e.Event]:
     `replace`: an earlier process may have sent them in part already.
     """
     if result.values is not None:
-        return [e.RunFinished(output=_document(result.values), origin=result.origin)]
+        return [e.RunFinished(output=pieces.document(result.values), origin=result.origin)]
     out: list[e.Event] = []
     for number, message in enumerate(_answer(result.messages)):
         role = _ROLES.get(message.role.lower(), Role.ASSISTANT)
@@ -315,68 +343,3 @@ def _blocks(message: Message) -> Iterator[tuple[str, Any]]:
             yield "text", block["text"]
         elif block is not None:
             yield "other", block
-
-
-# --- JSON in pieces --------------------------------------------------------------------------------------------
-
-
-def _fields(data: bytes, what: str) -> Fields:
-    try:
-        return decode_fields(data)
-    except msgspec.ValidationError:
-        raise AgentBroken(f"{what} is not a JSON object", detail=repr(data[:200])) from None
-    except RecursionError:
-        raise AgentBroken(f"{what} is nested too deep") from None
-    except ValueError as error:
-        return _mended(data) or _no_json(what, error, data)
-
-
-def _mended(data: bytes) -> Fields | None:
-    """Half of a surrogate pair, which msgspec refuses and servers in use send when they cut a text in two."""
-    if not _SURROGATE.search(data):
-        return None
-    try:
-        whole = deltas.decode(data)
-    except AgentBroken:
-        return None
-    if not isinstance(whole, dict):
-        return None
-    return {name: msgspec.Raw(json.dumps(value).encode()) for name, value in whole.items()}
-
-
-def _no_json(what: str, error: Exception, data: bytes) -> NoReturn:
-    raise AgentBroken(f"{what} is not JSON: {error}", detail=repr(data[:200])) from None
-
-
-def _value(raw: msgspec.Raw | None) -> Json:
-    return None if raw is None or raw is ABSENT else deltas.sound(deltas.decode(bytes(raw)))
-
-
-def _document(raw: msgspec.Raw) -> msgspec.Raw:
-    """A whole document as it came, known to be one. Raises AgentBroken if it is none.
-
-    Half a surrogate pair is mended here: its other half will not come any more.
-    """
-    data = bytes(raw)
-    try:
-        msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        return msgspec.Raw(deltas.encode(_value(raw)))
-    return msgspec.Raw(data)
-
-
-def _text(raw: msgspec.Raw | None) -> str | None:
-    value = _value(raw) if raw is not None and bytes(raw)[:1] == b'"' else None
-    return value if isinstance(value, str) else None
-
-
-def _beyond(fields: Fields) -> JsonObject | None:
-    """What a message says that has no place in the core."""
-    return {name: _value(raw) for name, raw in fields.items() if name not in _KNOWN} or None
-
-
-def _messages(value: Json) -> tuple[Message, ...]:
-    try:
-        return tuple(msgspec.convert(value, list[Message])) if value else ()
-    except msgspec.ValidationError:
-        return ()

@@ -195,12 +195,13 @@ class RunLog:
 def _fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:
     """Events that fold into the same document in fewer steps: a burst of one part's text is a single one."""
     first = events[0]
-    if len(events) == 1 or type(first) is not e.PartDelta:
+    if len(events) == 1 or type(first) is not e.PartDelta or type(first.delta) is not str:
         return events
-    part = first.part
-    texts = [event.delta for event in events if type(event) is e.PartDelta and event.part == part]
-    if len(texts) < len(events) or any(type(text) is not str for text in texts):
-        return events
+    part, texts = first.part, list[str]()
+    for event in events:
+        if type(event) is not e.PartDelta or event.part != part or type(event.delta) is not str:
+            return events
+        texts.append(event.delta)
     return [e.PartDelta(part=part, delta="".join(texts))]
 
 

@@ -88,7 +88,7 @@ def test_an_older_file_is_brought_to_this_version_with_what_is_in_it(
         for store in stores:
             assert await store.run(one.id) == one
             await store.close()
-        assert raw(path, "PRAGMA user_version") == [(2,)]
+        assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
         assert raw(path, "SELECT more FROM runs") == [(None,)]
 
     run(main())
@@ -108,7 +108,30 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatc
         await store.open()
         assert await store.runs(RunQuery()) == []
         await store.close()
-        assert raw(path, "PRAGMA user_version") == [(1,)]
+        assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
+
+    run(main())
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_date_and_its_unfinished_runs_are_found(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        one = make_run()
+        with monkeypatch.context() as patch:
+            patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+            store = SqliteStore(path)
+            await store.open()
+            await store.create_run(one, [entry(1)], reserved=1)
+            await store.close()
+        store = SqliteStore(path)
+        await store.open()
+        assert [found.run for found in await store.claim()] == [one]
+        await store.close()
+        plan = raw(path, f"EXPLAIN QUERY PLAN SELECT seq FROM runs WHERE owner = 'x' AND {schema.UNFINISHED}")
+        assert "runs_unfinished" in plan[0][3]
+        writing = raw(path, "EXPLAIN UPDATE runs SET status = 'error' WHERE id = 'x' AND owner = 'y'")
+        assert "OpenEphemeral" not in [step[1] for step in writing]
 
     run(main())
 

@@ -418,7 +418,9 @@ async def upgraded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     await writer.drain()
 
 
-def test_who_answers_no_ping_is_gone(run: Run) -> None:
+def test_who_answers_no_ping_is_gone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.transport.websocket.dialing.CLOSE_SECONDS", 0.2)
+
     async def dead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await upgraded(reader, writer)
         await reader.read(-1)

@@ -48,7 +48,8 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
     """The question of a `session/request_permission`. `payload` is `params` less `sessionId`.
 
     `known` is what the tool call was called before (`UpdateDecoder.title`), for requests that do not say it again. The
-    answer is `{"optionId": ...}`. Raises Invalid (with path) for params without tool call or options.
+    answer is `{"optionId": ...}`; its schema has the options' names beside their ids. Raises Invalid (with path) for
+    params without tool call or options.
     """
     call, options = params.get("toolCall"), params.get("options")
     if not isinstance(call, dict) or not isinstance(call.get("toolCallId"), str):
@@ -57,7 +58,9 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
         raise Invalid("a permission request needs options", path="/options")
     title = call.get("title")
     what = (title if isinstance(title, str) else None) or known or f"tool call {call['toolCallId']}"
+    names = {option["optionId"]: option.get("name") for option in reversed(offered(params))}
     ids = list(dict.fromkeys(option["optionId"] for option in offered(params)))
+    labels = [name if isinstance(name := names[one], str) and name else one for one in ids]
     return Interrupt(
         id=id,
         kind="permission",
@@ -65,7 +68,7 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
         message=delta.sound(f"The agent asks for permission: {what}"),
         answer_schema={
             "type": "object",
-            "properties": {"optionId": {"enum": delta.sound(ids)}},
+            "properties": {"optionId": {"enum": delta.sound(ids), "enumNames": delta.sound(labels)}},
             "required": ["optionId"],
         },
     )

@@ -24,6 +24,13 @@ class Differ:
         self._raw: bytes | None = None  # its bytes, unless they are in `_segments`
         self._segments: Segments | None = None  # the bytes of the last snapshot, and what it adds to the parsed one
 
+    def grown(self, raw: bytes) -> Json | Sentinel:
+        """The delta to a snapshot that lets texts grow and is told by its bytes alone: then `raw` is known to be a JSON
+        document, whatever it was taken for. Else NO_DIFF, nothing has changed, and it is to be fed.
+        """
+        delta = NO_DIFF if self._segments is None else self._segments.grow(raw)
+        return NO_DIFF if delta is None else delta
+
     def feed(self, raw: bytes) -> Change:
         """The change since the last snapshot; `raw` is a whole JSON document in UTF-8.
 

@@ -52,7 +52,9 @@ class Text:
             self.settle()
         if self._unencoded:
             added = self._unencoded
-            data = escape_lines(_encode(added[0] if len(added) == 1 else "".join(added)))
+            data = _encode(added[0] if len(added) == 1 else "".join(added))
+            if not data.isascii():
+                data = escape_lines(data)
             added.clear()
             start = self._filled
             end = self._filled = start + len(data) - 2

@@ -19,7 +19,7 @@ from gateway.store.sqlite.schema import ACTIVE, QUEUED, RELEASED, UNFINISHED
 
 
 def create_run(
-    cursor: sqlite3.Cursor, *, owner: str, run: Run, record: bytes, events: Sequence[Entry], reserved: int
+    cursor: sqlite3.Cursor, *, owner: str, run: Run, record: bytearray, events: Sequence[Entry], reserved: int
 ) -> bool:
     """See `Store.create_run`. `record` is the run, encoded."""
     request = run.request
@@ -77,7 +77,7 @@ def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
     return not waits
 
 
-def commit(cursor: sqlite3.Cursor, owner: str, run_id: str, change: Change, record: bytes | None) -> None:
+def commit(cursor: sqlite3.Cursor, owner: str, run_id: str, change: Change, record: bytearray | None) -> None:
     """See `Store.commit`. `record` is `change.run`, encoded."""
     if change.thread is not None:
         require(cursor, "threads", change.thread.id)

@@ -18,8 +18,8 @@ ROW_BYTES = 64 * 1024
 RUN_BITS = 32
 LF = 10
 
-Row = tuple[int, int, bool, bytes]
-"""first, last, delta, data"""
+Row = tuple[int, int, int, bytearray]
+"""first, last, delta (0 or 1), data. The sqlite3 module binds these types as they are, but not `bool` and `bytes`."""
 
 
 def pack(entries: Iterable[Entry]) -> list[Row]:
@@ -35,20 +35,20 @@ def pack(entries: Iterable[Entry]) -> list[Row]:
         alone = LF in data
         if number != following or entry.delta is not delta or room <= 0 or alone:
             if lines:
-                rows.append((first, following - 1, delta, b"\n".join(lines)))
+                rows.append((first, following - 1, int(delta), bytearray(b"\n").join(lines)))
             lines = []
             first = number
             delta = entry.delta
             room = ROW_BYTES
         if alone:
-            rows.append((number, number, delta, data))
+            rows.append((number, number, int(delta), bytearray(data)))
             following = -1
             continue
         lines.append(data)
         room -= len(data)
         following = number + 1
     if lines:
-        rows.append((first, following - 1, delta, b"\n".join(lines)))
+        rows.append((first, following - 1, int(delta), bytearray(b"\n").join(lines)))
     return rows
 
 

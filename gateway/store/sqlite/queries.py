@@ -16,7 +16,7 @@ from gateway.store import Delivery, Registration
 
 T = TypeVar("T")
 
-encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(Run).decode
 decode_thread = msgspec.json.Decoder(Thread).decode
 decode_artifact = msgspec.json.Decoder(Artifact).decode
@@ -41,6 +41,11 @@ class _ThreadParts(msgspec.Struct):
 
 _run_parts = msgspec.json.Decoder(_RunParts).decode
 _thread_parts = msgspec.json.Decoder(_ThreadParts).decode
+
+
+def encode(record: msgspec.Struct) -> bytearray:
+    """A record as JSON. As a `bytearray`, which the sqlite3 module binds as it is: it looks up adapters for `bytes`."""
+    return bytearray(_encode(record))
 
 
 def run(cursor: sqlite3.Cursor, run_id: str) -> Run:

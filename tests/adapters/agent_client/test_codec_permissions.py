@@ -102,7 +102,8 @@ def test_a_permission_request_is_a_question_with_its_options() -> None:
     interrupt = questions.permission(PARAMS, "q")
     assert interrupt.kind == "permission" and "Delete /etc" in interrupt.message
     assert interrupt.payload == {key: value for key, value in PARAMS.items() if key != "sessionId"}
-    assert interrupt.answer_schema["properties"] == {"optionId": {"enum": ["ok", "ever", "no"]}}
+    names = ["Allow", "Always", "Reject"]
+    assert interrupt.answer_schema["properties"] == {"optionId": {"enum": ["ok", "ever", "no"], "enumNames": names}}
     asking = questions.as_permission(interrupt)
     assert asking == interrupt.payload
     valid("RequestPermissionRequest", {"sessionId": "s", **(asking or {})})

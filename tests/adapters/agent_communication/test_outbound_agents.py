@@ -354,6 +354,7 @@ def test_an_agent_that_is_made_while_its_run_is_cancelled_serves_the_next_one() 
         assert await said(half, "a") == "made-1 a"
         await half.aclose()
         assert [params["name"] for params in server.named("agents/destroy")] == ["made-1"]
+        assert len(server.named("agents/create")) == 1
 
     run(body())
 
