@@ -12,6 +12,7 @@ bare.py       a proxy of the same libraries that does nothing else, for comparis
 agent.py      the Agent Connect echo agent and the plain one
 http.py       both ends of HTTP/1.1 that agent and load stand on, as lean as can be
 agent_client/ the same for editors: their agent on stdio, their load, what is measured and reported
+agent_communication/  the same for clients of that protocol, and what large documents cost, as deltas and as snapshots
 stamp.py      what a chunk is
 chunks.py     what the load notes of the chunks of a stream
 rounds.py     turns, medians, who took how much of a core

@@ -1,8 +1,9 @@
 """The agents that are measured: `python -m bench.agent --port N`, one process for both.
 
 Agent Connect, at the root: `echo`. `POST /runs/wait` (and on a thread) answers at once with the input's message. A
-stream sends `config.configurable.chunks` growing snapshots, `pace` seconds apart (0: as fast as they are taken,
-`burst` chunks a write); each chunk is the time it was sent (stamp.py).
+stream sends snapshots that grow to `config.configurable.chunks` chunks, `pace` seconds apart (0: as fast as they are
+taken, `burst` a write), by a chunk each, or by the share `growth` of what was said before; each chunk is the time it
+was sent (stamp.py).
 
 Plain, at `/plain/BYTES`: an answer of that many bytes in 20-byte deltas, 50 lines a write, as fast as they are taken.
 """
@@ -29,6 +30,7 @@ _CONFIG = {
         "chunks": {"type": "integer", "minimum": 1},
         "pace": {"type": "number", "minimum": 0},
         "burst": {"type": "integer", "minimum": 1},
+        "growth": {"type": "number", "minimum": 0},
     },
 }
 METADATA = {"ref": {"name": "echo", "version": "1.0.0"}, "description": "Says what it is told."}
@@ -55,6 +57,7 @@ class Options(msgspec.Struct):
     chunks: int = 1
     pace: float = 0.0
     burst: int = 1
+    growth: float = 0.0
 
 
 class Config(msgspec.Struct):
@@ -108,9 +111,13 @@ class Stream:
             connection.on_room = self._step
             return
         pieces = []
-        for _ in range(min(options.burst, options.chunks - self._sent)):
-            self._sent += 1
-            self._text += self._says or stamp()
+        for _ in range(options.burst):
+            if self._sent == options.chunks:
+                break
+            more = min(max(1, int(self._sent * options.growth)), options.chunks - self._sent)
+            for _ in range(more):
+                self._text += self._says or stamp()
+            self._sent += more
             status = b"success" if self._sent == options.chunks else b"pending"
             pieces.append(_EVENT % self._sent + _VALUES % (self._run_id, status, self._text))
         connection.chunk(b"".join(pieces))

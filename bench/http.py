@@ -122,15 +122,23 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def request(
-        self, method: str, path: str, body: bytes = b"", on_piece: Callable[[bytes], None] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        on_piece: Callable[[bytes], None] | None = None,
+        headers: bytes = b"",
     ) -> asyncio.Future[bytes]:
-        """Send; the future has the answer's body, empty if `on_piece` took it piece by piece. Fails unless 2xx."""
+        """Send; the future has the answer's body, empty if `on_piece` took it piece by piece. Fails unless 2xx.
+
+        headers: further ones, a line each.
+        """
         assert self._transport is not None and self._done is None
         self._done = asyncio.get_running_loop().create_future()
         self._on_piece = on_piece
         self._transport.write(
-            b"%b %b HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
-            % (method.encode(), path.encode(), len(body), body)
+            b"%b %b HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
+            % (method.encode(), path.encode(), headers, len(body), body)
         )
         return self._done
 

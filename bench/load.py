@@ -11,7 +11,7 @@ output: `{"ok": ...}` or `{"error": text}`.
 | `release` | closes them | held |
 | `whole` | one request whose answer is read piece by piece | bytes, events, seconds, largest event |
 
-Those of editors are in agent_client/jobs.py.
+Those of editors are in agent_client/jobs.py, those of callers in agent_communication/jobs.py.
 
 Times are in ms, but `seconds`. Latency of a chunk: from the time it carries to its arrival here (see stamp.py).
 """
@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 
 from bench.agent_client.jobs import Editors
+from bench.agent_communication.jobs import Callers
 from bench.chunks import MESSAGE, Result, Snapshots, counts, paced, times
 from bench.http import ClientConnection, Failed
 
@@ -37,7 +38,7 @@ class Load:
     """Does the jobs. Connections are kept from one job to the next."""
 
     def __init__(self) -> None:
-        self._editors = Editors()
+        self._doers = (self, Editors(), Callers())
         self._kept: dict[int, list[ClientConnection]] = {}
         self._held: list[ClientConnection] = []
         self._holding: list[asyncio.Future[bytes]] = []
@@ -47,7 +48,8 @@ class Load:
         kind = job.pop("kind")
         used = time.process_time()
         began = time.monotonic()
-        result: Result = await getattr(self if hasattr(self, kind) else self._editors, kind)(**job)
+        doer = next(one for one in self._doers if hasattr(one, kind))
+        result: Result = await getattr(doer, kind)(**job)
         return result | {"wall": time.monotonic() - began, "cpu": time.process_time() - used}
 
     async def requests(self, port: int, path: str, body: str, connections: int, seconds: float) -> Result:

@@ -1,5 +1,5 @@
 """The measurements, one after the other. Each returns a plain dict that goes into the JSON as it is. Those of editors
-are in agent_client/measure.py.
+are in agent_client/measure.py, those of callers in agent_communication/measure.py.
 
 `direct` is the load at the agent, `through` the same load at the gateway in front of the same agent, `bare` the same at
 a proxy of the gateway's own libraries that does nothing (bare.py). All three are taken in every round; figures are
@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from bench.agent_client.measure import measure as measure_editors
+from bench.agent_communication.measure import measure as measure_callers
 from bench.rounds import Figures, added, core, cores, in_rounds, medians, micros, turns
 from bench.sizes import MANY, Sizes
 from bench.stage import Broken, Child, Stage
@@ -26,7 +27,7 @@ WAYS = ("direct", "bare", "through")
 WARM_SECONDS = 0.5
 HELD_CHUNKS = 10
 MEGABYTE = 1e6
-PARTS = ("agent_connect", "agent_client")
+PARTS = ("agent_connect", "agent_client", "agent_communication")
 
 
 def measure(
@@ -40,6 +41,8 @@ def measure(
             figures |= measure_requests(stage, sizes, told)
         if "agent_client" in parts:
             figures["agent_client"] = measure_editors(stage, sizes, told)
+        if "agent_communication" in parts:
+            figures["agent_communication"] = measure_callers(stage, sizes, told)
     return figures
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 
 from bench.agent_client import report as editors
+from bench.agent_communication import report as callers
 from bench.rounds import Figures
 from bench.sizes import MANY
 from bench.tables import Target, hits, number, table
@@ -53,7 +54,9 @@ TARGETS = (
 
 def judged(figures: Figures) -> list[Figures]:
     """The targets of the parts that were measured, each `hit` or not."""
-    targets = (*(TARGETS if _has_requests(figures) else ()), *(editors.TARGETS if _has_editors(figures) else ()))
+    targets = list(TARGETS if _has_requests(figures) else ())
+    targets += editors.TARGETS if _has_editors(figures) else ()
+    targets += callers.TARGETS if _has_callers(figures) else ()
     return [target.judged(figures) for target in targets]
 
 
@@ -63,6 +66,10 @@ def _has_requests(figures: Figures) -> bool:
 
 def _has_editors(figures: Figures) -> bool:
     return "agent_client" in figures
+
+
+def _has_callers(figures: Figures) -> bool:
+    return "agent_communication" in figures
 
 
 def machine() -> Figures:
@@ -89,6 +96,8 @@ def text(report: Figures) -> str:
         lines += ["", *_singles(figures), ""]
     if _has_editors(figures):
         lines += [*editors.lines(figures), ""]
+    if _has_callers(figures):
+        lines += [*callers.lines(figures), ""]
     return "\n".join([*lines, *hits(report["targets"]), "", f"{report['sizes']} run, {report['seconds']:.0f} s"])
 
 

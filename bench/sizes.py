@@ -1,4 +1,5 @@
-"""How much of everything is measured. `full` stays below five minutes, `quick` below a minute and a half."""
+"""How much of everything is measured. `full` stays below five minutes, `quick` below a minute and a half, on a quiet
+machine; `agent_communication` below three minutes and one."""
 
 from __future__ import annotations
 
@@ -23,6 +24,30 @@ class EditorSizes:
     firsts: int
     held: int
     """Sessions, for their memory."""
+
+
+@dataclass(frozen=True)
+class CallerSizes:
+    """Of what is measured with callers (agent_communication/measure.py and documents.py)."""
+
+    limit: float
+    """As below, for calls."""
+    rounds: int
+    calls: tuple[int, ...]
+    """At once, paced."""
+    chunks: int
+    """Of a paced call."""
+    pace: float
+    rushes: tuple[tuple[int, int], ...]
+    """Calls that are kept under way, and chunks of one; the next follows at once."""
+    rush_seconds: float
+    documents_limit: float
+    """As `limit`, for documents."""
+    document_rounds: int
+    documents: tuple[int, ...]
+    """Bytes, from small to large."""
+    snapshots: tuple[int, ...]
+    """The same, of documents that come in snapshots which are 20 bytes larger each."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +78,7 @@ class Sizes:
     whole: tuple[int, int]
     """Bytes of the small and of the large plain answer; the second is the target's."""
     editors: EditorSizes
+    callers: CallerSizes
 
 
 MANY = 64
@@ -85,6 +111,19 @@ FULL = Sizes(
         firsts=3,
         held=50,
     ),
+    callers=CallerSizes(
+        limit=110.0,
+        rounds=3,
+        calls=(1, 32),
+        chunks=30,
+        pace=0.05,
+        rushes=((1, 2000), (32, 200)),
+        rush_seconds=1.0,
+        documents_limit=170.0,
+        document_rounds=3,
+        documents=(64_000, 256_000, 1_000_000),
+        snapshots=(16_000, 64_000),
+    ),
 )
 QUICK = Sizes(
     name="quick",
@@ -114,6 +153,19 @@ QUICK = Sizes(
         firsts=1,
         held=30,
     ),
+    callers=CallerSizes(
+        limit=10.0,
+        rounds=2,
+        calls=(1, 32),
+        chunks=10,
+        pace=0.05,
+        rushes=((1, 2000), (32, 200)),
+        rush_seconds=0.3,
+        documents_limit=12.0,
+        document_rounds=2,
+        documents=(64_000, 256_000, 1_000_000),
+        snapshots=(16_000, 64_000),
+    ),
 )
 TINY = Sizes(
     name="tiny",
@@ -142,6 +194,19 @@ TINY = Sizes(
         flood_seconds=0.1,
         firsts=1,
         held=3,
+    ),
+    callers=CallerSizes(
+        limit=1.0,
+        rounds=1,
+        calls=(1, 3),
+        chunks=5,
+        pace=0.005,
+        rushes=((1, 50), (3, 20)),
+        rush_seconds=0.3,
+        documents_limit=1.0,
+        document_rounds=1,
+        documents=(2_000, 8_000),
+        snapshots=(1_000, 4_000),
     ),
 )
 """Shows that everything works; its figures mean nothing."""

@@ -29,6 +29,9 @@ REST_SECONDS = 0.25
 REST_SHARE = 0.05
 REST_TRIES = 60
 
+STORE = """
+store: {{url: "sqlite:///bench.db", fsync: {fsync}}}
+"""
 ROUTES = """\
 routes:
   - name: echo
@@ -190,13 +193,14 @@ class Stage:
         return child
 
     @contextlib.contextmanager
-    def gateway(self, *, editors: bool = False) -> Iterator[tuple[Child, float]]:
+    def gateway(self, *, editors: bool = False, table: str | None = None) -> Iterator[tuple[Child, float]]:
         """A gateway on an empty store, and the seconds until it was ready. Ended after the block.
 
-        `editors`: its only agent is `editor`, on stdio; else the Agent Connect agent and the plain one.
+        `editors`: its only agent is `editor`, on stdio; `table`: its agents are those of that text (`routes:` of a
+        file); else the Agent Connect agent and the plain one.
         """
         self.port = free_port()
-        with self.routes(editors=editors) as routes:
+        with self.routes(editors=editors, table=table) as routes:
             argv = ["-m", "gateway", "serve", str(routes), "--port", str(self.port), "--log-level", "warning"]
             child = Child("gateway", argv, self._directory / "gateway.log")
             try:
@@ -207,11 +211,13 @@ class Stage:
                 child.end()
 
     @contextlib.contextmanager
-    def routes(self, *, editors: bool = False) -> Iterator[Path]:
+    def routes(self, *, editors: bool = False, table: str | None = None) -> Iterator[Path]:
         """A route table with an empty store beside it. Both are gone after the block."""
         with tempfile.TemporaryDirectory(dir=self._directory, prefix="gateway-") as directory:
             fsync = str(self._fsync).lower()
-            if editors:
+            if table is not None:
+                text = table + STORE.format(fsync=fsync)
+            elif editors:
                 command = msgspec.json.encode(EDITORS_AGENT).decode()
                 text = EDITORS.format(command=command, root=msgspec.json.encode(str(ROOT)).decode(), fsync=fsync)
             else:

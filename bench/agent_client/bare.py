@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import gc
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -102,14 +102,14 @@ class Proxy:
             client.put(msgspec.json.encode(message))
 
 
-def main() -> None:
-    """The process."""
+def main(proxy: Callable[[Sequence[str]], Proxy] = Proxy) -> None:
+    """The process. `proxy` makes one of an agent's command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     uvicorn.run(
-        Proxy(options.command),
+        proxy(options.command),
         port=options.port,
         http="httptools",
         ws="websockets-sansio",

@@ -1,0 +1,247 @@
+"""The agents on standard input and output: `python -m bench.agent_communication.agent`.
+
+`text` answers the input `{"chunks": N, "pace": SECONDS, "burst": B}` with N deltas, `pace` seconds apart (0: as fast as
+they are taken, `burst` a write), each of which adds a chunk to the output's `message`; a chunk is the time it was sent
+(stamp.py). `list` adds an item to `items` instead. With `"who": true` a chunk is the number of this process.
+
+No event loop and few imports, as agent_client/agent.py, and for the same reasons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from bench.stamp import stamp
+
+BLOCK = 64 * 1024
+PROGRESS = b'{"jsonrpc":"2.0","method":"notifications/agents/run/progress","params":{"delta":%b,"progressToken":%b}}\n'
+_INPUT = {
+    "type": "object",
+    "properties": {
+        "chunks": {"type": "integer", "minimum": 1},
+        "pace": {"type": "number", "minimum": 0},
+        "burst": {"type": "integer", "minimum": 1},
+        "who": {"type": "boolean"},
+    },
+    "required": ["chunks"],
+}
+_encode = msgspec.json.encode
+
+
+class Shape(Struct):
+    """How an agent's document grows: its first delta, the others, and all of it, of chunks and of what joins them."""
+
+    schema: dict[str, Any]
+    first: bytes
+    more: bytes
+    whole: bytes
+    between: bytes
+
+
+SHAPES = {
+    "text": Shape(
+        schema={"type": "object", "properties": {"message": {"type": "string"}}},
+        first=b'{"message":"%b"}',
+        more=b'{"message":"%b"}',
+        whole=b'{"message":"%b"}',
+        between=b"",
+    ),
+    "list": Shape(
+        schema={"type": "object", "properties": {"items": {"type": "array", "items": {"type": "string"}}}},
+        first=b'{"items":["%b"]}',
+        more=b'{"items":[null,"%b"]}',
+        whole=b'{"items":["%b"]}',
+        between=b'","',
+    ),
+}
+AGENTS = [
+    {"name": name, "description": "Says when it said it.", "inputSchema": _INPUT, "outputSchema": shape.schema}
+    for name, shape in SHAPES.items()
+]
+INITIALIZED = {"capabilities": {"agents": {}}, "serverInfo": {"name": "bench", "version": "1.0.0"}}
+
+
+class Options(Struct):
+    """The input."""
+
+    chunks: Annotated[int, Meta(ge=1)]
+    pace: Annotated[float, Meta(ge=0)] = 0.0
+    burst: Annotated[int, Meta(ge=1)] = 1
+    who: bool = False
+
+
+class Beside(Struct, rename="camel"):
+    """`_meta`."""
+
+    progress_token: Raw = Raw()
+
+
+class Params(Struct, rename="camel"):
+    name: str = ""
+    input: Options | None = None
+    protocol_version: str = ""
+    request_id: Raw = Raw()
+    meta: Beside = msgspec.field(name="_meta", default_factory=Beside)
+
+
+class Message(Struct):
+    """What is read of a request or notification."""
+
+    method: str = ""
+    id: Raw | UnsetType = UNSET
+    params: Params = msgspec.field(default_factory=Params)
+
+
+_read = msgspec.json.Decoder(Message).decode
+
+
+class Turn:
+    """One call on its way to its answer. `at`: when its next chunk is due."""
+
+    def __init__(self, id: bytes, shape: Shape, options: Options, token: bytes, at: float) -> None:
+        self.id = id
+        self.options = options
+        self.at = at
+        self.said: list[bytes] = []
+        self.over = False
+        self._shape = shape
+        self._token = token
+
+    def chunks(self) -> bytes:
+        """The next of them, in a line each; none where nobody wants to know."""
+        lines = []
+        said, options = self.said, self.options
+        for _ in range(min(options.burst, options.chunks - len(said))):
+            chunk = b"%019d " % os.getpid() if options.who else stamp()
+            lines.append(PROGRESS % ((self._shape.more if said else self._shape.first) % chunk, self._token))
+            said.append(chunk)
+        self.over = len(said) >= options.chunks
+        return b"".join(lines) if self._token else b""
+
+    def whole(self) -> bytes:
+        """The document."""
+        return self._shape.whole % self._shape.between.join(self.said)
+
+
+class Agent:
+    """`serve` it until `source` ends or nobody reads `sink` any more."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self._source = source
+        self._sink = sink
+        self._rest = b""
+        self._turns: dict[bytes, Turn] = {}
+        self._fast: list[Turn] = []
+        self._paced: list[tuple[float, int, Turn]] = []
+        self._order = itertools.count()
+        self._methods: dict[str, Callable[[Message, bytes], None]] = {
+            "initialize": self._initialize,
+            "ping": lambda _, id: self._answer(id, {}),
+            "agents/list": lambda _, id: self._answer(id, {"agents": AGENTS}),
+            "agents/run": self._run,
+        }
+
+    def serve(self) -> None:
+        """See the class."""
+        with contextlib.suppress(BrokenPipeError):
+            while True:
+                ready, _, _ = select.select([self._source], [], [], self._seconds())
+                if ready:
+                    data = os.read(self._source, BLOCK)
+                    if not data:
+                        return
+                    *lines, self._rest = (self._rest + data).split(b"\n")
+                    for line in lines:
+                        self._take(line)
+                self._speak()
+
+    def _seconds(self) -> float | None:
+        """Until there is something to say; None if there is not."""
+        if self._fast:
+            return 0.0
+        return max(0.0, self._paced[0][0] - time.monotonic()) if self._paced else None
+
+    def _speak(self) -> None:
+        """What is due: a write a turn."""
+        now = time.monotonic()
+        while self._paced and self._paced[0][0] <= now:
+            turn = heapq.heappop(self._paced)[2]
+            if self._said(turn):
+                turn.at += turn.options.pace
+                heapq.heappush(self._paced, (turn.at, next(self._order), turn))
+        if self._fast:
+            self._fast = [turn for turn in self._fast if self._said(turn)]
+
+    def _said(self, turn: Turn) -> bool:
+        """Have a turn say the next of it, and its answer with the last; whether there is more to come."""
+        if turn.over:  # cancelled
+            return False
+        said = turn.chunks()
+        if turn.over:
+            del self._turns[turn.id]
+            said += b'{"jsonrpc":"2.0","id":%b,"result":{"output":%b}}\n' % (turn.id, turn.whole())
+        self._write(said)
+        return not turn.over
+
+    # --- methods -----------------------------------------------------------------------------------------------
+
+    def _take(self, line: bytes) -> None:
+        message = _read(line)
+        if message.id is UNSET:
+            if message.method == "notifications/cancelled":
+                self._cancel(bytes(message.params.request_id))
+            return
+        id = bytes(message.id)
+        serve = self._methods.get(message.method)
+        if serve is not None and (message.method != "agents/run" or message.params.name in SHAPES):
+            serve(message, id)
+        else:
+            self._refuse(id, -32601, f"unknown method {message.method}, or no such agent")
+
+    def _initialize(self, message: Message, id: bytes) -> None:
+        self._answer(id, {"protocolVersion": message.params.protocol_version, **INITIALIZED})
+
+    def _run(self, message: Message, id: bytes) -> None:
+        options = message.params.input or Options(chunks=1)
+        number = next(self._order)
+        # Calls that begin together are not to speak at the same moments: each begins at a time of its own.
+        at = time.monotonic() + options.pace * (number * 0.618034 % 1.0)
+        token = bytes(message.params.meta.progress_token)
+        turn = self._turns[id] = Turn(id, SHAPES[message.params.name], options, token, at)
+        if options.pace:
+            heapq.heappush(self._paced, (at, number, turn))
+        else:
+            self._fast.append(turn)
+
+    def _cancel(self, id: bytes) -> None:
+        turn = self._turns.pop(id, None)
+        if turn is not None:
+            turn.over = True
+            self._refuse(id, -32800, "cancelled")
+
+    def _answer(self, id: bytes, result: object) -> None:
+        self._write(_encode({"jsonrpc": "2.0", "id": Raw(id), "result": result}) + b"\n")
+
+    def _refuse(self, id: bytes, code: int, why: str) -> None:
+        self._write(_encode({"jsonrpc": "2.0", "id": Raw(id), "error": {"code": code, "message": why}}) + b"\n")
+
+    def _write(self, data: bytes) -> None:
+        """All of it; waits while nobody reads."""
+        written = os.write(self._sink, data) if data else 0
+        while written < len(data):
+            written += os.write(self._sink, data[written:])
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        Agent(0, 1).serve()
