@@ -120,8 +120,13 @@ class Engine(Records):
         return self.roster.names(protocol)
 
     async def agents(self, protocol: str) -> Sequence[Agent]:
-        """See `Gateway.agents`."""
-        return await asyncio.gather(*(self.agent(name, protocol) for name in self.names(protocol)))
+        """See `Gateway.agents`. An agent whose route goes meanwhile is left out, and keeps none of the others back."""
+        described = (self.agent(name, protocol) for name in self.names(protocol))
+        found = await asyncio.gather(*described, return_exceptions=True)
+        for one in found:
+            if isinstance(one, BaseException) and not isinstance(one, NotFound):
+                raise one
+        return [one for one in found if isinstance(one, Agent)]
 
     async def agent(self, name: str, protocol: str) -> Agent:
         """See `Gateway.agent`."""

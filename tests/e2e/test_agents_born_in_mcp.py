@@ -10,14 +10,16 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.e2e.doors import way
 from tests.support import agent_client, agent_communication
 from tests.support.agent_communication import agents_command, agents_server, mcp_agents_server
-from tests.support.peers import agent_connect_client
+from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Gateway
 
 PATIENCE = 30.0
 SAID = "a dozen words that come one by one while somebody looks on "
 LOGS = [{"message": word} for word in SAID.split()]
+ADA = ("--elicitation", '{"name": "Ada"}')
 OUTPUT = {"text": SAID, "logs": LOGS}
 STREAMING = ("py-stdio", "py-sse", "py-ws", "ts-stdio", "ts-sse", "mcp-1", "mcp-2")
 """One route for each real server and transport, to its agent `stream`."""
@@ -66,11 +68,19 @@ def run_request(agent: str, **input: Any) -> dict[str, Any]:
     return {"agent_id": agent, "input": input, "on_disconnect": "continue"}
 
 
+@pytest.fixture(scope="module")
+def streamed(gateway: Gateway) -> dict[str, list[Any]]:
+    """What the agntcy client was streamed by each agent; in one process, since importing it takes seconds."""
+    asked = json.dumps({"prompt": SAID.strip()})
+    each = [("stream", "--name", agent, "--input", asked) for agent in STREAMING]
+    return dict(zip(STREAMING, agent_connect_conversations(f"{gateway.url}/agent-connect", *each), strict=True))
+
+
 @pytest.mark.parametrize("agent", STREAMING)
-def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(gateway: Gateway, agent: str) -> None:
-    lines = agent_connect_client(
-        "stream", f"{gateway.url}/agent-connect", "--name", agent, "--input", json.dumps({"prompt": SAID.strip()})
-    )
+def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(
+    streamed: dict[str, list[Any]], agent: str
+) -> None:
+    lines = streamed[agent]
     events = {line["event"]["id"]: line["event"] for line in lines if "event" in line}
     values = [event["data"]["values"] for event in events.values() if event["data"]["type"] == "values"]
     wanted = OUTPUT if not agent.startswith("mcp") else {"text": values[-1]["text"]}
@@ -79,12 +89,29 @@ def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(gateway: 
     assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(values))
 
 
-@pytest.mark.parametrize(("sdk", "door"), [("py", "stdio"), ("ts-0", "ws")])
-@pytest.mark.parametrize("agent", ["py-stdio", "py-sse"])
-def test_in_an_editor_its_words_come_one_by_one(gateway: Gateway, agent: str, sdk: agent_client.Sdk, door: str) -> None:
-    from tests.e2e.test_agents_in_an_editor import editor
+EDITORS: dict[agent_client.Sdk, tuple[str, dict[str, tuple[str, ...]]]] = {
+    "py": ("stdio", {agent: ("--say", SAID.strip()) for agent in ("py-stdio", "py-sse")}),
+    "ts-0": ("ws", {agent: ("--say", SAID.strip()) for agent in ("py-stdio", "py-sse")}),
+    "ts-2": ("http", {agent: (*ADA, "--say", "who?") for agent in ("elicit-1", "elicit-2")}),
+}
+"""Each client's door, and what it says to which agent."""
 
-    lines = editor(gateway, sdk, door, agent, "--say", SAID.strip())
+
+@pytest.fixture(scope="module")
+def edited(gateway: Gateway) -> dict[tuple[str, str], list[Any]]:
+    """What each client saw of each of its conversations: one process a client, since starting it takes long."""
+    seen = {}
+    for sdk, (door, said) in EDITORS.items():
+        each = ({"steps": steps, **way(gateway, door, agent)} for agent, steps in said.items())
+        found = agent_client.agent_client_conversations(sdk, *each)
+        seen |= {(sdk, agent): lines for agent, lines in zip(said, found, strict=True)}
+    return seen
+
+
+@pytest.mark.parametrize("sdk", ["py", "ts-0"])
+@pytest.mark.parametrize("agent", ["py-stdio", "py-sse"])
+def test_in_an_editor_its_words_come_one_by_one(edited: dict[tuple[str, str], list[Any]], agent: str, sdk: str) -> None:
+    lines = edited[sdk, agent]
     assert agent_client.text(lines) == SAID
     assert len(agent_client.updates(lines, "agent_message_chunk")) >= 3, "live, not all at the end"
 
@@ -103,10 +130,8 @@ def test_what_it_elicits_is_an_interrupt_and_its_answer_reaches_it(gateway: Gate
 
 
 @pytest.mark.parametrize("agent", ["elicit-1", "elicit-2"])
-def test_in_an_editor_what_it_elicits_is_a_form(gateway: Gateway, agent: str) -> None:
-    from tests.e2e.test_agents_in_an_editor import editor
-
-    lines = editor(gateway, "ts-2", "http", agent, "--elicitation", '{"name": "Ada"}', "--say", "who?")
+def test_in_an_editor_what_it_elicits_is_a_form(edited: dict[tuple[str, str], list[Any]], agent: str) -> None:
+    lines = edited["ts-2", agent]
     (form,) = agent_client.asked(lines, "elicitation/create")
     assert "name" in form["requestedSchema"]["properties"]
     assert "Ada" in agent_client.text(lines)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.support.agent_communication import (
     agents_server,
     asked,
     client,
+    clients,
     conversation,
     deltas,
     results,
@@ -70,9 +73,9 @@ DOORS: dict[Client, tuple[str, ...]] = {
     "mcp-2": ("pipe", "http"),
 }
 """The transports each client has. `stdio`: the gateway in its own process; `pipe`: a thin pipe to the running one."""
+MCP = ("mcp-1", "mcp-2")
 BEES, MCPS = (
-    [(kind, door) for kind, doors in DOORS.items() for door in doors if kind.startswith("mcp") is mcp]
-    for mcp in (False, True)
+    [(kind, door) for kind, doors in DOORS.items() for door in doors if (kind in MCP) is mcp] for mcp in (False, True)
 )
 Talk = tuple[Client, str]
 
@@ -100,28 +103,57 @@ def gateway(
         yield running
 
 
-def talk(gateway: Gateway, how: Talk, *steps: str) -> list[Line]:
-    """What a client saw of a conversation with the gateway."""
+def way(gateway: Gateway, how: Talk) -> dict[str, Any]:
+    """The `command` or `url` of a client's conversation through one of the gateway's doors.
+
+    A gateway in the client's own process has a store of its own: else the other one takes up what it leaves.
+    """
     kind, door = how
     base = f"{gateway.url}/agent-communication"
     if door in ("stdio", "pipe"):
-        there = ["--gateway", gateway.url] if door == "pipe" else ["--routes", str(gateway.file)]
-        command = [sys.executable, "-m", "gateway", "stdio", "--protocol", "agent_communication", *there]
-        return client(kind, *steps, command=command)
+        own = gateway.file.parent / kind
+        own.mkdir(exist_ok=True)
+        routes = shutil.copy(gateway.file, own)
+        there = ["--gateway", gateway.url] if door == "pipe" else ["--routes", str(routes)]
+        return {"command": [sys.executable, "-m", "gateway", "stdio", "--protocol", "agent_communication", *there]}
     urls = {"sse": f"{base}/sse", "ws": f"{base.replace('http', 'ws')}/ws", "http": f"{base}/mcp"}
-    return client(kind, *steps, url=urls[door])
+    return {"url": urls[door]}
+
+
+def talk(gateway: Gateway, how: Talk, *steps: str) -> list[Line]:
+    """What a client saw of a conversation with the gateway."""
+    return client(how[0], *steps, **way(gateway, how))
+
+
+@pytest.fixture(scope="module")
+def stories(gateway: Gateway) -> dict[tuple[Talk, bool], list[Line]]:
+    """What every client saw of the story, and MCP clients also of the agents as tools (True), by its way.
+
+    One process a client where it can hold several conversations, all clients at once.
+    """
+
+    def tell(kind: Client) -> dict[tuple[Talk, bool], list[Line]]:
+        wanted = [((kind, door), tools) for tools in (False, True) for door in DOORS[kind] if not tools or kind in MCP]
+        steps = {False: STORY, True: (*STORY[:2], *TOOL_STORY)}
+        if kind == "ts":
+            return {one: talk(gateway, one[0], *steps[one[1]]) for one in wanted}
+        each = [{"steps": steps[tools], **way(gateway, how)} for how, tools in wanted]
+        return dict(zip(wanted, clients(kind, *each, within=100), strict=True))
+
+    with ThreadPoolExecutor() as pool:
+        return {one: lines for told in pool.map(tell, DOORS) for one, lines in told.items()}
 
 
 @pytest.fixture(scope="module", params=[*BEES, *MCPS], ids="-".join)
-def lines(gateway: Gateway, request: pytest.FixtureRequest) -> list[Line]:
+def lines(stories: dict[tuple[Talk, bool], list[Line]], request: pytest.FixtureRequest) -> list[Line]:
     """The whole story, as one client of either kind saw it."""
-    return talk(gateway, request.param, *STORY)
+    return stories[request.param, False]
 
 
 @pytest.fixture(scope="module", params=MCPS, ids="-".join)
-def tooled(gateway: Gateway, request: pytest.FixtureRequest) -> list[Line]:
+def tooled(stories: dict[tuple[Talk, bool], list[Line]], request: pytest.FixtureRequest) -> list[Line]:
     """The same agents as tools."""
-    return talk(gateway, request.param, *STORY[:2], *TOOL_STORY)
+    return stories[request.param, True]
 
 
 def end(lines: list[Line], number: int) -> Line:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
+from tests.e2e.doors import DOORS, way
 from tests.support.agent_client import (
     Line,
     Sdk,
@@ -42,8 +41,6 @@ routes:
   - name: failer
     target: {{protocol: agent_connect, url: "{agent_connect}", agent: failer}}
 """
-DOORS = ("stdio", "pipe", "ws", "http")
-"""`stdio`: the gateway in the editor's own process; `pipe`: a thin pipe to a running one; then the two remote ones."""
 TALKS: dict[Sdk, tuple[str, ...]] = {"py": DOORS, "ts-0": ("pipe", "ws"), "ts-2": ("stdio", "http")}
 STEPS = [f"step {n} of 3: write a haiku" for n in (1, 2, 3)]
 HAIKU = ("--say", "write a haiku")
@@ -102,23 +99,14 @@ def told(stories: dict[str, list[Line]], request: pytest.FixtureRequest) -> Told
     return Told(lines, *turns(lines))
 
 
-def way(gateway: Gateway, door: str) -> dict[str, Any]:
-    """The way to the gateway through one of its doors."""
-    if door in ("ws", "http"):
-        return {"url": f"{gateway.url.replace('http', door)}/agent-client"}
-    there = ["--gateway", gateway.url] if door == "pipe" else ["--routes", str(gateway.file)]
-    return {"command": [sys.executable, "-m", "gateway", "stdio", *there]}
-
-
 @pytest.fixture(scope="module")
 def asked_by_two(gateway: Gateway) -> list[list[Line]]:
     """Two more conversations of one client: without forms, and with a form that it fills in."""
     filled = ("--elicitation", '{"approved": true, "reason": "fine"}', "--say", "hi")
-    url = f"{way(gateway, 'ws')['url']}"
     return agent_client_conversations(
         "py",
-        {"steps": ("--capabilities", "{}", *HAIKU, "--say", "go on"), "url": f"{url}/stepwise"},
-        {"steps": filled, "url": f"{url}/asker"},
+        {"steps": ("--capabilities", "{}", *HAIKU, "--say", "go on"), **way(gateway, "ws", "stepwise")},
+        {"steps": filled, **way(gateway, "ws", "asker")},
     )
 
 

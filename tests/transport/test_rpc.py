@@ -246,10 +246,10 @@ def test_a_request_that_is_not_answered_in_time_fails_and_says_so_if_told_to() -
 def test_an_answer_that_comes_as_the_time_runs_out_is_taken() -> None:
     async def main() -> None:
         async with one() as (peer, far):
-            asking = asyncio.create_task(peer.request("m", timeout=0.05, cancel=cancel_request))
+            asking = asyncio.create_task(peer.request("m", timeout=0.3, cancel=cancel_request))
             await hear(far, 1)
             far.inject(b'{"id":1,"result":"just in time"}')
-            time.sleep(0.1)  # noqa: ASYNC251  both are due in the next turn of the loop
+            time.sleep(0.4)  # noqa: ASYNC251  both are due in the next turn of the loop
             assert value(await asking) == "just in time"
             await say(far, {"jsonrpc": "2.0", "id": 9, "method": "echo"})
             assert [m.get("id") for m in await hear(far, 1)] == [9]
