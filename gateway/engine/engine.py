@@ -123,9 +123,8 @@ class Engine(Records):
         """See `Gateway.agents`. An agent whose route goes meanwhile is left out, and keeps none of the others back."""
         described = (self.agent(name, protocol) for name in self.names(protocol))
         found = await asyncio.gather(*described, return_exceptions=True)
-        for one in found:
-            if isinstance(one, BaseException) and not isinstance(one, NotFound):
-                raise one
+        if strange := [one for one in found if not isinstance(one, Agent | NotFound)]:
+            raise strange[0]
         return [one for one in found if isinstance(one, Agent)]
 
     async def agent(self, name: str, protocol: str) -> Agent:
@@ -304,8 +303,7 @@ class Engine(Records):
 
     async def run(self, run_id: str) -> Run:
         """See `Gateway.run`."""
-        live = self.live.get(run_id)
-        return live.run if live is not None else await self.store.run(run_id)
+        return live.run if (live := self.live.get(run_id)) is not None else await self.store.run(run_id)
 
     async def runs(self, query: RunQuery) -> Sequence[Run]:
         """See `Gateway.runs`."""
@@ -317,8 +315,7 @@ class Engine(Records):
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
         """See `Gateway.wait`."""
-        live = self.live.get(run_id)
-        if live is None:
+        if (live := self.live.get(run_id)) is None:
             return await stopped_elsewhere(lambda: self.store.run(run_id), timeout)
         return live.run if await live.stopped(timeout) else None
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
+import aiohttp  # noqa: F401 - else the first call imports it, in the one second that impatient adapters have
 import httpx2
 import yaml
 
