@@ -191,7 +191,7 @@ TINY = Sizes(
         chunks=5,
         pace=0.005,
         floods=((1, 50), (3, 20)),
-        flood_seconds=0.1,
+        flood_seconds=0.3,
         firsts=1,
         held=3,
     ),

@@ -17,7 +17,7 @@ from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Gateway
 
 PATIENCE = 30.0
-SAID = "a dozen words that come one by one while somebody looks on "
+SAID = "many words that come one by one, and fast, while somebody looks on " * 10
 LOGS = [{"message": word} for word in SAID.split()]
 ADA = ("--elicitation", '{"name": "Ada"}')
 OUTPUT = {"text": SAID, "logs": LOGS}
