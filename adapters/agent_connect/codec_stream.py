@@ -69,7 +69,8 @@ class StreamEncoder:
         self.done = False
         self._run_id = run_id
         self._values = "values" in modes
-        self._custom = "custom" in modes
+        self.custom = "custom" in modes
+        """Whether updates are sent, which needs every event."""
         self._same = agent is not None and wire.PROTOCOL in agent.extra
         self._pointer = agent.text_output if agent is not None else None
         self._own = Output(agent) if agent is not None and folding else None
@@ -86,11 +87,6 @@ class StreamEncoder:
         self._out: list[tuple[int, tuple[bytes, ...]]] = []  # number and data, in pieces
 
     # --- what the sender calls -----------------------------------------------------------------------------------
-
-    @property
-    def custom(self) -> bool:
-        """Whether updates are sent, which needs every event."""
-        return self._custom
 
     @property
     def exact(self) -> bool:
@@ -171,7 +167,7 @@ class StreamEncoder:
             self._dirty = True  # `n.1`: the values of n are what is missing
         if seen or self._joining:
             return
-        if self._custom and number > self._after and self._is_update(event):
+        if self.custom and number > self._after and self._is_update(event):
             self._out.append((number, (codec.custom_update(self._run_id, event, self._beyond(event)),)))
         if self._values and self._dirty and self._own is not None:
             if self._batch_bytes < BURST:

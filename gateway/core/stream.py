@@ -222,7 +222,7 @@ def coalesce(events: Sequence[tuple[int, e.Event]]) -> list[tuple[int, e.Event]]
         if isinstance(event.delta, str) and isinstance(before.delta, str):
             texts = texts or [before.delta]
             texts.append(event.delta)
-            out[-1] = (number, e.PartDelta(part=event.part, delta=""))
+            out[-1] = (number, before)  # the first of them, until `close`
             continue
         composed = deltas.try_compose(before.delta, event.delta)
         if composed is deltas.NO_COMPOSE:

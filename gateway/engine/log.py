@@ -63,7 +63,7 @@ class RunLog:
             return
         if not events:
             return
-        for event in _fewer(events):
+        for event in events if len(events) == 1 else _fewer(events):
             self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
         entries = self._number(events)
         self._store.append(self.run_id, entries)
@@ -195,9 +195,10 @@ class RunLog:
 def _fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:
     """Events that fold into the same document in fewer steps: a burst of one part's text is a single one."""
     first = events[0]
-    if len(events) == 1 or type(first) is not e.PartDelta or type(first.delta) is not str:
+    if type(first) is not e.PartDelta or type(first.delta) is not str:
         return events
-    part, texts = first.part, list[str]()
+    part = first.part
+    texts: list[str] = []
     for event in events:
         if type(event) is not e.PartDelta or event.part != part or type(event.delta) is not str:
             return events
@@ -243,14 +244,16 @@ class LogWatch:
             yield
         finally:
             self._log.readers.discard(self)
-            self._has_moved()
+            if self._log.moved is not None:
+                self._log.moved.set()
             if self._timer is not None:
                 self._timer.cancel()
 
     async def next(self, timeout: float | None = None) -> Batch | None:
         """See `gateway.adapter.Watch.next`."""
         log = self._log
-        self._has_moved()
+        if log.moved is not None:
+            log.moved.set()
         while self.after >= log.last:
             if log.ended:
                 return None
@@ -268,10 +271,6 @@ class LogWatch:
             self.after = log.last
             return Batch(events=events, last=log.last, snapshot=log.output)
         return await self._read()
-
-    def _has_moved(self) -> None:
-        if self._log.moved is not None:
-            self._log.moved.set()
 
     def _look_at(self, due: float) -> None:
         """One timer looks now and then whether the wait has become too long, instead of one that is set every time."""

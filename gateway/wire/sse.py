@@ -113,7 +113,7 @@ class Decoder:
             self._skip_lf = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         frames: list[Frame] = []
-        if not (self._tail or self._begun) and len(chunk) <= self._limit:
+        if not (self._tail or self._data or self._named()) and len(chunk) <= self._limit:
             chunk = self._take_plain(chunk, frames)
             if not chunk:
                 return frames
@@ -146,11 +146,9 @@ class Decoder:
         self.truncated = bool(self._tail or self._data or self._head)
         return frames
 
-    @property
-    def _begun(self) -> bool:
-        """Whether some line of an event has come."""
-        named = self._ident is not None or self._frame_retry is not None or self._event != "message"
-        return named or bool(self._data)
+    def _named(self) -> bool:
+        """Whether lines of an event have come that say something of it, but no data."""
+        return self._ident is not None or self._frame_retry is not None or self._event != "message"
 
     def _take_plain(self, chunk: bytes, frames: list[Frame]) -> bytes:
         """Events as nearly all are sent, in one piece and with a line each of id, event and data: read without looking

@@ -88,8 +88,8 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
     if given.get("native"):
         agent = msgspec.structs.replace(agent, extra={"agent_client": {"protocolVersion": 1}})
     encoder, whole = UpdateEncoder(agent), updates_out.envelope(run.thread or "")
-    lines = [whole(update) for at in range(len(events)) for update in encoder.feed(events[at : at + 1])]
-    lines += [whole(update) for update in encoder.finish(run)]
+    lines = [line for at in range(len(events)) for line in whole(encoder.feed(events[at : at + 1]))]
+    lines += whole(encoder.finish(run))
     try:
         answer = turn.prompt_result(run, encoder.end, agent=agent, usage=encoder.usage)
         lines.append(jsonrpc.result(given["id"], answer))
@@ -106,7 +106,7 @@ def _asked(value: Any, given: Any) -> bytes:
         ("elicitation/create", questions.as_elicitation(interrupt, ("form", "url"))),
     ]
     lines = [jsonrpc.request(0, method, {"sessionId": "s", **params}) for method, params in asked if params is not None]
-    lines.append(updates_out.envelope("s")(updates_out.text(questions.as_text(interrupt))))
+    lines += updates_out.envelope("s")([updates_out.text(questions.as_text(interrupt))])
     return b"".join(line + b"\n" for line in lines)
 
 

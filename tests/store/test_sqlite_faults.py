@@ -32,6 +32,30 @@ async def inside(store: SqliteStore, statement: str, *, durable: bool = False) -
     return (await store._writer.submit(work, durable=durable))[0]
 
 
+def test_a_record_that_another_process_holds_is_waited_for_and_the_event_loop_goes_on(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(schema, "_use_wal", lambda connection: None)  # as on a file system without shared memory
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        assert await store.run(one.id) == one
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        reading = asyncio.ensure_future(store.run(one.id))
+        began = time.monotonic()
+        await asyncio.wait([reading], timeout=0.1)
+        assert not reading.done() and time.monotonic() - began < 1.0
+        other.execute("COMMIT")
+        other.close()
+        assert await asyncio.wait_for(reading, 5) == one
+        await store.close()
+
+    run(main())
+
+
 def test_while_another_process_holds_the_file_commits_end_unavailable_and_tokens_wait(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

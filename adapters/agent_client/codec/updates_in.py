@@ -13,7 +13,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from adapters.agent_client.codec import plain
 from adapters.agent_client.codec.messages import Messages
-from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
 from adapters.agent_client.codec.tools import ToolCalls
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
@@ -32,27 +31,15 @@ class _Text(Struct, forbid_unknown_fields=True, gc=False):
     text: str
 
 
-class _Chunk(Struct, forbid_unknown_fields=True, tag_field="sessionUpdate", gc=False):
+class Chunk(Struct, forbid_unknown_fields=True, gc=False):
     """Nearly every update: text, and not a key more. What is refused here is looked at again, slowly."""
 
+    kind: Literal["agent_message_chunk", "agent_thought_chunk", "user_message_chunk"] = msgspec.field(name=plain.KEY)
     content: _Text
     message_id: str | UnsetType = msgspec.field(default=UNSET, name="messageId")
 
 
-class _Message(_Chunk, tag=MESSAGE):
-    pass
-
-
-class _Thought(_Chunk, tag=THOUGHT):
-    pass
-
-
-class _User(_Chunk, tag=USER):
-    pass
-
-
-_chunk = msgspec.json.Decoder(_Message | _Thought | _User).decode
-_KINDS: Final = {_Message: MESSAGE, _Thought: THOUGHT, _User: USER}
+_chunk = msgspec.json.Decoder(Chunk).decode
 
 
 class UpdateDecoder:
@@ -72,7 +59,7 @@ class UpdateDecoder:
         self._messages = Messages()
         self._tools = ToolCalls()
         # the chunk before this one: of what kind it was, with which id, and the part that it went to
-        self._kind: type[_Chunk] | None = None
+        self._kind = ""
         self._id: str | UnsetType = UNSET
         self._part = ""
 
@@ -85,10 +72,14 @@ class UpdateDecoder:
             chunk = _chunk(update)
         except (ValueError, RecursionError):
             return self._slowly(update)
-        kind = type(chunk)
-        if kind is not self._kind or chunk.message_id != self._id:
-            return self._turn(chunk, kind)
-        return [e.PartDelta(part=self._part, delta=chunk.content.text)]
+        delta = self.more(chunk)
+        return self.begun(chunk) if delta is None else [delta]
+
+    def more(self, chunk: Chunk) -> e.PartDelta | None:
+        """What a chunk means that goes on where the one before it left off; None if it begins something (`begun`)."""
+        if chunk.kind == self._kind and chunk.message_id == self._id:
+            return e.PartDelta(part=self._part, delta=chunk.content.text)
+        return None
 
     def title(self, tool_call_id: str) -> str | None:
         """What the agent last called a tool call that is open: for `questions.permission`."""
@@ -102,20 +93,20 @@ class UpdateDecoder:
         """
         return [*self._messages.close(), *self._tools.close(failed)]
 
-    def _turn(self, chunk: _Chunk, kind: type[_Chunk]) -> list[e.Event | ThreadUpdate]:
-        """The first chunk after something else."""
+    def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]:
+        """What the first chunk after something else means."""
         name = None if chunk.message_id is UNSET else chunk.message_id
-        out: list[e.Event | ThreadUpdate] = [*self._messages.text(_KINDS[kind], name, chunk.content.text)]
+        out: list[e.Event | ThreadUpdate] = [*self._messages.text(chunk.kind, name, chunk.content.text)]
         if self._messages.holding:
-            self._kind = None
+            self._kind = ""
         else:
-            self._kind, self._id, self._part = kind, chunk.message_id, self._messages.part
+            self._kind, self._id, self._part = chunk.kind, chunk.message_id, self._messages.part
         return out
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
         said = _read(update)
         kind = said[plain.KEY]
-        self._kind = None
+        self._kind = ""
         events: list[e.Event] | None
         if kind in plain.CHUNKS:
             events = self._messages.chunk(kind, said)
@@ -134,6 +125,11 @@ class UpdateDecoder:
         else:
             return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
         return [_custom(said)] if events is None else [*events]
+
+
+def encoded(chunk: Chunk) -> Raw:
+    """The update that a chunk is, as JSON."""
+    return Raw(msgspec.json.encode(chunk))
 
 
 def stray(update: Raw | bytes) -> ThreadUpdate:

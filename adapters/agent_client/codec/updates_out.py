@@ -1,6 +1,6 @@
 """Core events to `session/update`: what one client is told of one run.
 
-Updates are bytes: the `update` object alone; `envelope` makes a whole notification of one. Called by the inbound half:
+Updates are bytes: the `update` object alone; `envelope` makes whole notifications of them. Called by the inbound half:
 `feed` with each batch of the run's log from its first event on, then `finish` once the run has ended. `losses` is to be
 given to `Gateway.lost`.
 """
@@ -269,25 +269,21 @@ def text(said: str) -> bytes:
     return _TEXT_START[MESSAGE] + _encode(said) + _TEXT_END
 
 
-def envelope(session_id: str) -> Callable[[bytes], bytes]:
-    """A function that makes a whole `session/update` notification (JSON-RPC text) of an update: made once a session."""
-    return _around(b'{"jsonrpc":"2.0","method":"session/update","params":', session_id, b"}")
+def envelope(session_id: str) -> Callable[[Sequence[bytes]], list[bytes]]:
+    """A function that makes whole `session/update` notifications (JSON-RPC text) of updates: made once a session."""
+    start = b'{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":' + _encode(session_id) + b',"update":'
+    end = b"}}"
 
-
-def params(session_id: str) -> Callable[[bytes], Raw]:
-    """The same for the params alone: what `Peer.notify("session/update", ...)` takes."""
-    whole = _around(b"", session_id, b"")
-    return lambda update: Raw(whole(update))
-
-
-def _around(before: bytes, session_id: str, after: bytes) -> Callable[[bytes], bytes]:
-    start = before + b'{"sessionId":' + _encode(session_id) + b',"update":'
-    end = b"}" + after
-
-    def whole(update: bytes) -> bytes:
-        if update.find(_PARAMS_META) >= 0 and PARAMS_META in (members := _members(update)):
-            meta = members.pop(PARAMS_META)
-            return start + _encode(members) + b',"_meta":' + bytes(meta) + end
-        return start + update + end
+    def whole(updates: Sequence[bytes]) -> list[bytes]:
+        if b"".join(updates).find(_PARAMS_META) >= 0:  # in any of them
+            updates = [_beside(update) for update in updates]
+        return [start + update + end for update in updates]
 
     return whole
+
+
+def _beside(update: bytes) -> bytes:
+    """What an agent said beside an update stands beside it again."""
+    members = _members(update)
+    meta = members.pop(PARAMS_META, None)
+    return update if meta is None else _encode(members) + b',"_meta":' + bytes(meta)

@@ -53,7 +53,8 @@ class Questions:
         self._session = session
         self._run_id = run_id
         self._told = told
-        self._open: dict[str, Interrupt] = {}
+        self.open: dict[str, Interrupt] = {}
+        """Those that are not answered, by id."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._asked: set[str] = set()
         self._answering: set[str] = set()
@@ -66,19 +67,19 @@ class Questions:
         """The question whose answer the next prompt is: the oldest that has no form, once no form is open."""
         if self._tasks:
             return None
-        return next((i for i in self._open.values() if i.id not in self._answering and self._form(i) is None), None)
+        return next((i for i in self.open.values() if i.id not in self._answering and self._form(i) is None), None)
 
     def opened(self, event: e.Interrupted) -> list[bytes]:
         """A question has come. Returns what the client is told of it now."""
         interrupt = event.interrupt
-        self._open[interrupt.id] = interrupt
+        self.open[interrupt.id] = interrupt
         found = self._form(interrupt)
         call = codec.asked_call(interrupt) if found and found[2] is codec.permission_answer else None
         return [call] if call is not None else []
 
     def closed(self, event: e.Resumed) -> list[bytes]:
         """It has been answered, here or elsewhere. Returns what the client is told of that."""
-        interrupt = self._open.pop(event.interrupt, None)
+        interrupt = self.open.pop(event.interrupt, None)
         if interrupt is None:
             return []
         task = self._tasks.get(interrupt.id)
@@ -96,9 +97,9 @@ class Questions:
 
     def ask(self) -> None:
         """Ask what is open. To be called when the client has been told everything that came before."""
-        if not self._open:
+        if not self.open:
             return
-        for interrupt in self._open.values():
+        for interrupt in self.open.values():
             found = self._form(interrupt)
             if found is not None and interrupt.id not in self._asked:
                 self._asked.add(interrupt.id)

@@ -66,6 +66,8 @@ class Follow:
                     self._take(batch, quiet)
                     if not session.connection.flowing:
                         await session.connection.drained()
+                    if head is None and not self.questions.open:
+                        continue
                     if batch.snapshot is None or watch.run.status.ended:
                         continue
                     if head is not None:
@@ -89,7 +91,8 @@ class Follow:
             updates = self._encoder.feed(self._packed(batch.events), batch.snapshot)
         else:
             updates = self._pieces(batch, quiet)
-        self._count()
+        if self._encoder.lossy and self._session.owns(self.run):
+            self._count()
         if updates and not quiet:
             self._session.say(*updates)
 
@@ -133,8 +136,6 @@ class Follow:
 
     def _count(self) -> None:
         """Have what could not be said counted, by the client that asked for it."""
-        if not (self._encoder.lossy and self._session.owns(self.run)):
-            return
         losses = self._encoder.losses
         for what, count in (losses - self._counted).items():
             self._session.gateway.lost(self.run.id, what, count)

@@ -115,14 +115,13 @@ class Session:
 
     def say(self, *updates: bytes) -> None:
         """Send updates, in this order. Dropped if the client has gone."""
-        if self.choosing:
+        if self.connection.agent is None:
             updates = tuple(choices.completed(self, update) for update in updates)
         self.tell(*updates)
 
     def tell(self, *updates: bytes) -> None:
         """The same for updates that need nothing added."""
-        whole = self._envelope
-        self.connection.say([whole(update) for update in updates])
+        self.connection.say(self._envelope(updates))
 
     # --- beside turns -----------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from adapters.agent_client.codec import agents, errors
-from adapters.agent_client.outbound import raw
+from adapters.agent_client.codec import agents, errors, updates_in
+from adapters.agent_client.outbound import lines, raw
+from adapters.agent_client.outbound.lines import UPDATE, Said
 from adapters.agent_client.wire import VERSION, CancelRequest
 from gateway.adapter import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
@@ -51,7 +52,7 @@ class Connection:
         self.sessions: dict[str, Session] = {}
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._asks = asks
-        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0)
+        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, decode=lines.decode)
         self._next_id = 0
         self._asking: dict[Id, ThreadContext] = {}
         self._opening: list[Session] = []
@@ -242,9 +243,15 @@ class Connection:
         """See `Handler.request`."""
         return self._asks.answer(self, method, params)
 
-    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
+    def notification(self, method: str, params: Raw | Said) -> Awaitable[None] | None:
         """See `Handler.notification`."""
-        if method == "session/update":
+        if isinstance(params, Said):
+            session = self.sessions.get(params.session_id)
+            if session is not None:
+                return session.said(params.update)
+            self._keep(params.session_id, updates_in.encoded(params.update))
+            return None
+        if method == UPDATE:
             try:
                 name, update = raw.update_of(params)
                 session = self.sessions.get(name)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import updates_in
+from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import ThreadContext
@@ -206,6 +207,10 @@ class Session:
             await lease.__aexit__(None, None, None)
 
     # --- what the agent says -------------------------------------------------------------------------------------
+
+    def said(self, chunk: Chunk) -> Awaitable[None] | None:
+        """`update` for a chunk of text."""
+        return self.update(updates_in.encoded(chunk)) if self.turn is None else self.turn.said(chunk)
 
     def update(self, update: Raw) -> Awaitable[None] | None:
         """A `session/update` for it. What is returned is to be awaited before the next."""

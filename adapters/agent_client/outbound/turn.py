@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import content, turn, updates_in
+from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.connection import CANCEL, Connection
 from adapters.agent_client.outbound.session import Session
@@ -89,26 +90,47 @@ class Turn:
         """A `session/update` of the turn. What is returned is to be awaited before the next."""
         try:
             found = self._decoder.feed(update)
-            if len(found) == 1 and type(found[0]) is e.PartDelta:
-                if not self._held:  # what arrives together is logged together, which is three times as fast
-                    asyncio.get_running_loop().call_soon(self.flush)
-                self._held.append(found[0])
-                files = None
-            else:
-                files = self._emit(found, update)
-        except (AgentBroken, IllegalEvent) as error:
-            log.warning("run %s: %s", self.context.run.id, error)
-            self.missed()
+        except AgentBroken as error:
+            self._unread(error)
             return None
+        return self._take(found, len(update), update)
+
+    def said(self, chunk: Chunk) -> Awaitable[None] | None:
+        """A chunk of text: `update` for nearly all of them."""
+        delta = self._decoder.more(chunk)
+        if delta is None:
+            return self._take(self._decoder.begun(chunk), len(chunk.content.text))
+        self._hold(delta)
+        return self._counted(len(chunk.content.text))
+
+    def _take(
+        self, found: list[e.Event | ThreadUpdate], size: int, update: Raw | None = None
+    ) -> Awaitable[None] | None:
+        try:
+            files = self._emit(found, update)
+        except (AgentBroken, IllegalEvent) as error:
+            self._unread(error)
+            return None
+        return self._keep(files) if files else self._counted(size)
+
+    def _unread(self, error: Exception) -> None:
+        log.warning("run %s: %s", self.context.run.id, error)
+        self.missed()
+
+    def _hold(self, delta: e.PartDelta) -> None:
+        """What arrives together is logged together, which is three times as fast."""
+        if not self._held:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._held.append(delta)
+
+    def _counted(self, size: int) -> Awaitable[None] | None:
         self._count += 1
-        self._bytes += len(update)
-        if files:
-            return self._keep(files)
-        if self._count >= DRAIN_EVERY or self._bytes > DRAIN_BYTES:
-            self._count = self._bytes = 0
-            self.flush()
-            return self.context.drain()
-        return None
+        self._bytes += size
+        if self._count < DRAIN_EVERY and self._bytes <= DRAIN_BYTES:
+            return None
+        self._count = self._bytes = 0
+        self.flush()
+        return self.context.drain()
 
     def notify(self, method: str, params: Raw) -> None:
         """A notification of the agent's own, for clients of its protocol."""
@@ -144,8 +166,11 @@ class Turn:
         self.flush()
         return await self.context.ask(interrupt)
 
-    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw) -> list[content.File]:
-        """Pass on, in order. Returns the files in it that are to be kept."""
+    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw | None = None) -> list[content.File]:
+        """Pass on, in order. Returns the files in it that are to be kept. `update` is what said it, unless a chunk."""
+        if len(found) == 1 and type(found[0]) is e.PartDelta:
+            self._hold(found[0])
+            return []
         self.flush()
         files: list[content.File] = []
         for item in found:
@@ -153,7 +178,7 @@ class Turn:
                 self._session.note(item)
                 continue
             self.context.emit(item)
-            if isinstance(item, e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded):
+            if update is not None and isinstance(item, e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded):
                 self._learn(update)
             elif isinstance(item, e.PartStarted) and item.kind == "file" and not self._same:
                 file = content.file_of(item.value)

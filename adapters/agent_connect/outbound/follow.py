@@ -213,7 +213,7 @@ class Follower:
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
         context, decoder, frames = self._context, self._decoder, sse.Decoder()
         loop = asyncio.get_running_loop()
-        opening = True
+        opening, named = True, self.place is not None
         async for chunk in opened.chunks():
             if opening and (start := chunk.lstrip()):
                 opening = False
@@ -229,7 +229,8 @@ class Follower:
             self._looker.heard = loop.time()
             events = decoder.feed([frame.data for frame in ready], where)
             self._looker.hint, self._looker.last = decoder.verdict, decoder.last
-            if self.place is None and decoder.run_id is not None:
+            if not named and decoder.run_id is not None:
+                named = True
                 await self.name(Place(decoder.run_id, thread, thread))
             if events:
                 context.emit(*events)
@@ -241,7 +242,7 @@ class Follower:
                 self._silence.move(loop.time() + SETTLED_SILENCE)
             elif decoder.verdict is not None:
                 return None
-            else:
+            elif self._silence.due is not None:
                 self._silence.move(None)
         frames.close()
         if self.place is None:

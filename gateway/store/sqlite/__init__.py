@@ -3,6 +3,7 @@
 event loop --append, save--> queue --> writer thread --> file      group commit, see writer.py
 event loop --commit--> queue --> writer thread --> fsync --> wake all who wait
 event loop --read--> reader threads --> file                       after this run's appends are written
+event loop --read one record--> file                               the same, without a thread
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
 from gateway.store import Change, Delivery, Entry, Recovered, Registration
 from gateway.store.sqlite import changes, files, lease, log, queries, retention, schema
-from gateway.store.sqlite.readers import Readers
+from gateway.store.sqlite.readers import Locked, Readers
 from gateway.store.sqlite.writer import Writer
 
 T = TypeVar("T")
@@ -97,15 +98,18 @@ class SqliteStore:
             files.sweep(cursor, self._me)
             self._swept = True
 
-    async def _read(self, work: Callable[[sqlite3.Cursor], T], run: str | None = None) -> T:
-        """Read on a reader's connection, after what was appended for `run`."""
+    async def _read(self, work: Callable[[sqlite3.Cursor], T], run: str | None = None, *, one: bool = False) -> T:
+        """Read on a reader's connection, after what was appended for `run`. `one`: no more than a record or two."""
         if not self._writer.usable:
             raise Unavailable("the store is closed")
         if self._readers is None:
             return await self._writer.submit(work, run=run, durable=False)
         if run is not None and self._unsettled.get(run, 0) > self._writer.settled:
             await self.flush()
-        return await self._readers(work)
+        try:
+            return self._readers.at_once(work) if one else await self._readers(work)
+        except Locked:
+            return await self._readers(work)
 
     def _remember(self, run_id: str, mark: int) -> None:
         self._unsettled[run_id] = mark
@@ -149,7 +153,7 @@ class SqliteStore:
             raise Unavailable("the store is closed")
 
     async def run(self, run_id: str) -> Run:
-        return await self._read(partial(queries.run, run_id=run_id), run_id)
+        return await self._read(partial(queries.run, run_id=run_id), run_id, one=True)
 
     async def runs(self, query: RunQuery) -> list[Run]:
         return await self._read(partial(queries.runs, query=query))
@@ -172,7 +176,7 @@ class SqliteStore:
         await self._writer.submit(partial(changes.create_thread, thread=thread, checkpoints=tuple(checkpoints)))
 
     async def thread(self, thread_id: str) -> Thread:
-        return await self._read(partial(queries.thread, thread_id=thread_id))
+        return await self._read(partial(queries.thread, thread_id=thread_id), one=True)
 
     async def threads(self, query: ThreadQuery) -> list[Thread]:
         return await self._read(partial(queries.threads, query=query))

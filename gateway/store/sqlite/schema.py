@@ -104,10 +104,11 @@ def connect_writer(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
-def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, for any one thread at a time."""
+def connect_reader(path: Path, *, waits: bool = True) -> sqlite3.Connection:
+    """A connection that cannot write, for any one thread at a time. `waits`: whether for another one's lock."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    timeout = BUSY_SECONDS if waits else 0.0
+    return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

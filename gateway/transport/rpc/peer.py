@@ -50,6 +50,7 @@ class Peer:
     linger: seconds that requests under way get to finish when the other end closes: it may still read (half-closed).
     grace: seconds for each step of closing, for what is left to be written, and for a peer that reads nothing.
     first_id: of our requests; the next are counted from there.
+    decode: how a message is read; for those who know what most messages are. The handler gets the `params` it makes.
     """
 
     def __init__(
@@ -65,10 +66,12 @@ class Peer:
         linger: float = 0.0,
         grace: float = GRACE,
         first_id: int = 1,
+        decode: Callable[[bytes], jsonrpc.Message] = jsonrpc.decode,
     ) -> None:
         self.pipe = pipe
         self.counts = Counts()
         self._handler = handler
+        self._decode = decode
         self._concurrency = concurrency
         self._answer_garbage = answer_garbage
         self.batches = batches
@@ -194,7 +197,7 @@ class Peer:
         try:
             while arrived := await self.pipe.receive():
                 for data in arrived:
-                    waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
+                    waiting = self._take(self._decode(data) if isinstance(data, bytes) else data)
                     if waiting is not None:
                         await waiting
                     handled += 1

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
-from websockets.protocol import State
 
 from gateway.transport.websocket.frames import in_blocks, text_frames
 from gateway.transport.websocket.server import EXTENSION
@@ -24,6 +23,19 @@ BLOCK = 64 * 1024
 class MessageProtocol(WebSocketsSansIOProtocol):
     """For uvicorn's option `ws`. Used by `ServerSocket`, once the upgrade was answered; never compresses."""
 
+    behind = False
+    """Whether the client reads slowly."""
+
+    def pause_writing(self) -> None:
+        """The transport holds enough."""
+        self.behind = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has room again."""
+        self.behind = False
+        super().resume_writing()
+
     def handle_connect(self, event: Request) -> None:
         """Tell the application of the short way."""
         super().handle_connect(event)
@@ -33,7 +45,7 @@ class MessageProtocol(WebSocketsSansIOProtocol):
 
     def offer(self, messages: Sequence[bytes]) -> bool:
         """Write text messages now. False where the client is behind or nothing can be sent any more."""
-        if not (self._connected and self.writable.is_set()):
+        if self.behind or not self._connected:
             return False
         self.transport.write(text_frames(messages))
         return True
@@ -48,5 +60,6 @@ class MessageProtocol(WebSocketsSansIOProtocol):
 
     @property
     def _connected(self) -> bool:
-        """Whether neither end has begun to close."""
-        return self.conn.state is State.OPEN and self.handshake_complete and not self.disconnected
+        """Whether the upgrade was answered and neither end has begun to close."""
+        over = self.close_sent or self.disconnected or self.transport.is_closing()
+        return self.handshake_complete and not over

@@ -1,0 +1,41 @@
+"""What an agent sends, read in one go where it is what nearly everything is: a chunk of text."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from adapters.agent_client.codec.updates_in import Chunk
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Message, Notification
+
+UPDATE = "session/update"
+
+
+class Said(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """The `params` of a `session/update` that is a chunk of text, and not a key more."""
+
+    session_id: str
+    update: Chunk
+
+
+class _Line(Struct, forbid_unknown_fields=True, gc=False):
+    jsonrpc: Literal["2.0"]
+    method: Literal["session/update"]
+    params: Said
+
+
+_line = msgspec.json.Decoder(_Line).decode
+
+
+def decode(data: bytes) -> Message:
+    """`jsonrpc.decode`, but a chunk of text is a notification whose `params` are read already: a `Said`.
+
+    Else a line is read three times, for its envelope, for whose session it is, and for what it says.
+    """
+    try:
+        return Notification(UPDATE, _line(data).params)  # type: ignore[arg-type]
+    except (ValueError, RecursionError):
+        return jsonrpc.decode(data)
