@@ -10,7 +10,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 ROUTES ?= routes.yaml
 SERVE_ARGS ?=
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 BENCH_ARGS ?=
 
 VENV := .venv

@@ -1,12 +1,14 @@
 """Makes what of the documentation can be made from the code: `python docs/make.py` writes it, a test says if it is old.
 
-`configuration.md` wholly, and in other pages the parts between `<!-- made: NAME -->` and `<!-- end -->`.
+`configuration.md` and the schemas of protocols wholly, and in other pages the parts between `<!-- made: NAME -->` and
+`<!-- end -->`.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -47,6 +49,44 @@ inbound:
     origins: [https://chat.example.com]
     page_size: 100
   agent_connect: {path: /agent-connect, max_body: 16777216, keep_alive: 15}
+  agent_context:
+    path: /agent-context
+    max_message: 67108864
+    max_body: 67108864
+    max_sessions: 1000
+    max_calls: 1000
+    idle: 300
+    keep_alive: 15
+    replay: 1048576
+    origins: [https://agents.example.com]
+    access:
+      clients:
+        - name: painters
+          token: "${PAINTERS_TOKEN:-secret}"
+          public_key: 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
+          may: [register, message, delegate, read]
+          agents: [painter-*]
+      jwt:
+        key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
+        algorithms: [HS256]
+        issuer: https://login.example.com
+        audience: interlingua
+        leeway: 30
+        may: [message, delegate, read, evaluate]
+        agents: ["*"]
+      anonymous: [read]
+    heartbeat: 30
+    missed: 3
+    forget: 604800
+    coordinator: anybody
+    per_agent: 4
+    attempts: 3
+    patience: 300
+    approve: [painter-*]
+    weights: {quality: 3, cost: 2, load: 2, speed: 1, security: 2}
+    agent_timeout: 600
+    endpoints: [10.0.0.0/8]
+    page_size: 100
   agent_protocol: {path: /agent-protocol, on_disconnect: continue, max_body: 4194304, max_upload: 104857600}
   plain: {path: /plain, max_body: 1048576}
 
@@ -68,10 +108,13 @@ routes:
     timeout: 10m
     text: {input: /message, output: /message}
     labels: {tools: [smtp], models: [], specializations: [mail]}
+    delegation: {approve: false, quality: 8, cost: 0.001, speed: 60, security: 9}
+    model: {cost: 0.3, speed: 0.6, intelligence: 0.7}
     version: 1.2.0
     description: Writes mails.
     lossy: refuse
     backpressure: false
+    manifest: examples/governed/mailcomposer/ACP.md
 
   - name: reporter
     target:
@@ -132,6 +175,30 @@ routes:
   - name: echo
     target: {protocol: agent_communication, url: https://agents.example.com/mcp, agent: echo}
 
+  - name: painter
+    target:
+      protocol: agent_context
+      url: https://agents.example.com/agent-context
+      transport: auto
+      auth: {api_key: "${PAINTER_KEY:-secret}"}
+      api_key_header: x-api-key
+      sessions: 100
+      agent: painter
+      call: auto
+
+  - name: studio
+    target:
+      protocol: agent_context
+      command: [python3, agents/studio.py]
+      env: {STUDIO_HOME: /srv/studio}
+      cwd: /srv/studio
+      agents: "*"
+      start_timeout: 30
+      request_timeout: 30
+      idle: 300
+      stop_timeout: 3
+      max_message: 67108864
+
   - name: remote-coder
     target:
       protocol: agent_client
@@ -154,6 +221,8 @@ telemetry:
   service_name: interlingua
 """
 """Every key there is, once: each row's example is taken from here, and a test loads it."""
+OTHERWISE = {"inbound.agent_context.access.jwt": {"key_file": "certificates/issuer.pem"}}
+"""Keys that may not stand beside one that the example has."""
 
 HEAD = """\
 # routes.yaml
@@ -198,10 +267,12 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
     yield "## Sections", "", found, example
     for name, section in found["properties"]["inbound"]["properties"].items():
         intro = f"{section['description']} Left out: not served, unless `inbound` is left out as a whole."
-        yield f"## inbound.{name}", intro, _of(found, section), example["inbound"][name]
+        values = example["inbound"][name]
+        yield f"## inbound.{name}", intro, _of(found, section), values
+        yield from _inside(found, _of(found, section), values, f"inbound.{name}")
     first = example["routes"][0]
     yield "## routes", "A list: the first route of a name whose `match` fits takes the request.", defs["Route"], first
-    for key in ("match", "text"):
+    for key in ("match", "text", "delegation", "model"):
         yield f"## routes.{key}", "", _of(found, defs["Route"]["properties"][key]), first[key]
     for option in defs["Route"]["properties"]["target"]["oneOf"]:
         target = _of(found, option)
@@ -219,6 +290,22 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
         for step in key.split("."):
             node, values = _of(found, node["properties"][step]), values[step]
         yield f"## {key}", "", node, values
+
+
+def _inside(
+    found: dict[str, Any], node: dict[str, Any], values: Any, name: str
+) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
+    """The same of the mappings in one; of those of a list by its first."""
+    for key, value in node["properties"].items():
+        given, part = values.get(key), _of(found, value)
+        if isinstance(given, list):
+            lists = [option["items"] for option in (value, *value.get("anyOf", ())) if "items" in option]
+            given, part = given[0], _of(found, lists[0])
+        if isinstance(given, dict) and "properties" in part:
+            at = f"{name}.{key}"
+            intro = str(part.get("description", "")).splitlines()[0]
+            yield f"### {at}", intro, part, {**OTHERWISE.get(at, {}), **given}
+            yield from _inside(found, part, given, at)
 
 
 def _table(found: dict[str, Any], node: dict[str, Any], example: dict[str, Any]) -> str:
@@ -331,12 +418,23 @@ def metric_table() -> str:
     return "\n".join(rows)
 
 
+def schemas() -> dict[Path, str]:
+    """The JSON Schema of every protocol whose messages are the gateway's own word: it has `wire/schema.py`."""
+    made = {}
+    for name in registry.scan():
+        if (DOCS.parent / "adapters" / name / "wire" / "schema.py").exists():
+            found = importlib.import_module(f"adapters.{name}.wire.schema").schema()
+            text = json.dumps(found, indent=2, ensure_ascii=False)
+            made[DOCS / "schemas" / f"{name}.schema.json"] = f"{text}\n"
+    return made
+
+
 PARTS = {"errors": error_table, "metrics": metric_table}
 
 
 def pages() -> dict[Path, str]:
     """Every page that is made, with what it should say."""
-    made = {DOCS / "configuration.md": configuration()}
+    made = {DOCS / "configuration.md": configuration()} | schemas()
     for path in sorted(DOCS.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r"^<!-- made: (\w+) -->$", text, re.MULTILINE):

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway import tracing
-from gateway.adapter import Conversing, Inbound, Informed, Leaving, Outbound
+from gateway.adapter import Conversing, Hosting, Inbound, Informed, Leaving, Outbound
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
 from gateway.core.errors import InterlinguaError, NotFound
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 PRUNE_SECONDS = 300.0
 ADOPT_SECONDS = 10.0
+HOSTED_SECONDS = 1.0
+"""How soon what is hosted at another gateway of the store is seen here."""
 
 
 class App:
@@ -50,6 +52,7 @@ class App:
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
         mounts = self._mounts(config)
+        self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
         self._webhooks = Webhooks(self.gateway.store, self._inbound, self._callbacks)
@@ -71,7 +74,8 @@ class App:
     async def start(self) -> None:
         """Open the store, take unfinished runs up again, begin with callbacks and retention."""
         await self.gateway.open()
-        self._tasks = [asyncio.create_task(self._webhooks.run()), asyncio.create_task(self._keep_house())]
+        work = (self._webhooks.run(), self._keep_house(), self._look_around())
+        self._tasks = [asyncio.create_task(one) for one in work]
         self.ready = True
 
     def quiet(self) -> None:
@@ -91,12 +95,14 @@ class App:
         await self.gateway.close()
         await self._callbacks.aclose()
 
-    def conversing(self, protocol: str) -> Conversing:
+    async def conversing(self, protocol: str) -> Conversing:
         """The inbound half that talks over one two-way connection, whether the file serves it on the port or not."""
         adapter = self.config.adapters[protocol]
         inbound = self._inbound.get(protocol)
         if inbound is None and adapter.serve is not None:
             inbound = self._inbound[protocol] = adapter.serve(adapter.serve_options(), self.gateway)
+            if isinstance(inbound, Hosting):
+                await self.gateway.roster.add_host(protocol, inbound)
         assert isinstance(inbound, Conversing), "adapters that say `socket` have one"
         return inbound
 
@@ -113,10 +119,9 @@ class App:
                 log.warning("%s: changes here take effect at the next start", section)
         gone = self._use(config)
         for entry in gone:
-            entry.retired = True
-            if not entry.users:
+            if (unused := entry.retire()) is not None:
                 with contextlib.suppress(Exception):
-                    await entry.outbound.aclose()
+                    await unused.aclose()
         self.config = config
 
     def _use(self, config: Config) -> list[Entry]:
@@ -160,6 +165,12 @@ class App:
                 except InterlinguaError as error:
                     log.error("runs of other gateways: %s", error)
 
+    async def _look_around(self) -> None:
+        """What is hosted at other gateways of the store, every moment."""
+        while True:
+            await asyncio.sleep(HOSTED_SECONDS)
+            await self.gateway.roster.refresh_hosted()
+
     async def _prune(self) -> None:
         retention = self.config.store.retention
         cutoff = time.time() - retention.age if retention.age is not None else 0.0
@@ -189,7 +200,7 @@ class App:
     async def _readyz(self, request: Request) -> Response:
         roster = self.gateway.roster
         waiting = [entry for entry in roster.configured if entry.many is not None and not entry.ready]
-        agents = {entry.route.name: entry.ready for entry in (*waiting, *roster.entries)}
+        agents = {entry.route.name: entry.ready for entry in (*waiting, *roster.entries) if not entry.hidden}
         body = {"ready": self.ready, "agents": agents}
         return JSONResponse(body, status_code=200 if self.ready else 503)
 

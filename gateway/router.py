@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from gateway.config import Route
@@ -20,7 +21,6 @@ class Router:
         self._by_name: dict[str, list[Route]] = {}
         for route in self.routes:
             self._by_name.setdefault(route.name, []).append(route)
-        self._by_id = {agent_id(name): name for name in self._by_name}
 
     def names(self, protocol: str) -> tuple[str, ...]:
         """Agents that clients of `protocol` may call, in route order, each once. The operator may call all."""
@@ -51,6 +51,10 @@ class Router:
             return self._by_id.get(str(uuid.UUID(agent)))
         except ValueError:
             return None
+
+    @cached_property
+    def _by_id(self) -> dict[str, str]:
+        return {agent_id(name): name for name in self._by_name}
 
     def _listed(self, protocol: str) -> str:
         return ", ".join(self.names(protocol)) or "none"

@@ -4,9 +4,14 @@ A test that needs a server of its own (its requests counted, its key, its crash)
 of `tests/support/peers.py` instead.
 """
 
+import contextlib
 import functools
 import gc
+import importlib
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpcore2
 import pytest
@@ -14,10 +19,40 @@ import pytest
 from tests.support import peers
 from tests.support.agent_client import agent_client_agent_server
 from tests.support.agent_communication import mcp_agents_server
+from tests.support.agent_context import agents_server as agent_context_agents
 from tests.support.processes import Process
+
+# Where the machine forbids bytecode, each worker would work out all asserts anew: half a minute for each.
+sys.dont_write_bytecode = False
 
 # Each client of httpx2 reads the machine's authorities anew: 50 ms, in tests that have a client each.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+
+
+SLOW_FIRST = ("e2e", "bench", "peers_selftest", "cli", "contract", "matrix", "adapters", "mcp")
+"""The folders whose files take long: last, the longest would keep one worker busy while the others have nothing."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """In a run of everything the second worker reads the tests from the last file, so that it and the first need to
+    work out the asserts of half the files each and find the other half done."""
+    everything = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if everything and os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+        root = session.config.rootpath
+        for file in sorted((root / "tests").rglob("test_*.py"), reverse=True):
+            with contextlib.suppress(Exception):  # which is told when its turn comes
+                importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+
+    def rank(item: pytest.Item) -> int:
+        folder = item.path.relative_to(tests).parts[0]
+        return SLOW_FIRST.index(folder) if folder in SLOW_FIRST else len(SLOW_FIRST)
+
+    items.sort(key=rank)
 
 
 def pytest_collection_finish() -> None:
@@ -69,18 +104,28 @@ def mcp_agents() -> Iterator[Process]:
 
 
 @pytest.fixture(scope="session")
+def agent_context_server() -> Iterator[Process]:
+    """Agents of the Agent Context Protocol, on a server of MCP's SDK: `echo`, `fail`, `ask`, `slow` and others."""
+    with agent_context_agents() as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
 def urls(
+    *,
     agent_protocol_server: Process,
     agent_connect_agent: Process,
     plain_agent: Process,
     agent_client_server: Process,
     mcp_agents: Process,
+    agent_context_server: Process,
 ) -> dict[str, str]:
     """Where the real agents are, by the adapter that calls them."""
     return {
         "plain": plain_agent.url,
         "agent_client": f"{agent_client_server.url}/agent",
         "agent_communication": f"{mcp_agents.url}/mcp",
+        "agent_context": f"{agent_context_server.url}/mcp",
         "agent_connect": agent_connect_agent.url,
         "agent_protocol": agent_protocol_server.url,
     }

@@ -112,9 +112,9 @@ def test_only_the_transport_knows_the_http_client_library(path: Path) -> None:
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_every_adapter_folder_has_the_same_files(name: str) -> None:
     folder = ROOT / "adapters" / name
-    for wanted in ("__init__.py", "README.md", "wire.py", "golden"):
+    for wanted in ("__init__.py", "README.md", "golden"):
         assert (folder / wanted).exists(), f"{folder}/{wanted}"
-    for wanted in ("codec", "inbound", "outbound"):
+    for wanted in ("wire", "codec", "inbound", "outbound"):
         assert (folder / f"{wanted}.py").exists() or (folder / wanted / "__init__.py").exists(), f"{folder}/{wanted}"
 
 

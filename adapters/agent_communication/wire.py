@@ -27,29 +27,9 @@ RUN_PROGRESS: Final = "notifications/agents/run/progress"
 AGENTS_CHANGED: Final = "notifications/agents/list_changed"
 TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 
-# Keys of `_meta` that are the gateway's own.
 EVENT: Final = "interlingua/event"
-"""Of a progress notification: an event that no output can say, in the form of gateway/core/events.py."""
-RESUME: Final = "interlingua/resume"
-"""Of a call: which question its input answers (`questions.handle`). Of an answer: with what to answer."""
-OUTCOME: Final = "interlingua/outcome"
-"""Of a call that answers: answered (the default), declined or cancelled."""
-CONFIG: Final = "interlingua/config"
-"""Of a call: the run's configuration, where `params.config` has no place (tools)."""
-INTERRUPT: Final = "interlingua/interrupt"
-"""Of an answer: the question that is open."""
-RUN_ID: Final = "interlingua/run"
-LOST: Final = "interlingua/lost"
-"""Of an answer: what could not be said, how often, by name (losses.py)."""
-OUTPUT: Final = "interlingua/output"
-"""Of the answer of a tool that failed or asks: the output so far."""
-FAILURE: Final = "interlingua/failure"
-"""Of the answer of a tool that failed: the code of the error tree, and whether it may be tried again."""
-PUBLISHED: Final = "interlingua/agent"
-"""Of an agent or tool: what the protocol has no key for (version, labels, interrupts)."""
-
-INTERRUPTED: Final = -32050
-"""Error code of a run that waits for an answer which its client cannot be asked for."""
+"""Key in the `_meta` of a progress notification: an event that no output can say, in the form of
+gateway/core/events.py. The gateway's other keys are in gateway/mcp/runs/keys.py."""
 
 ABSENT: Final = Raw()
 

@@ -7,7 +7,8 @@ knows any other protocol, and neither touches a run's state: only the engine doe
     client -> Inbound -> Gateway (engine) -> Outbound -> agent
     client <- Inbound <- Watch (run log)  <- RunContext.emit <- agent
 
-What passes beside runs (a conversation's modes, files that an agent asks for) is in backchannel.py.
+What passes beside runs (a conversation's modes, files that an agent asks for) is in backchannel.py; agents that an
+inbound half brings are in hosting.py.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
+from gateway.adapter.hosting import Hosted, Hosting, Kept
 from gateway.adapter.inbound import Batch, Callback, Conversing, Gateway, Inbound, Informed, Leaving, Snapshot, Watch
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
 from gateway.adapter.outbound import Discovering, Outbound, RunContext
@@ -30,10 +32,13 @@ __all__ = [
     "Conversing",
     "Discovering",
     "Gateway",
+    "Hosted",
+    "Hosting",
     "HttpUrl",
     "Inbound",
     "InboundOptions",
     "Informed",
+    "Kept",
     "Leaving",
     "News",
     "Options",

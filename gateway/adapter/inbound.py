@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from gateway.adapter.backchannel import Caller, ThreadWatch
+from gateway.adapter.hosting import Kept
 from gateway.core.errors import InterlinguaError
 from gateway.core.events import Event
 from gateway.core.types import (
@@ -75,6 +76,10 @@ class Gateway(Protocol):
 
     public_url: str
 
+    @property
+    def process(self) -> str:
+        """This gateway process: no other one on the store has the same, nor has this one after a restart."""
+
     def names(self, protocol: str) -> Sequence[str]:
         """Names of the agents that clients of `protocol` may call, in route order."""
 
@@ -97,6 +102,38 @@ class Gateway(Protocol):
 
         Its runs go on.
         """
+
+    def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
+        """The agents that the inbound half of `protocol` hosts are others, or are described in other words.
+
+        `Hosting.hosted` is asked before this returns. Agents that stay are described anew when next needed: those
+        named in `described`, or all if that is left out (where there are many, listing them then takes its time).
+        """
+
+    def routed(self, name: str) -> bool:
+        """Whether `name` is the route table's, or that of an agent found at a target or created: nobody may take it."""
+
+    def reachable(self, name: str, protocol: str) -> bool:
+        """Whether the agent is there, as far as is known now: nobody is asked.
+
+        False for an unknown one, and for one of the route table that has not been described yet.
+        """
+
+    async def keep(
+        self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
+    ) -> None:
+        """Keep `data` under a name, durably, for every process on the store, in place of what `owner` kept there.
+
+        Names are any text; each protocol has its own. An `owner` that is a gateway's `process` owns it as long as
+        that lives. Times are seconds since the epoch; `created_at` is that of the first record of the name.
+        Raises Conflict if the name is taken by another owner's that has not expired.
+        """
+
+    async def kept(self, protocol: str) -> Sequence[Kept]:
+        """Everything kept for `protocol` that has not expired, by name. Cheap while nothing has changed."""
+
+    async def forget(self, protocol: str, name: str) -> None:
+        """Keep it no longer, whoever's it is. No error if it is gone."""
 
     async def start(self, request: RunRequest, *, caller: Caller | None = None) -> Run:
         """Validate, commit and start a run.

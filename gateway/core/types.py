@@ -122,12 +122,36 @@ class AgentCapabilities(Record, frozen=True, kw_only=True):
     rollback: bool = False
 
 
+class Standing(Record, frozen=True, kw_only=True):
+    """How an agent is weighed against others when nobody names the one that is to do a task. None: not known.
+
+    `quality` and `security` are ratings from 0 to 10, more is better; `cost` is what a token costs, in the one
+    currency of the operator's choice; `speed` is tokens a second.
+    """
+
+    approve: bool = False
+    """A person must approve before it is given a task."""
+    quality: float | None = None
+    cost: float | None = None
+    speed: float | None = None
+    security: float | None = None
+
+
+class ModelTraits(Record, frozen=True, kw_only=True):
+    """What a language model is like beside others: each from 0 to 1, more is more (an expensive model has `cost` 1)."""
+
+    cost: float = 0.5
+    speed: float = 0.5
+    intelligence: float = 0.5
+
+
 class Agent(Record, frozen=True, kw_only=True):
     """An agent as it is published, in every protocol's own form.
 
     `name` is the route's name, what clients call it. Schemas are JSON Schemas. `text_input` and `text_output`
     are JSON pointers to the text inside the documents, None where a document has none (see projection.py).
-    `extra` holds what the target's protocol publishes beyond this, by protocol id, verbatim.
+    `extra` holds what the target's protocol publishes beyond this, by protocol id, verbatim. `model` is given where
+    the agent stands for a language model: then it may serve requests to complete a text.
     """
 
     name: str
@@ -145,6 +169,8 @@ class Agent(Record, frozen=True, kw_only=True):
     text_output: str | None = None
     url: str | None = None
     extra: dict[str, JsonObject] = {}
+    standing: Standing = Standing()
+    model: ModelTraits | None = None
 
     @property
     def id(self) -> str:

@@ -19,7 +19,7 @@ from gateway.adapter import Discovering, Outbound, Supervised
 from gateway.config import Route
 from gateway.core import projection
 from gateway.core.errors import AgentError, InterlinguaError
-from gateway.core.types import Agent, Json, JsonObject
+from gateway.core.types import Agent, Json, JsonObject, ModelTraits
 from gateway.engine.validation import Schema
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,9 @@ class Entry:
     asked_at: float = -1e9
     users: int = 0
     retired: bool = False
+    """Its route has gone, or was given to another: to be closed after its last run."""
+    stale: bool = False
+    """Something about the agent has changed: it is to be described anew when next needed."""
     host: Entry | None = None
     """Whose outbound half this one's is, or is part of: it closes nothing itself."""
     config: JsonObject = field(default_factory=dict)
@@ -46,6 +49,7 @@ class Entry:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _validators: dict[str, Schema] = field(default_factory=dict)
     _described: bool = False
+    _closed: bool = False
     _asking: asyncio.Future[None] | None = None
     _error: InterlinguaError = field(default_factory=lambda: AgentError("not asked yet"))
 
@@ -60,7 +64,19 @@ class Entry:
         self.users -= 1
         if self.host is not None:
             return self.host.end()
-        return self.outbound if self.retired and not self.users else None
+        return self.taken_away() if self.retired and not self.users else None
+
+    def retire(self) -> Outbound | None:
+        """Its route has gone. What is to be closed now, if no run uses it."""
+        self.retired = True
+        return None if self.users else self.taken_away()
+
+    def taken_away(self) -> Outbound | None:
+        """The target, to be closed by the caller; None if it was taken before."""
+        if self._closed:
+            return None
+        self._closed = True
+        return self.outbound
 
     @property
     def many(self) -> Discovering | None:
@@ -73,9 +89,9 @@ class Entry:
 
         Only the first call waits for the target; later ones have it asked again in the background while it is down.
         """
-        if self.agent is None:
+        if self.agent is None or self.stale:
             async with self._lock:
-                if self.agent is None:
+                if self.agent is None or self.stale:
                     await self._ask()
         elif not self.reachable and self._asking is None and time.monotonic() - self.asked_at > RETRY_SECONDS:
             self._asking = asyncio.ensure_future(self._ask_again())
@@ -109,6 +125,7 @@ class Entry:
 
     async def _ask(self) -> None:
         self.asked_at = time.monotonic()
+        self.stale = False
         try:
             async with asyncio.timeout(self.route.target.describe_timeout):
                 described = await self.outbound.describe()
@@ -125,17 +142,28 @@ class Entry:
             if self.agent is None:
                 self.agent = laid_over(bare(self.route.name), self.route)
             return
-        self.agent = laid_over(described, self.route)
+        agent = laid_over(described, self.route)
+        if agent != self.agent:
+            self.agent = agent
+            self._validators.clear()
         self.reachable = self._described = True
-        self._validators.clear()
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is a part of some protocol's own works: nobody is told of it but that protocol's clients."""
+        return False
 
     @property
     def ready(self) -> bool:
         """Whether the agent is there, as far as is known now. A process that nobody has needed yet counts as its last
         description does.
         """
-        now = self.outbound.reachable if isinstance(self.outbound, Supervised) else None
-        return self.reachable if now is None else now
+        return self.reachable if self.there is None else self.there
+
+    @property
+    def there(self) -> bool | None:
+        """What the target itself says of whether the agent is there; None if it does not say."""
+        return self.outbound.reachable if isinstance(self.outbound, Supervised) else None
 
     def doubt(self) -> None:
         """The agent failed to answer: describe it again before the next run."""
@@ -200,6 +228,8 @@ def laid_over(agent: Agent, route: Route) -> Agent:
         version=route.version or agent.version,
         description=route.description or agent.description,
         labels={**agent.labels, **route.labels},
+        standing=replace(agent.standing, **route.delegation.given),
+        model=ModelTraits(**route.model.given) if route.model is not None else agent.model,
     )
     return replace(
         agent,

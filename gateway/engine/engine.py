@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 
 import msgspec
-from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from gateway import tracing
@@ -21,7 +20,6 @@ from gateway.core.types import (
     Agent,
     Answer,
     IfBusy,
-    JsonObject,
     Outcome,
     Run,
     RunQuery,
@@ -31,8 +29,10 @@ from gateway.core.types import (
     ThreadStatus,
 )
 from gateway.engine import recovery
+from gateway.engine.agents import Agents
 from gateway.engine.beside import Beside
 from gateway.engine.directory import Entry
+from gateway.engine.hosts import HostedEntry
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
 from gateway.engine.records import Records
@@ -51,7 +51,7 @@ UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 EVENTS_BYTES = 4 * 1024 * 1024
 
 
-class Engine(Records):
+class Engine(Agents, Records):
     """Implements `gateway.adapter.Gateway`. One per process; `open` before the first call, `close` at the end."""
 
     def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
@@ -70,18 +70,34 @@ class Engine(Records):
         self.roster.use(entries)
 
     async def open(self) -> None:
-        """Open the store, see which agents there are, take up every run that a dead gateway left unfinished."""
+        """Open the store, see which agents there are, take up every run that a dead gateway left unfinished.
+
+        Inbound halves that host agents (`roster.hosts`) are opened in between.
+        """
         await self.store.open()
         await self.roster.open()
         await self.adopt()
 
     async def adopt(self) -> None:
-        """See what other gateways on the store created, take up what dead ones left. To be called now and then."""
-        await self.roster.refresh()
-        for found in await self.store.claim():
-            await self._recover(found)
+        """See what other gateways on the store created, take up what dead ones left. To be called now and then.
 
-    async def _recover(self, found: Recovered) -> None:
+        Runs of hosted agents go on last, when all others are known again: they may have started some of them.
+        """
+        await self.roster.refresh()
+        hosted: list[tuple[LiveRun, Entry]] = []
+        try:
+            for found in await self.store.claim():
+                live, entry = await self._recover(found)
+                if isinstance(entry.host or entry, HostedEntry):
+                    self.live[live.run.id] = live
+                    hosted.append((live, entry))
+                else:
+                    self._go_on(live, entry)
+        finally:
+            for live, entry in hosted:
+                self._go_on(live, entry)
+
+    async def _recover(self, found: Recovered) -> tuple[LiveRun, Entry]:
         run = found.run
         try:
             entry = await self.roster.find(run.agent, run.request.protocol, run.request.metadata)
@@ -91,7 +107,10 @@ class Engine(Records):
         thread = await self.store.thread(run.thread) if run.thread is not None else None
         live = self._live(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
         await recovery.taken_up(live, await self.events(run.id))
-        work = recovery.goes_on(live) if run.dispatched else self._wait_and_drive(live, turn=False)
+        return live, entry
+
+    def _go_on(self, live: LiveRun, entry: Entry) -> None:
+        work = recovery.goes_on(live) if live.run.dispatched else self._wait_and_drive(live, turn=False)
         self._begin(live, entry, work)
 
     def _begin(self, live: LiveRun, entry: Entry, work: Coroutine[None, None, None]) -> None:
@@ -112,32 +131,6 @@ class Engine(Records):
         await self.roster.close()
         await self.conversations.settled()
         await self.store.close()
-
-    # --- agents -------------------------------------------------------------------------------------------------
-
-    def names(self, protocol: str) -> Sequence[str]:
-        """See `Gateway.names`."""
-        return self.roster.names(protocol)
-
-    async def agents(self, protocol: str) -> Sequence[Agent]:
-        """See `Gateway.agents`. An agent whose route goes meanwhile is left out, and keeps none of the others back."""
-        described = (self.agent(name, protocol) for name in self.names(protocol))
-        found = await asyncio.gather(*described, return_exceptions=True)
-        if strange := [one for one in found if not isinstance(one, Agent | NotFound)]:
-            raise strange[0]
-        return [one for one in found if isinstance(one, Agent)]
-
-    async def agent(self, name: str, protocol: str) -> Agent:
-        """See `Gateway.agent`."""
-        return await (await self.roster.find(name, protocol)).describe()
-
-    async def create_agent(self, template: str, protocol: str, config: JsonObject) -> Agent:
-        """See `Gateway.create_agent`."""
-        return await self.roster.create(template, protocol, config)
-
-    async def destroy_agent(self, name: str, protocol: str) -> None:
-        """See `Gateway.destroy_agent`."""
-        await self.roster.destroy(name, protocol)
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
@@ -361,7 +354,7 @@ class Engine(Records):
         live = await self._mine(run_id)
         asked = next((i for i in live.run.interrupts if interrupt_id in (None, i.id)), None)
         if asked is not None and answer.outcome is Outcome.ANSWERED and asked.answer_schema:
-            check(Draft202012Validator(asked.answer_schema), answer.value, "")
+            check(asked.answer_schema, answer.value, "")
         await live.answer(answer, interrupt_id)
         return live.run
 

@@ -1,4 +1,7 @@
-"""The half of the `Gateway` that keeps records: threads and files. Runs are in engine.py."""
+"""The half of the `Gateway` that keeps records: threads, files, what inbound halves keep. Runs are in engine.py.
+
+What is kept is a registration of the store whose name begins with the protocol and a slash, which no agent's name has.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 
 from msgspec.structs import replace
 
-from gateway.adapter import Caller, ThreadWatch
-from gateway.core.errors import Conflict, Invalid
+from gateway.adapter import Caller, Kept, ThreadWatch
+from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Artifact, Checkpoint, JsonObject, Thread, ThreadQuery
 from gateway.engine.threads import Threads, new_id
-from gateway.store import Store
+from gateway.store import Registration, Store
 
 
 class Records:
@@ -24,6 +27,51 @@ class Records:
         self.public_url = public_url
         self.conversations = Threads(store)
         self._artifact_limit = artifact_limit
+        self._kept: dict[str, tuple[Sequence[Registration], tuple[Kept, ...]]] = {}
+        """By protocol: all registrations as they were, and what is made of those of the protocol."""
+
+    @property
+    def process(self) -> str:
+        """See `Gateway.process`."""
+        return self.store.owner
+
+    # --- what inbound halves keep -------------------------------------------------------------------------------
+
+    async def keep(
+        self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
+    ) -> None:
+        """See `Gateway.keep`."""
+        known = self._kept[protocol][1] if protocol in self._kept else await self.kept(protocol)
+        before = next((one for one in known if one.name == name and one.owner == owner), None)
+        registration = Registration(
+            name=f"{protocol}/{name}",
+            protocol=protocol,
+            owner=owner,
+            data=data,
+            created_at=before.created_at if before is not None else time.time(),
+            expires_at=expires_at,
+        )
+        try:
+            await self.store.put_registration(registration)
+        except Conflict as error:
+            raise Conflict(f"{name} belongs to somebody else") from error
+
+    async def kept(self, protocol: str) -> Sequence[Kept]:
+        """See `Gateway.kept`. The store gives the same list, and the same records, while they are the same."""
+        everything = await self.store.registrations(time.time())
+        known, out = self._kept.get(protocol, ((), ()))
+        if known is everything:
+            return out
+        before = {id(one): kept for one, kept in zip(_below(protocol, known), out, strict=True)}
+        now = _below(protocol, everything)
+        out = tuple(before.get(id(one)) or _kept(protocol, one) for one in now)
+        self._kept[protocol] = (everything, out)
+        return out
+
+    async def forget(self, protocol: str, name: str) -> None:
+        """See `Gateway.forget`."""
+        with contextlib.suppress(NotFound):
+            await self.store.delete_registration(f"{protocol}/{name}")
 
     # --- threads ------------------------------------------------------------------------------------------------
 
@@ -109,6 +157,16 @@ class Records:
     def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
         """See `Gateway.open_artifact`."""
         return self.store.open_artifact(artifact_id)
+
+
+def _below(protocol: str, registrations: Sequence[Registration]) -> list[Registration]:
+    prefix = f"{protocol}/"
+    return [one for one in registrations if one.name.startswith(prefix)]
+
+
+def _kept(protocol: str, one: Registration) -> Kept:
+    name = one.name.removeprefix(f"{protocol}/")
+    return Kept(name=name, owner=one.owner, data=one.data, created_at=one.created_at, expires_at=one.expires_at)
 
 
 async def in_chunks(content: AsyncIterator[bytes] | bytes) -> AsyncIterator[bytes]:

@@ -48,7 +48,7 @@ async def taken_up(live: LiveRun, log_so_far: Sequence[tuple[int, e.Event]]) -> 
     for _, event in log_so_far:
         live.opener.replay(event)
         live.log.output.apply(event)
-        if isinstance(event, e.Resumed) and event.answer.outcome is Outcome.ANSWERED:
+        if isinstance(event, e.Resumed) and event.answer.outcome is not Outcome.CANCELLED:
             live.answered[event.interrupt] = event.answer
         elif isinstance(event, e.ArtifactAdded):
             live.artifacts.append(event.artifact)

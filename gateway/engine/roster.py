@@ -1,8 +1,9 @@
-"""Which agents there are now: those of the route table, those found at targets that stand for many, those created.
+"""Which agents there are now: those of the route table, those found at targets that stand for many, those that inbound
+halves host, those created.
 
 A created agent is one of the others with a configuration. It is kept in the store as a registration, so that it is
 there after a restart and on every replica. Names of the route table cannot be taken: an agent found under such a name
-is called after its route as well.
+is called after its route as well, one hosted under such a name is not served.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import re
 import secrets
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from gateway.adapter import Outbound
+from gateway.adapter import Hosting, Outbound
 from gateway.core.errors import Conflict, InterlinguaError, NotFound, Unavailable, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.engine.directory import RETRY_SECONDS, Created, Entry
+from gateway.engine.hosts import Hosts
+from gateway.registry import OPERATOR
 from gateway.router import Router
 from gateway.store import Registration, Store
 
@@ -45,28 +48,33 @@ class Roster:
         self._found: dict[int, dict[str, Entry]] = {}
         self._registered: dict[str, Registration] = {}
         self._created: dict[str, Created] = {}
+        self._hosted = Hosts()
+        self._routed: set[str] = set()
         self._following: dict[int, asyncio.Task[None]] = {}
         self._open = False
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Read what was created, and look what there is at targets that stand for many; those that do not answer
-        within some seconds are asked again in the background.
+        """Read what is hosted and what was created, and look what there is at targets that stand for many; those that
+        do not answer within some seconds are asked again in the background.
         """
         self._open = True
+        await self._hosted.open()
         await self.refresh()
+        self._rebuild()
         first = self._follow()
         if first:
             await asyncio.wait(first, timeout=DISCOVER_SECONDS)
 
     async def close(self) -> None:
-        """Stop looking, close every target."""
+        """Stop looking, close every target. No run goes on any more, the store is still open."""
         self._open = False
         tasks = list(self._following.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._hosted.close()
         for entry in self.configured:
             with contextlib.suppress(Exception):
                 await entry.outbound.aclose()
@@ -82,6 +90,27 @@ class Roster:
             self._follow()
         self._rebuild()
 
+    @property
+    def hosts(self) -> Mapping[str, Hosting]:
+        """The inbound halves that host agents, by protocol. To be set before `open`; later ones come by `add_host`."""
+        return self._hosted.halves
+
+    @hosts.setter
+    def hosts(self, halves: Mapping[str, Hosting]) -> None:
+        self._hosted.halves = dict(halves)
+
+    async def add_host(self, protocol: str, half: Hosting) -> None:
+        """One more half that hosts agents, opened here."""
+        self._hosted.halves[protocol] = half
+        if self._open:
+            await self._hosted.begin(protocol)
+            self._rebuild()
+
+    def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
+        """See `Gateway.hosted_changed`."""
+        self._hosted.ask(protocol, described)
+        self._rebuild()
+
     # --- asking ----------------------------------------------------------------------------------------------------
 
     @property
@@ -90,27 +119,40 @@ class Roster:
         return list(self._entries.values())
 
     def names(self, protocol: str) -> Sequence[str]:
-        """See `Gateway.names`."""
-        return self._router.names(protocol)
+        """See `Gateway.names`. The operator may call what is hidden, but is not told of it."""
+        names = self._router.names(protocol)
+        if protocol != OPERATOR:
+            return names
+        hidden = {entry.route.name for entry in self._entries.values() if entry.hidden}
+        return [name for name in names if name not in hidden]
 
     def entry(self, name: str, protocol: str, metadata: JsonObject | None = None) -> Entry:
         """The agent that takes such a request. Raises NotFound."""
         return self._entries[id(self._router.match(protocol, name, metadata or {}))]
 
     async def find(self, name: str, protocol: str, metadata: JsonObject | None = None) -> Entry:
-        """The same; an unknown one may have been created by another gateway on the store."""
+        """The same; an unknown one may have been created by another gateway on the store, or be hosted there."""
         try:
             return self.entry(name, protocol, metadata)
         except NotFound:
-            if not await self.refresh():
-                raise
+            await self.refresh()
+            await self.refresh_hosted()
             return self.entry(name, protocol, metadata)
+
+    def routed(self, name: str) -> bool:
+        """See `Gateway.routed`."""
+        return name in self._routed or name in self._registered
+
+    async def refresh_hosted(self) -> None:
+        """Let the inbound halves see what other gateways on the store host. To be called every second or so."""
+        await self._hosted.refresh()
 
     # --- agents that are created -----------------------------------------------------------------------------------
 
     async def refresh(self) -> bool:
         """Read again what was created; whether anything is new or gone."""
-        found = {one.name: one for one in await self._store.registrations(time.time()) if "template" in one.data}
+        everything = await self._store.registrations(time.time())
+        found = {one.name: one for one in everything if "/" not in one.name and "template" in one.data}
         if found == self._registered:
             return False
         self._registered = found
@@ -211,6 +253,8 @@ class Roster:
 
     def _rebuild(self) -> None:
         entries = self._with_found()
+        self._routed = {entry.route.name for entry in (*self.configured, *entries)}
+        entries += self._hosted.served(self._routed | self._registered.keys())
         entries += self._with_created(entries)
         self._entries = {id(entry.route): entry for entry in entries}
         self._router = Router([entry.route for entry in entries])

@@ -3,21 +3,31 @@
 The full validator costs some 70 us for `{"message": "..."}`. Most schemas that agents publish for their input are a few
 typed properties, and most inputs fit: those are judged by functions made from the schema once. They only ever say
 "certainly fits"; whatever they are not sure of is left to the full validator, which also has the words for a refusal.
+
+A reference to what is not in the schema leads nowhere: agents do not choose what the gateway fetches.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from gateway.core import delta as deltas
 from gateway.core.errors import Invalid
 from gateway.core.types import Json
 
+log = logging.getLogger(__name__)
+
 Fits = Callable[[Json], bool]
+
+NOTHING: Registry[Any] = Registry()
+"""Of what lies outside a schema. (The drafts themselves are known all the same.)"""
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -50,19 +60,25 @@ class Schema:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._fits = fits(schema)
-        self._validator = Draft202012Validator(schema)
+        self._validator = Draft202012Validator(schema, registry=NOTHING)
 
     def check(self, value: Json, at: str) -> None:
         """Raise Invalid for the most telling mistake of `value`; the path starts at the pointer `at`."""
         if self._fits is None or not self._fits(value):
-            check(self._validator, value, at)
+            _check(self._validator, value, at)
 
 
-def check(validator: Draft202012Validator, value: Json, at: str) -> None:
-    """`Schema.check` by a validator that is used once."""
-    if validator.is_valid(value):
+def check(schema: Mapping[str, Any], value: Json, at: str) -> None:
+    """`Schema.check` by a schema that is used once."""
+    _check(Draft202012Validator(schema, registry=NOTHING), value, at)
+
+
+def _check(validator: Draft202012Validator, value: Json, at: str) -> None:
+    try:
+        error = None if validator.is_valid(value) else best_match(validator.iter_errors(value))
+    except Unresolvable as reference:
+        log.warning("%s is not checked: its schema refers to %s, which is not in it", at or "a value", reference.ref)
         return
-    error = best_match(validator.iter_errors(value))
     if error is None:
         return
     path = at + deltas.join([str(step) for step in error.absolute_path])

@@ -5,6 +5,7 @@ wire.py      the base protocol's own messages: initialize, discovery, progress, 
 forms.py     elicitation: a question as a form, a form's result as an answer; its fields.py, and choices.py
 server/      serving clients: contract.py says what an adapter brings and what it gets
 client/      calling servers: contract.py likewise
+runs/        one run for one call of a client: followed, asked about, answered
 
 What is said over it (agents, runs, directories) is the adapters'. Sources: modelcontextprotocol.io/specification.
 """

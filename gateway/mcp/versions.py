@@ -7,6 +7,7 @@ what a server takes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 V2024_11_05: Final = "2024-11-05"
@@ -25,6 +26,18 @@ ALL: Final = (*HANDSHAKE, *MODERN)
 def agreed(proposed: object) -> str:
     """The revision a server answers to an `initialize` that proposes one: the same, else the newest of a handshake."""
     return proposed if isinstance(proposed, str) and proposed in HANDSHAKE else HANDSHAKE[-1]
+
+
+def dialect(proposed: object, dialects: Mapping[str, str]) -> str | None:
+    """The name that an `initialize` is answered which proposes one; None where it proposes none, but a revision.
+
+    dialects: the names there are, oldest first, and the revision that each stands for. One that begins like a name up
+    to its "-" but is not known gets the newest that begins so.
+    """
+    if not isinstance(proposed, str) or proposed in dialects:
+        return proposed if isinstance(proposed, str) else None
+    family, dash, _ = proposed.partition("-")
+    return next((name for name in reversed(list(dialects)) if dash and name.startswith(family + dash)), None)
 
 
 def modern(version: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -37,6 +38,7 @@ INITIALIZED: Final = "notifications/initialized"
 CANCELLED: Final = "notifications/cancelled"
 PROGRESS: Final = "notifications/progress"
 MESSAGE: Final = "notifications/message"
+UPDATED: Final = "notifications/resources/updated"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -73,6 +75,7 @@ METHOD_HEADER: Final = "Mcp-Method"
 NAME_HEADER: Final = "Mcp-Name"
 """2026-07-28: see NAMED."""
 RESUME_HEADER: Final = "Last-Event-ID"
+AUTHORIZATION: Final = "Authorization"
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -166,6 +169,12 @@ def meta_of(params: msgspec.Raw) -> JsonObject:
     except (ValueError, RecursionError):
         return {}
     return delta.sound(meta) if isinstance(meta, dict) else {}
+
+
+def bearer(values: Sequence[str]) -> str | None:
+    """The token in the `Authorization` headers of a request; None where there is none, or more than one header."""
+    scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+    return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 def header_value(value: str) -> str:

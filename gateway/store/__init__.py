@@ -208,7 +208,10 @@ class Store(Protocol):
         """
 
     async def registrations(self, now: float) -> list[Registration]:
-        """Those that have not expired."""
+        """Those that have not expired, by name. Read only: shared, and cheap to ask for while nothing has changed.
+
+        The same list comes again as long as it has the same in it, and the same record until it is replaced.
+        """
 
     async def delete_registration(self, name: str) -> None: ...
 

@@ -86,11 +86,15 @@ class Resolved:
 class Guard:
     """Judges addresses. `allow` lists CIDRs that may be called although they are internal.
 
-    Raises ValueError for an `allow` entry that is no CIDR. `resolve` (host, port) -> addresses is the
+    `what` is what errors call the address. Raises ValueError for an `allow` entry that is no CIDR.
+    `resolve` (host, port) -> addresses is the
     system's resolver unless a test brings its own; it raises OSError for an unknown name.
     """
 
-    def __init__(self, allow: Iterable[str] = (), *, resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, allow: Iterable[str] = (), *, resolve: Resolve | None = None, what: str = "callback"
+    ) -> None:
+        self._what = what
         self._allow = [ip_network(cidr, strict=False) for cidr in allow]
         self._resolve = resolve or _system_resolve
 
@@ -101,30 +105,30 @@ class Guard:
         Denied if any address of its host is internal and not allowed.
         """
         if any(ch <= " " or ch in "\\\x7f" for ch in url):
-            raise Invalid("the callback URL has characters that no URL has")
+            raise Invalid(f"the {self._what} URL has characters that no URL has")
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port
         except ValueError as exc:
-            raise Invalid("the callback URL cannot be read", detail=str(exc)) from exc
+            raise Invalid(f"the {self._what} URL cannot be read", detail=str(exc)) from exc
         self.check_form(parts.scheme, host, userinfo="@" in parts.netloc)
         port = port or _DEFAULT_PORTS[parts.scheme]
         try:
             async with asyncio.timeout(DNS_TIMEOUT):
                 addresses = await self.addresses(host, port)
         except (OSError, UnicodeError) as exc:  # TimeoutError is an OSError
-            message = f"the callback host {host!r} cannot be resolved"
+            message = f"the {self._what} host {host!r} cannot be resolved"
             raise Invalid(message, detail=repr(exc)) from exc
         return Resolved(url, host, port, tuple(addresses))
 
     def check_form(self, scheme: str, host: str, *, userinfo: bool) -> None:
         """The part of `check` that needs no DNS; for every URL about to be called, redirects too."""
         if scheme not in _DEFAULT_PORTS:
-            raise Invalid(f"a callback URL must be http or https, not {scheme!r}")
+            raise Invalid(f"the {self._what} URL must be http or https, not {scheme!r}")
         if userinfo:
-            raise Invalid("a callback URL must not carry a user name or password")
+            raise Invalid(f"the {self._what} URL must not carry a user name or password")
         if not host:
-            raise Invalid("the callback URL names no host")
+            raise Invalid(f"the {self._what} URL names no host")
         literal = _literal(host)
         if literal is not None:
             self._judge(host, literal)
@@ -146,7 +150,7 @@ class Guard:
     def _judge(self, host: str, address: Address) -> None:
         kind = self.refusal(address)
         if kind is not None:
-            message = f"the callback host {host!r} has an internal address ({kind})"
+            message = f"the {self._what} host {host!r} has an internal address ({kind})"
             raise Denied(message, detail=str(address))
 
     def refusal(self, address: Address) -> str | None:

@@ -6,33 +6,35 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ROOT, Gateway, environment, free_port, start
+from tests.support.processes import PROGRAM, ROOT, Gateway, environment, free_port, launch, start
 
-PROGRAM = [sys.executable, "-m", "gateway"]
 WITHIN = 60.0
 
 
 def interlingua(
-    *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, stdin: str | None = None
+    *arguments: str,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    fresh: bool = False,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the program to its end, without a terminal."""
-    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
-    own = environment({"PYTHONPATH": str(ROOT), **(env or {})})
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
-        [*PROGRAM, *arguments],
-        check=False,
-        cwd=cwd or ROOT,
-        env=own,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN,
-        **given,
-    )
+    """Run the program to its end, without a terminal; `fresh` as `launch` has it."""
+    argv = [*PROGRAM, *arguments]
+    with contextlib.ExitStack() as stack:
+        given, said, complained = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        given.write(stdin)
+        given.seek(0)
+        process = launch(argv, given, said, complained, env=environment(env), cwd=cwd or ROOT, fresh=fresh)
+        code = process.wait(WITHIN)
+        said.seek(0)
+        complained.seek(0)
+        return subprocess.CompletedProcess(argv, code, said.read().decode(), complained.read().decode())
 
 
 @pytest.fixture(scope="session")

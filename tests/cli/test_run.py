@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PROGRAM, interlingua
-from tests.support.processes import Gateway, environment, start
+from tests.cli.conftest import interlingua
+from tests.support.processes import PROGRAM, Gateway, environment, start
 
 DRAFT = "Dear friend,\n\nHello there\n\nYours, Mail Composer\n"
 
@@ -22,7 +22,7 @@ def test_the_answer_is_on_stdout_alone(where: list[str]) -> None:
 
 
 def test_the_prompt_may_come_from_standard_input(table: Path) -> None:
-    done = interlingua("run", "mailcomposer", "-", "--routes", str(table), stdin="hello there")
+    done = interlingua("run", "mailcomposer", "-", "--routes", str(table), stdin=b"hello there")
     assert done.stdout == DRAFT
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.cli.conftest import PROGRAM, TABLE, interlingua
-from tests.support.processes import Gateway, environment, free_port, start, url_answers
+from tests.cli.conftest import TABLE, interlingua
+from tests.support.processes import PROGRAM, Gateway, environment, free_port, start, url_answers
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,8 @@ def test_the_whole_of_a_route_is_read(read: Read) -> None:
             timeout: 1m30s
             text: {input: /message, output: ""}
             labels: {tools: [a, b]}
+            delegation: {approve: true, quality: 8, cost: 0.002}
+            model: {cost: 0.9, intelligence: 1}
             version: 1.2.3
             description: Writes
             lossy: allow
@@ -63,7 +65,30 @@ def test_the_whole_of_a_route_is_read(read: Read) -> None:
     assert route.match.metadata == {"team": "mail"}
     assert (route.timeout, route.text.input, route.text.output) == (90.0, "/message", "")
     assert route.labels == {"tools": ("a", "b")}
+    assert route.delegation.given == {"approve": True, "quality": 8.0, "cost": 0.002}
+    assert route.model is not None and route.model.given == {"cost": 0.9, "intelligence": 1.0}
     assert (route.version, route.description, route.lossy, route.backpressure) == ("1.2.3", "Writes", "allow", True)
+
+
+def test_what_a_route_does_not_say_of_its_agent_is_not_given(read: Read) -> None:
+    (route,) = read(ROUTE % "delegation: {quality: , speed: 0}").routes
+    assert route.delegation.given == {"speed": 0.0} and route.model is None
+    (route,) = read(ROUTE % "delegation: , model: ").routes
+    assert route.delegation.given == {} and route.model is not None and route.model.given == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "written"),
+    [
+        *(("delegation", f"quality: {value}") for value in ("-1", "10.1", ".nan", ".inf", "true", "good")),
+        *(("delegation", f"{key}: {value}") for key in ("cost", "speed") for value in ("-0.1", ".inf", "[1]")),
+        ("delegation", "approve: 3"),
+        *(("model", f"{key}: {value}") for key in ("cost", "speed", "intelligence") for value in ("1.1", "null")),
+    ],
+)
+def test_a_rating_out_of_range_is_refused(mistakes, key: str, written: str) -> None:  # type: ignore[no-untyped-def]
+    (line,) = mistakes(ROUTE % f"{key}: {{{written}}}")
+    assert line.startswith(f"routes.yaml:1 routes[0].{key}.{written.partition(':')[0]}: should be ")
 
 
 @pytest.mark.parametrize(

@@ -69,9 +69,12 @@ routes:
     timeout: 1m30s
     text: {input: /message}
     labels: {tools: [a]}
+    delegation: {approve: true, quality: 7.5, cost: 0.01, speed: 40, security: 10}
+    model: {cost: 0.1, intelligence: 1}
     lossy: allow
     backpressure: true
   - {name: b, match: {protocol: [door, both]}, target: {protocol: phone}, timeout: 4, version: "1"}
+  - {name: c, target: {protocol: phone}, delegation: , model: }
 store: {url: "sqlite://", retention: {age: null, size: 1GB}, artifact_limit: 5}
 webhooks: {allow: [10.0.0.0/8]}
 public_url: https://x
@@ -96,6 +99,10 @@ WRONG = [
     ("routes: [{name: a, target: {protocol: phone}, timeout: soon}]", "no duration"),
     ("routes: [{name: a, target: {protocol: phone}, lossy: maybe}]", "no choice"),
     ("routes: [{name: a, target: {protocol: phone}, text: {input: message}}]", "no pointer"),
+    ("routes: [{name: a, target: {protocol: phone}, delegation: {quality: 11}}]", "a rating above ten"),
+    ("routes: [{name: a, target: {protocol: phone}, delegation: {cost: true}}]", "a flag for a number"),
+    ("routes: [{name: a, target: {protocol: phone}, model: {speed: 2}}]", "a share above one"),
+    ("routes: [{name: a, target: {protocol: phone}, model: {name: x}}]", "an unknown trait"),
     ("store: {artifact_limit: big}", "no size"),
 ]
 

@@ -31,6 +31,7 @@ IMPATIENT: dict[str, dict[str, Any]] = {
     "plain": {"request_timeout": 1, "idle_timeout": 1},
     "agent_client": {"request_timeout": 1, "start_timeout": 1},
     "agent_communication": {"request_timeout": 1, "start_timeout": 1},
+    "agent_context": {"request_timeout": 1, "start_timeout": 1},
     "agent_connect": {
         "request_timeout": 1,
         "idle_timeout": 0.5,
@@ -45,7 +46,7 @@ IMPATIENT: dict[str, dict[str, Any]] = {
 NOT_ASKED = ("plain",)
 """Protocols that publish nothing and have nothing to ask: `describe` works whoever is there."""
 
-FORGETFUL = ("agent_communication",)
+FORGETFUL = ("agent_communication", "agent_context")
 """Protocols where a run is one call: there is nothing by which it could be found again."""
 
 AGENT = Agent(

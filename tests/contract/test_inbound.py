@@ -21,7 +21,7 @@ LIMIT = 3000
 SLOW = "agent_connect-slow"
 UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 INBOUND = sorted(SPEAKERS)
-CONVERSING = {"agent_client", "agent_communication"}
+CONVERSING = {"agent_client", "agent_communication", "agent_context"}
 """Protocols of two-way connections, which have no ids of runs and no requests to repeat: their own suites tell these
 stories (tests/adapters/NAME).
 """

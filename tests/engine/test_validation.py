@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -79,3 +81,23 @@ def test_what_does_not_fit_is_refused_in_the_full_validators_words() -> None:
 
 def test_an_integer_written_as_a_float_is_one() -> None:
     Schema(MESSAGE).check({"message": "hi", "times": 2.0}, "/input")
+
+
+def test_a_reference_out_of_the_schema_is_not_followed_and_judges_nothing() -> None:
+    fetched: list[str] = []
+
+    class Listening(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            fetched.append(self.path)
+            self.send_error(404)
+
+    with HTTPServer(("127.0.0.1", 0), Listening) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            outside = {"type": "object", "properties": {"a": {"$ref": f"http://127.0.0.1:{server.server_port}/a.json"}}}
+            Schema(outside).check({"a": 1}, "/input")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert fetched == []

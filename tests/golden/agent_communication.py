@@ -11,17 +11,20 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_communication.codec import agents, questions, results, tools
+from adapters.agent_communication.codec import agents, results
 from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder, progress
 from adapters.agent_communication.outbound import request
 from adapters.agent_communication.wire import RUN_PROGRESS
 from gateway.core import events as e
 from gateway.core.types import Agent, Artifact, Interrupt, Run
+from gateway.mcp.runs import ToolProgress, Tools, questions
 from gateway.mcp.server.contract import Client
 from gateway.mcp.wire import ELICIT
 from gateway.wire import jsonrpc, ndjson, sse
 from gateway.wire.jsonrpc import Notification, Response, RpcError, unpack
+
+TOOLS = Tools(agents.DOCUMENTS)
 
 # --- reads: what a server says -----------------------------------------------------------------------------------
 
@@ -92,9 +95,9 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
 def _tool(events: list[tuple[int, e.Event]], given: Any) -> bytes:
     """A call of `tools/call`: progress, then the answer. Given: agent, run, files, version, id, progress token."""
     agent, run, version = msgspec.convert(given["agent"], Agent), _record(given["run"]), given["version"]
-    lines = tools.ToolProgress(agent, version, given["token"]).feed(events)
+    lines = ToolProgress(agent, version, given["token"]).feed(events)
     files = msgspec.convert(given.get("artifacts", []), list[Artifact])
-    return _joined([*lines, jsonrpc.result(given["id"], tools.tool_result(agent, run, version, files))])
+    return _joined([*lines, jsonrpc.result(given["id"], TOOLS.result(agent, run, version, files))])
 
 
 def _asked(value: Any, given: Any) -> bytes:
@@ -111,7 +114,7 @@ def _asked(value: Any, given: Any) -> bytes:
         if form is not None:
             lines.append(jsonrpc.request(0, ELICIT, form))
     lines.append(jsonrpc.error(1, questions.interrupted_error(run, interrupt).error))
-    lines.append(jsonrpc.result(1, tools.interrupted_result(agent, run, interrupt)))
+    lines.append(jsonrpc.result(1, TOOLS.interrupted(agent, run, interrupt)))
     return _joined(lines)
 
 

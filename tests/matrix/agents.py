@@ -32,6 +32,12 @@ ROUTES: dict[str, dict[str, str]] = {
         "ask": "{{protocol: agent_communication, url: {agent_communication}, agent: elicit}}",
         "slow": "{{protocol: agent_communication, url: {agent_communication}, agent: slow}}",
     },
+    "agent_context": {
+        "echo": "{{protocol: agent_context, url: {agent_context}, agent: echo}}",
+        "fail": "{{protocol: agent_context, url: {agent_context}, agent: fail}}",
+        "ask": "{{protocol: agent_context, url: {agent_context}, agent: ask}}",
+        "slow": "{{protocol: agent_context, url: {agent_context}, agent: slow}}",
+    },
     "agent_protocol": {
         "echo": "{{protocol: agent_protocol, url: {agent_protocol}}}",
         "fail": "{{protocol: agent_protocol, url: {agent_protocol}}}",
@@ -54,6 +60,7 @@ ANSWERS: dict[str, dict[str, object]] = {
     "agent_protocol": {"message": "blue"},
     "agent_client": {"optionId": "ok"},
     "agent_communication": {"name": "blue"},
+    "agent_context": {"name": "blue"},
 }
 """An answer that each asker takes."""
 
@@ -63,6 +70,7 @@ ANSWERED = {
     "agent_protocol": "blue",
     "agent_client": '"ok"',
     "agent_communication": "blue",
+    "agent_context": "blue",
 }
 """What it says of the answer in the end."""
 

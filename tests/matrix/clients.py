@@ -9,25 +9,15 @@ import json
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import httpx2
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
+from tests.matrix.agent_context import AgentContext
 from tests.matrix.agents import document, text_in
-
-PATIENCE = 20.0
-
-
-@dataclass(frozen=True)
-class End:
-    """How a run looked to the client. `status`: success, error, asks or cancelled."""
-
-    status: str
-    text: str
-    run: str
+from tests.matrix.ends import PATIENCE, End
 
 
 class Client(Protocol):
@@ -376,7 +366,8 @@ CLIENTS: dict[str, type[Client]] = {
     "agent_client": AgentClient,
     "agent_communication": AgentCommunication,
     "agent_connect": AgentConnect,
+    "agent_context": AgentContext,
     "agent_protocol": AgentProtocol,
 }
-CANCELS = ("plain", "agent_client", "agent_communication", "agent_connect")
+CANCELS = ("plain", "agent_client", "agent_communication", "agent_connect", "agent_context")
 """Inbound protocols that can cancel."""

@@ -19,6 +19,8 @@ FIRST = {
     "agent_communication": b'{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"capabilities": {}, '
     b'"protocolVersion": "2025-11-25", "clientInfo": {"name": "matrix", "version": "1"}}}',
     "agent_connect": b'{"agent_id": "nobody", "input": {"message": "x"}}',
+    "agent_context": b'{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"capabilities": {}, '
+    b'"protocolVersion": "ACP-0.1", "clientInfo": {"name": "matrix", "version": "1"}}}',
 }
 """What a client would ask of an agent first."""
 PAIRS = list(itertools.product(CLIENTS, ROUTES))

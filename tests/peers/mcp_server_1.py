@@ -2,7 +2,7 @@
 
 `mcp_server_1.py stdio`, or `mcp_server_1.py PORT` for all others in one process: `/mcp` (Streamable HTTP, sessions),
 `/json` (answers as JSON), `/stateless`, `/resume` (an event store, streams to be opened again after 20 ms), `/sse` with
-`/messages/`. `DELETE /forget/mcp` has the first forget all its sessions, as a restart would.
+`/messages/`, `/ws`. `DELETE /forget/mcp` has the first forget all its sessions, as a restart would.
 
 | tool | arguments | what it does |
 |---|---|---|
@@ -15,8 +15,11 @@
 | `seen` | `{}` | the text is what was begun and what was cancelled so far, as JSON |
 | `drop` | `{upto}` | counts, and its stream is closed after every number |
 | `news` | `{}` | `notifications/tools/list_changed` |
+| `sum` | `{numbers}` | `{"sum": ...}`, structured; an image and a link beside it |
+| `fail` | `{}` | an error |
+| `sample` | `{about}` | `sampling/createMessage`; the text is what was sampled |
 
-`tools/list` has three pages.
+`tools/list` has four pages.
 """
 
 import asyncio
@@ -34,13 +37,16 @@ from mcp.server.sse import SseServerTransport
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.websocket import websocket_server
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
-TOOLS = ("count", "astray", "ask", "ask_astray", "ask_late", "slow", "seen", "drop", "news")
+TOOLS = ("count", "astray", "ask", "ask_astray", "ask_late", "slow", "seen", "drop", "news", "sum", "fail", "sample")
 FORM = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
 server: Server[Any] = Server("tests-mcp-1")
 seen: list[str] = []
 begun: list[str] = []
@@ -51,7 +57,10 @@ late: set[asyncio.Task[Any]] = set()
 async def tools(request: types.ListToolsRequest) -> types.ListToolsResult:
     params = request.params if request is not None else None  # the SDK itself asks so, for what it does not know yet
     start = int((params and params.cursor) or 0)
-    page = [types.Tool(name=name, inputSchema={"type": "object"}) for name in TOOLS[start : start + 3]]
+    page = [
+        types.Tool(name=name, inputSchema={"type": "object"}, outputSchema=SUM if name == "sum" else None)
+        for name in TOOLS[start : start + 3]
+    ]
     return types.ListToolsResult(tools=page, nextCursor=str(start + 3) if start + 3 < len(TOOLS) else None)
 
 
@@ -86,6 +95,17 @@ async def call(name: str, arguments: dict[str, Any]) -> Any:
             raise
     elif name == "seen":
         text = json.dumps({"begun": begun, "cancelled": seen})
+    elif name == "sum":
+        structured = {"sum": sum(arguments["numbers"])}
+        image = types.ImageContent(type="image", data="iVBORw==", mimeType="image/png")
+        link = types.ResourceLink(type="resource_link", uri="http://example.org/sum", name="sum")
+        return [types.TextContent(type="text", text=json.dumps(structured)), image, link], structured
+    elif name == "fail":
+        raise ValueError("it does not work")
+    elif name == "sample":
+        message = types.SamplingMessage(role="user", content=types.TextContent(type="text", text=about))
+        sampled = await session.create_message([message], max_tokens=9, related_request_id=id)
+        text = getattr(sampled.content, "text", "")
     elif name == "news":
         await session.send_tool_list_changed()
     return [types.TextContent(type="text", text=text)]
@@ -128,6 +148,10 @@ def app() -> Starlette:
             await server.run(*streams, options)
         return Response()
 
+    async def socket(websocket: WebSocket) -> None:
+        async with websocket_server(websocket.scope, websocket.receive, websocket.send) as streams:
+            await server.run(*streams, options)
+
     async def forget(request: Request) -> Response:
         for transport in list(managers["/mcp"]._server_instances.values()):
             await transport.terminate()
@@ -144,6 +168,7 @@ def app() -> Starlette:
     routes: list[Any] = [Mount(path, manager.handle_request) for path, manager in managers.items()]
     routes += [
         Route("/sse", events),
+        WebSocketRoute("/ws", socket),
         Mount("/messages/", sse.handle_post_message),
         Route("/forget/mcp", forget, methods=["DELETE"]),
     ]

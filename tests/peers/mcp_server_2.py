@@ -12,6 +12,8 @@ HTTP, `/mcp` and `/modern` (there `initialize` is 404 with -32601).
 | `slow` | `{}` | waits until it is cancelled |
 | `seen` | `{}` | the text is what was begun and what was cancelled so far, as JSON |
 | `news` | `{}` | `notifications/tools/list_changed`, to those that subscribed |
+| `sum` | `{numbers}` | `{"sum": ...}`, structured |
+| `fail` | `{}` | a result that says so |
 """
 
 import asyncio
@@ -31,8 +33,9 @@ from mcp.shared.message import SessionMessage
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-TOOLS = ("count", "ask", "ask_twice", "slow", "seen", "news")
+TOOLS = ("count", "ask", "ask_twice", "slow", "seen", "news", "sum", "fail")
 FORM: dict[str, Any] = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
 MODERN = "2026-07-28"
 bus = InMemorySubscriptionBus()
 seen: list[str] = []
@@ -43,7 +46,10 @@ Ctx = ServerRequestContext[Any, Any]
 
 async def tools(ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
     start = int((params and params.cursor) or 0)
-    page = [types.Tool(name=name, input_schema={"type": "object"}) for name in TOOLS[start : start + 2]]
+    page = [
+        types.Tool(name=name, input_schema={"type": "object"}, output_schema=SUM if name == "sum" else None)
+        for name in TOOLS[start : start + 2]
+    ]
     return types.ListToolsResult(tools=page, next_cursor=str(start + 2) if start + 2 < len(TOOLS) else None)
 
 
@@ -92,6 +98,13 @@ async def call(ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolR
             raise
     elif name == "seen":
         text = json.dumps({"begun": begun, "cancelled": seen})
+    elif name == "sum":
+        structured = {"sum": sum(arguments["numbers"])}
+        shown = types.TextContent(type="text", text=json.dumps(structured))
+        return types.CallToolResult(content=[shown], structured_content=structured)
+    elif name == "fail":
+        shown = types.TextContent(type="text", text="it does not work")
+        return types.CallToolResult(content=[shown], is_error=True)
     elif name == "news":
         await bus.publish(ToolsListChanged())
     else:

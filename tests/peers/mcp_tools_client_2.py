@@ -5,7 +5,8 @@
 raw requests through the session. It also prints `{"op": "progress", "told": [PROGRESS, TOTAL, MESSAGE]}` for each call
 of a progress callback, and takes these options: `--mode MODE` (`auto`, the default, asks `server/discover` first and
 initializes if that fails; `legacy` initializes; `2026-07-28` does neither), `--log LEVEL` (asks for logs in each
-request of 2026-07-28), `--listen` (listens for changed lists of tools, from the start). `initialize` prints what was
+request of 2026-07-28), `--listen` (listens for changed lists of tools, from the start), `--resource URI` (with that:
+for changes of this resource and of the list as well). `initialize` prints what was
 negotiated, whichever way it was, and is done by the connection even with `--bare`.
 
 What the SDK does of its own accord: it proposes 2026-07-28, or 2025-11-25 where it initializes. Ids are from 1, and a
@@ -87,7 +88,9 @@ class McpConversation(Conversation):
         )
         async with self.client:
             if self.args.listen:
-                async with self.client.listen(tools_list_changed=True) as changes:
+                uri = self.args.resource
+                resources: Any = {"resources_list_changed": True, "resource_subscriptions": [uri]} if uri else {}
+                async with self.client.listen(tools_list_changed=True, **resources) as changes:
                     watching = asyncio.ensure_future(self.watch(changes))
                     yield
                     watching.cancel()
@@ -96,7 +99,7 @@ class McpConversation(Conversation):
 
     async def watch(self, changes: Any) -> None:
         async for change in changes:
-            self.out.tell("subscriptions/listen", told=type(change).__name__)
+            self.out.tell("subscriptions/listen", told=type(change).__name__, uri=getattr(change, "uri", None))
 
     @contextlib.asynccontextmanager
     async def transport(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -208,4 +211,4 @@ class McpConversation(Conversation):
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # of what 2026-07-28 deprecates, which is meant here
-    converse(McpConversation, ("http", "sse"), ("mode", "log"), ("listen",))
+    converse(McpConversation, ("http", "sse"), ("mode", "log", "resource"), ("listen",))

@@ -1,12 +1,12 @@
-"""The client and the agent of each official SDK against each other: known good before a gateway stands between them."""
+"""The client and the agent of each official SDK against each other: known good before a gateway stands between them.
 
-import functools
+On stdio alone: what each of them does over Streamable HTTP and WebSocket is held against what it does directly, or
+against what it is to say, where our side has its part in it.
+"""
+
 import json
 import shlex
-from collections.abc import Callable
-from concurrent.futures import Future
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,11 +15,9 @@ from tests.support.agent_client import (
     Line,
     Sdk,
     agent_client_agent_command,
-    agent_client_agent_server,
-    agent_client_conversations,
+    agent_client_client,
     asked,
     errors,
-    example_agent_command,
     results,
     text,
     told,
@@ -28,7 +26,6 @@ from tests.support.agent_client import (
 )
 
 UNKNOWN_SESSION = {"py": -32602, "ts-0": -32002, "ts-2": -32002}
-TRANSPORTS = ("stdio", "http", "ws")
 
 SCRIPT = """
 --file 'x=one\ntwo\n' --elicitation '{"name": "Bo"}' --say 'hello world'
@@ -43,15 +40,22 @@ SCRIPT = """
 --do list --do load --do resume --do close --do delete --say gone
 --call '_rig/echo {"a": [1, null]}' --call '_rig/hello {}' --notify '_rig/x {"b": 2}' --await _rig/heard
 """
-AGAIN = "--do new --say before --reconnect --do load --say after"
-"""What comes after it with a server, which one connection leaves and another finds the session in."""
 PROMPTS = [
     *["hello", "kinds", "allowed", "two", "files", "questions", "contents", "client", "blocks"],
     *["rejected", "cancelled", "failing", "given-up", "declined", "refuse", "max", "turns", "fail"],
-    *["busy", "slow", "loud", "gone", "before", "after"],
+    *["busy", "slow", "loud", "gone"],
 ]
 
 Said = dict[str, list[Line]]
+
+
+@pytest.fixture(scope="module")
+def scripts() -> dict[Sdk, list[Line]]:
+    """The whole script, as each client printed it; all clients at once."""
+    steps = shlex.split(SCRIPT)
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda sdk: agent_client_client(sdk, *steps, command=agent_client_agent_command(sdk)), SDKS)
+        return dict(zip(SDKS, found, strict=True))
 
 
 @pytest.fixture(params=SDKS)
@@ -60,57 +64,15 @@ def sdk(request: pytest.FixtureRequest) -> Sdk:
     return kind
 
 
-def once(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Runs the work once for the same arguments; it gives, or raises, the same ever after."""
-
-    @functools.cache
-    def outcome(*given: Any) -> Future[Any]:
-        found: Future[Any] = Future()
-        try:
-            found.set_result(work(*given))
-        except BaseException as error:
-            found.set_exception(error)
-        return found
-
-    return lambda *given: outcome(*given).result()
-
-
-@once
-def all_scripts(sdk: Sdk) -> dict[str, list[Line]]:
-    """The whole script with one agent, over each transport; and what is said where none answers. Run once for all."""
-    steps, again = shlex.split(SCRIPT), shlex.split(AGAIN)
-    wanted: dict[str, dict[str, Any]] = {"stdio": {"steps": steps, "command": agent_client_agent_command(sdk)}}
-    with agent_client_agent_server(sdk) as server:
-        for scheme in ("http", "ws"):
-            wanted[scheme] = {"steps": [*steps, *again], "url": f"{scheme}://127.0.0.1:{server.port}/agent"}
-            nowhere = f"{scheme}://127.0.0.1:9/agent"
-            wanted[f"no {scheme}"] = {"steps": ["--within", "10", "--do", "list"], "url": nowhere}
-        return dict(zip(wanted, agent_client_conversations(sdk, *wanted.values()), strict=True))
-
-
 @pytest.fixture
-def scripts(sdk: Sdk) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = all_scripts(sdk)
-    return found
-
-
-@pytest.fixture(params=TRANSPORTS)
-def transport(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def lines(scripts: dict[str, list[Line]], transport: str) -> list[Line]:
-    """The whole script over one transport."""
-    return scripts[transport]
+def lines(scripts: dict[Sdk, list[Line]], sdk: Sdk) -> list[Line]:
+    return scripts[sdk]
 
 
 @pytest.fixture
 def said(lines: list[Line]) -> Said:
     """The lines up to each prompt's answer, by the prompt's name."""
-    found = turns(lines)
-    return dict(zip(PROMPTS[: len(found)], found, strict=True))
+    return dict(zip(PROMPTS, turns(lines), strict=True))
 
 
 def ended(lines: list[Line]) -> str:
@@ -234,101 +196,3 @@ def test_a_session_is_listed_loaded_resumed_closed_and_deleted(sdk: Sdk, lines: 
         assert results(lines, f"session/{method}")[0]["modes"]["currentModeId"] == "code"
     assert results(lines, "session/close") == results(lines, "session/delete") == [{}]
     assert [one["code"] for one in errors(said["gone"], "session/prompt")] == [UNKNOWN_SESSION[sdk]]
-
-
-def test_a_session_is_loaded_on_another_connection(transport: str, said: Said) -> None:
-    assert ("after" in said) == (transport != "stdio")
-    if "after" in said:
-        assert (text(said["before"]), text(said["after"])) == ("before ", "beforeafter ")
-        assert text(said["after"], "user_message_chunk") == "before"
-
-
-@pytest.mark.parametrize("scheme", ["http", "ws"])
-def test_a_client_that_finds_no_server_says_so(scripts: dict[str, list[Line]], scheme: str) -> None:
-    lines = scripts[f"no {scheme}"]
-    assert next(line["op"] for line in lines if "error" in line) in ("connect", "initialize")
-    assert not any("result" in line for line in lines)
-
-
-STATE = """
---say first --say exit --reconnect --do load --say meta --say again
-"""
-ODD = """
---authenticate wrong --authenticate key --do new
---say noise --say stray --await 'stray ' --await 'stray ' --say 'big 100000' --say 'flood 300' --do load
---within 0.5 --start stuck --await nothing --do cancel --finish --within 20 --do logout --do new
-"""
-
-
-@once
-def all_special(sdk: Sdk, folder: Path) -> list[list[Line]]:
-    """An agent that keeps its sessions; one that wants a key, can do little, and does it badly when told to; and
-    the SDK's own example.
-    """
-    kept = ["--state", str(folder / f"{sdk} state"), "--wire", str(folder / f"{sdk} agent")]
-    odd = ["--auth", "--early", "--banner", "--without", "load,modes,options"]
-    return agent_client_conversations(
-        sdk,
-        {
-            "steps": ["--wire", str(folder / f"{sdk} client"), *shlex.split(STATE)],
-            "command": agent_client_agent_command(sdk, *kept),
-        },
-        {"steps": shlex.split(ODD), "command": agent_client_agent_command(sdk, *odd)},
-        {"steps": ["--say", "hello"], "command": example_agent_command(sdk)},
-    )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("agents")
-
-
-@pytest.fixture
-def odd(sdk: Sdk, folder: Path) -> list[Line]:
-    lines: list[Line] = all_special(sdk, folder)[1]
-    return lines
-
-
-def test_a_session_outlives_the_process_and_what_was_on_the_wire_is_kept(sdk: Sdk, folder: Path) -> None:
-    lines = all_special(sdk, folder)[0]
-    assert [line["code"] for line in lines if line["op"] == "exit"] == [3, 0]
-    assert text(lines, "user_message_chunk") == "first" and text(lines).endswith("again ")
-    (failed,) = errors(lines, "session/prompt")
-    assert failed["code"] is None
-    for side in ("agent", "client"):
-        kept = [json.loads(line) for line in (folder / f"{sdk} {side}").read_text().splitlines()]
-        methods = [one["message"]["method"] for one in kept if one["to"] == "agent" and "method" in one["message"]]
-        assert methods == [
-            *["initialize", "session/new", "session/prompt", "session/prompt"],
-            *["initialize", "session/load", "session/prompt", "session/prompt"],
-        ]
-        assert any(one["message"].get("params", {}).get("_meta") == {"rig/params": 3} for one in kept)
-
-
-def test_authentication_is_asked_for_and_ended(odd: list[Line]) -> None:
-    assert [one["id"] for one in results(odd, "initialize")[0]["authMethods"]] == ["key"]
-    assert [one["code"] for one in errors(odd, "session/new")] == [-32000, -32000]
-    assert (len(results(odd, "authenticate")), len(results(odd, "session/new"))) == (1, 1)
-
-
-def test_what_an_agent_does_badly_it_does_when_told_to(odd: list[Line]) -> None:
-    early = next(n for n, line in enumerate(odd) if line["op"] == "session/update")
-    answer = next(n for n, line in enumerate(odd) if line["op"] == "session/new" and "result" in line)
-    assert early < answer
-    assert updates(odd)[0]["availableCommands"][0]["name"] == "early"
-    assert set(odd[answer]["result"]) == {"sessionId"}
-    assert "x" * 100000 in text(odd) and "298 299 " in text(odd)
-    after = [line["op"] for line in turns(odd)[2]]
-    assert after[0] == "session/update"
-    assert [one["code"] for one in errors(odd, "session/load")] == [-32601]
-
-
-def test_a_wait_that_is_in_vain_is_reported_in_time(odd: list[Line]) -> None:
-    assert [one["type"] for one in errors(odd, "await")] == ["TimeoutError"]
-    assert [one["type"] for one in errors(odd, "session/prompt")] == ["TimeoutError"]
-
-
-def test_our_client_drives_the_sdk_s_own_example_agent(sdk: Sdk, folder: Path) -> None:
-    lines = all_special(sdk, folder)[2]
-    assert results(lines, "session/prompt") == [{"stopReason": "end_turn"}]
-    assert text(lines) == "Client sent:hello" or text(lines).endswith("The changes have been applied.")

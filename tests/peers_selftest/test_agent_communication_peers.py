@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.agent_communication import (
     agents_server,
     asked,
     client,
+    clients,
     deltas,
     errors,
     results,
@@ -37,14 +39,8 @@ RUNS = [
     *["echo", "stream", "zero", "none", "nested", "count", "nulls", "log", "ask", "refused", "fail", "slow"],
     *["nobody", "wrong", "big", "made"],
 ]
-PAIRS: list[tuple[Sdk, Sdk, str]] = [
-    ("py", "py", "sse"),
-    ("py", "ts", "stdio"),
-    ("ts", "py", "ws"),
-    ("ts", "ts", "sse"),
-]
-
-Pair = tuple[Sdk, Sdk]
+PAIRS: list[tuple[Sdk, Sdk, str]] = [("py", "ts", "stdio"), ("ts", "py", "ws"), ("ts", "py", "sse")]
+NOWHERE = "http://127.0.0.1:9/sse"
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +56,24 @@ def python_server(notes: Path) -> Iterator[Process]:
 
 
 @pytest.fixture(scope="module")
-def typescript_server(notes: Path) -> Iterator[Process]:
-    with agents_server("ts", "--told", str(notes)) as process:
-        yield process
+def stories(notes: Path, python_server: Process) -> list[list[Line]]:
+    """The whole script, as each pair had it, all at once; of the first, also what is said where no server is."""
+    steps = shlex.split(SCRIPT)
+    with ThreadPoolExecutor() as pool:
+        there = {"steps": [*steps, "--within", "0.5", "--run", 'die {"prompt": "a"}']}
+        there["command"] = agents_command("ts", "--told", str(notes))
+        first = pool.submit(clients, "py", there, {"steps": ["--do", "ping"], "url": NOWHERE})
+        places = [f"ws://127.0.0.1:{python_server.port}/ws", f"{python_server.url}/sse"]
+        others = [pool.submit(client, "ts", *steps, url=place) for place in places]
+        story, nowhere = first.result()
+        return [story, *(other.result() for other in others), nowhere]
 
 
-@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
-def lines(request: pytest.FixtureRequest, notes: Path) -> list[Line]:
+@pytest.fixture(params=range(len(PAIRS)), ids=["-".join(pair) for pair in PAIRS])
+def lines(request: pytest.FixtureRequest, stories: list[list[Line]]) -> list[Line]:
     """The whole script, after a line that says who spoke with whom."""
-    kind, sdk, transport = request.param
-    more = []
-    place: dict[str, Any] = {"command": agents_command(sdk, "--told", str(notes))}
-    if transport == "stdio":
-        more = ["--within", "0.5", "--run", 'die {"prompt": "a"}']
-    else:
-        server: Process = request.getfixturevalue("python_server" if sdk == "py" else "typescript_server")
-        place = {"url": f"{server.url}/sse" if transport == "sse" else f"ws://127.0.0.1:{server.port}/ws"}
-    found = client(kind, *shlex.split(SCRIPT), *more, **place)
-    return [{"op": "pair", "client": kind, "server": sdk, "transport": transport}, *found]
+    kind, sdk, transport = PAIRS[request.param]
+    return [{"op": "pair", "client": kind, "server": sdk, "transport": transport}, *stories[request.param]]
 
 
 def run(lines: list[Line], name: str) -> Line:
@@ -194,7 +190,6 @@ def test_an_unknown_method_ends_a_session_of_python_s_server_and_no_other(python
     assert python_server.alive
 
 
-def test_a_server_that_is_not_there_is_reported() -> None:
-    for kind in ("py", "ts"):
-        lines = client(kind, "--do", "ping", url="http://127.0.0.1:9/sse")
+def test_a_server_that_is_not_there_is_reported(stories: list[list[Line]]) -> None:
+    for lines in (stories[-1], client("ts", "--do", "ping", url=NOWHERE)):
         assert [line["op"] for line in lines if "error" in line] == ["connect"]

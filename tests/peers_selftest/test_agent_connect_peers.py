@@ -1,8 +1,10 @@
-"""The real Agent Connect client against the plain server: known good before a gateway stands between them."""
+"""The real Agent Connect client against the plain server and the replay: known good before a gateway is between."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.support import peers
@@ -46,14 +48,33 @@ CONVERSATIONS = {
     "delete": ["delete", "--name", "echo"],
     "errors": ["errors", "--name", "echo"],
 }
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+LOCKED = {"refused": ["search"], "allowed": ["wait", "--traceparent", TRACE, "--api-key", KEY]}
+MESSAGES = ["--name", "org.agntcy.rig_agent", "--message"]
+REPLAYED = {
+    "replayed stream": ["stream", *MESSAGES, "interrupt me"],
+    "replayed resume": ["resume", *MESSAGES, "interrupt me", "--answer", '{"message": "blue"}'],
+    "replayed thread": ["thread", *MESSAGES, "hello"],
+    "replayed cancel": ["cancel", *MESSAGES, "slow"],
+}
 Said = dict[str, list[Line]]
 
 
 @pytest.fixture(scope="module")
-def said(agent_connect_agent: Process) -> Said:
-    """What the real client printed in each of the conversations."""
-    lines = agent_connect_conversations(agent_connect_agent.url, *CONVERSATIONS.values())
-    return dict(zip(CONVERSATIONS, lines, strict=True))
+def locked() -> Iterator[Process]:
+    """A server that wants a key."""
+    with peers.agent_connect_agent("--api-key", KEY) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def said(agent_connect_agent: Process, agent_connect_replay: Process, locked: Process) -> Said:
+    """What the real client printed in each of the conversations; all in one process, which takes long to start."""
+    everything = dict(CONVERSATIONS)
+    everything |= {name: [*words, "--url", locked.url] for name, words in LOCKED.items()}
+    everything |= {name: [*words, "--url", agent_connect_replay.url] for name, words in REPLAYED.items()}
+    lines = agent_connect_conversations(agent_connect_agent.url, *everything.values())
+    return dict(zip(everything, lines, strict=True))
 
 
 def test_a_search_without_a_name_finds_every_agent(said: Said) -> None:
@@ -153,18 +174,37 @@ def test_unknown_ids_and_bad_input_are_refused_with_a_sentence(said: Said) -> No
     assert json.loads(refused[3]["body"]) == "input/message: 5 is not of type 'string'"
 
 
-def test_the_key_is_asked_for_and_what_was_sent_can_be_seen() -> None:
-    import httpx2
-
-    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with peers.agent_connect_agent("--api-key", KEY) as server:
-        allowed = ["wait", "--traceparent", trace, "--api-key", KEY]
-        (refused,), lines = agent_connect_conversations(server.url, ["search"], allowed)
-        assert refused["error"]["status"] == 401
-        assert result(lines, "create_and_wait_for_stateless_run_output")["run"]["status"] == "success"
-        seen = httpx2.get(f"{server.url}/_seen").json()
+def test_the_key_is_asked_for_and_what_was_sent_can_be_seen(said: Said, locked: Process) -> None:
+    (refused,) = said["refused"]
+    assert refused["error"]["status"] == 401
+    assert result(said["allowed"], "create_and_wait_for_stateless_run_output")["run"]["status"] == "success"
+    seen = httpx2.get(f"{locked.url}/_seen").json()
     assert [one["path"] for one in seen] == ["/agents/search", "/agents/search", "/runs/wait"]
-    assert seen[2]["headers"]["x-api-key"] == KEY and seen[2]["headers"]["traceparent"] == trace
+    assert seen[2]["headers"]["x-api-key"] == KEY and seen[2]["headers"]["traceparent"] == TRACE
     sent = json.loads(seen[2]["body"])
     always = {"on_disconnect": "cancel", "multitask_strategy": "reject", "on_completion": "delete"}
     assert always.items() <= sent.items()
+
+
+def test_of_the_replay_the_client_learns_the_truth_about_an_interrupt_by_waiting(said: Said) -> None:
+    assert [line["event"]["data"]["type"] for line in said["replayed stream"] if "event" in line] == ["values"]
+    waited = [line["result"] for line in said["replayed resume"] if "wait" in line["op"]]
+    assert waited[0]["output"]["interrupt"] == {"__interrupt__": {"interrupt_message": "How can I help you?"}}
+    assert waited[1]["output"]["values"]["message"] == "resumed with {'message': 'blue'}"
+
+
+def test_its_threads_work_but_for_their_streams_and_background_runs(said: Said) -> None:
+    broken = {line["op"] for line in said["replayed thread"] if line.get("error", {}).get("status") == 500}
+    assert broken == {"create_and_stream_thread_run_output", "create_thread_run"}
+    found = {line["op"]: line["result"] for line in said["replayed thread"] if "result" in line}
+    assert len(found["get_thread_history"]) == 4
+    assert found["patch_thread"]["metadata"] == {"colour": "blue"}
+    assert found["get_thread"]["status"] == "idle"
+
+
+def test_its_runs_can_neither_be_cancelled_nor_deleted(said: Said, agent_connect_replay: Process) -> None:
+    (refused,) = [line["error"] for line in said["replayed cancel"] if line["op"] == "cancel_stateless_run"]
+    assert (refused["status"], json.loads(refused["body"])) == (500, {"detail": "Not implemented"})
+    waited = said["replayed cancel"][-1]["result"]
+    assert waited["output"]["values"]["message"] == "echo: slow"
+    assert httpx2.delete(f"{agent_connect_replay.url}/runs/{waited['run']['run_id']}").status_code == 500

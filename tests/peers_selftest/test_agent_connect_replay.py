@@ -8,11 +8,10 @@ import httpx2
 import pytest
 
 from tests.peers import capture
-from tests.support.peers import PEERS, agent_connect_conversations
+from tests.support.peers import PEERS
 from tests.support.processes import Process
 
 TAPE = capture.read(PEERS / "captures" / "agntcy-sdk152_workflow-srv.txt")
-NAME = "org.agntcy.rig_agent"
 CHANGES = {"run_id", "thread_id", "created_at", "updated_at", "checkpoint_id"}
 
 
@@ -86,44 +85,3 @@ def test_any_stream_mode_is_refused_with_the_mode_in_the_answer(mode: Any, http:
         one.answer for one in TAPE if one.asked and one.asked.get("stream_mode") == mode and one.events == []
     }
     assert (answer.status_code, answer.json()) == (422, json.loads(recorded))
-
-
-MESSAGES = ["--name", NAME, "--message"]
-CONVERSATIONS = {
-    "stream": ["stream", *MESSAGES, "interrupt me"],
-    "resume": ["resume", *MESSAGES, "interrupt me", "--answer", '{"message": "blue"}'],
-    "thread": ["thread", *MESSAGES, "hello"],
-    "cancel": ["cancel", *MESSAGES, "slow"],
-}
-Said = dict[str, list[dict[str, Any]]]
-
-
-@pytest.fixture(scope="module")
-def said(agent_connect_replay: Process) -> Said:
-    """What the real client printed in each of the conversations."""
-    lines = agent_connect_conversations(agent_connect_replay.url, *CONVERSATIONS.values())
-    return dict(zip(CONVERSATIONS, lines, strict=True))
-
-
-def test_the_real_client_learns_the_truth_about_an_interrupt_by_waiting(said: Said) -> None:
-    assert [line["event"]["data"]["type"] for line in said["stream"] if "event" in line] == ["values"]
-    waited = [line["result"] for line in said["resume"] if "wait" in line["op"]]
-    assert waited[0]["output"]["interrupt"] == {"__interrupt__": {"interrupt_message": "How can I help you?"}}
-    assert waited[1]["output"]["values"]["message"] == "resumed with {'message': 'blue'}"
-
-
-def test_threads_work_but_for_their_streams_and_background_runs(said: Said) -> None:
-    broken = {line["op"] for line in said["thread"] if line.get("error", {}).get("status") == 500}
-    assert broken == {"create_and_stream_thread_run_output", "create_thread_run"}
-    results = {line["op"]: line["result"] for line in said["thread"] if "result" in line}
-    assert len(results["get_thread_history"]) == 4
-    assert results["patch_thread"]["metadata"] == {"colour": "blue"}
-    assert results["get_thread"]["status"] == "idle"
-
-
-def test_runs_can_neither_be_cancelled_nor_deleted(said: Said, http: httpx2.Client) -> None:
-    (refused,) = [line["error"] for line in said["cancel"] if line["op"] == "cancel_stateless_run"]
-    assert (refused["status"], json.loads(refused["body"])) == (500, {"detail": "Not implemented"})
-    waited = said["cancel"][-1]["result"]
-    assert waited["output"]["values"]["message"] == "echo: slow"
-    assert http.delete(f"/runs/{waited['run']['run_id']}").status_code == 500

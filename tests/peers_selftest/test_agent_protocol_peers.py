@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.support.peers import agent_protocol_client
@@ -65,13 +66,18 @@ def test_the_server_s_own_quirks_are_the_recorded_ones(conversation: list[Line])
 
 
 def test_words_in_the_input_choose_failure_a_question_or_a_single_step(agent_protocol_server: Process) -> None:
-    def steps(words: str, *said: str) -> list[Line]:
-        extra = [part for text in said for part in ("--step-input", text)]
-        return agent_protocol_client("steps", agent_protocol_server.url, "--input", words, *extra)
+    with httpx2.Client(base_url=f"{agent_protocol_server.url}/ap/v1/agent") as http:
 
-    (failed,) = errors(steps("fail please"), "execute_agent_task_step")
-    assert (failed["status"], failed["body"]) == (500, "Internal Server Error")
-    asked = results(steps("ask me", "hello", "blue"), "execute_agent_task_step")
-    assert [(one["output"], one["is_last"]) for one in asked] == [("Which colour?", False), ("You said: blue", True)]
-    (only,) = results(steps("one slow 0.1 thing"), "execute_agent_task_step")
-    assert (only["output"], only["is_last"]) == ("step 1 of 1: one slow 0.1 thing", True)
+        def steps(words: str, *said: str) -> list[httpx2.Response]:
+            task = http.post("/tasks", json={"input": words}).json()["task_id"]
+            return [http.post(f"/tasks/{task}/steps", json={"input": text}) for text in said or ("",)]
+
+        (failed,) = steps("fail please")
+        assert (failed.status_code, failed.text) == (500, "Internal Server Error")
+        asked = [one.json() for one in steps("ask me", "hello", "blue")]
+        assert [(one["output"], one["is_last"]) for one in asked] == [
+            ("Which colour?", False),
+            ("You said: blue", True),
+        ]
+        only = steps("one slow 0.1 thing")[0].json()
+        assert (only["output"], only["is_last"]) == ("step 1 of 1: one slow 0.1 thing", True)

@@ -161,11 +161,14 @@ def agent_connect_client(
 def agent_connect_conversations(
     url: str, *conversations: Sequence[str], api_key: str | None = None, within: float = 60.0
 ) -> list[list[dict[str, Any]]]:
-    """Several conversations in one process, each `[command, option, ...]`: starting the SDK is what takes long."""
+    """Several conversations in one process, each `[command, option, ...]`: starting the SDK is what takes long.
+
+    One that has a `--url` or an `--api-key` among its options is held there, or with it.
+    """
     everywhere = ["--url", url, *(["--api-key", api_key] if api_key else [])]
     argv: list[str] = []
     for conversation in conversations:
-        argv += [*(["+"] if argv else []), *conversation, *everywhere]
+        argv += [*(["+"] if argv else []), conversation[0], *everywhere, *conversation[1:]]
     said: list[list[dict[str, Any]]] = [[]] if len(conversations) == 1 else []
     for line in run_program("agntcy-acp", "agent_connect_client.py", *argv, within=within):
         if line["op"] == "converse":

@@ -19,9 +19,13 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Any, Self
+
+from tests.support.forking import Forked, fork
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = [sys.executable, "-m", "gateway"]
+"""The gateway's command line, which comes before its arguments."""
 READY_WITHIN = 30.0
 """Seconds a process gets to become ready; generous, since test machines have few cores and many workers."""
 
@@ -75,25 +79,45 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return env
 
 
+def launch(
+    argv: Sequence[str],
+    stdin: IO[Any],
+    stdout: IO[Any],
+    stderr: IO[Any],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    fresh: bool = False,
+) -> subprocess.Popen[bytes] | Forked:
+    """Starts it in a session of its own; a gateway (`PROGRAM`) is forked off one that stands ready, unless `fresh`."""
+    if list(argv[: len(PROGRAM)]) == PROGRAM and not fresh:
+        files = {"stdin": stdin.fileno(), "stdout": stdout.fileno(), "stderr": stderr.fileno()}
+        return fork(argv[len(PROGRAM) :], **files, env=env, cwd=cwd)
+    return subprocess.Popen(
+        list(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
+    )
+
+
 class Process:
     """A running child in a process group of its own, its output in temporary files. Made by `start`."""
 
     def __init__(
-        self, argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, port: int | None
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None,
+        cwd: Path | None,
+        port: int | None,
+        fresh: bool = False,
     ) -> None:
         self.argv = list(argv)
         self.port = port
         self._out = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._err = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
-        self._popen = subprocess.Popen(
-            self.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=self._out,
-            stderr=self._err,
-            env=environment(env),
-            cwd=cwd or ROOT,
-            start_new_session=True,
-        )
+        with open(os.devnull, "rb") as nothing:
+            self._popen = launch(
+                self.argv, nothing, self._out, self._err, env=environment(env), cwd=cwd or ROOT, fresh=fresh
+            )
 
     @property
     def pid(self) -> int:
@@ -192,13 +216,14 @@ def start(
     ready: Callable[[], bool] | None = None,
     within: float = READY_WITHIN,
     grace: float = 5.0,
+    fresh: bool = False,
 ) -> Iterator[Process]:
-    """Runs `argv` for the length of the block.
+    """Runs `argv` for the length of the block; `fresh` as `launch` has it.
 
     `port` is only remembered (for `.url`) and, unless `ready` says otherwise, awaited. With neither, the process
     is given at once. Where the block fails, the process's output goes to stderr, which pytest then shows.
     """
-    process = Process(argv, env=env, cwd=cwd, port=port)
+    process = Process(argv, env=env, cwd=cwd, port=port, fresh=fresh)
     try:
         awaited = ready or (port_answers(port) if port is not None else None)
         if awaited:
@@ -216,6 +241,9 @@ def start(
 class Gateway:
     """The gateway as its users run it: `python -m gateway serve routes.yaml --port N` in a process of its own.
 
+    With `fresh` it is that to the letter; else it is forked off one that has imported all it needs, and is the same
+    from there on.
+
     `routes` is the text of routes.yaml; it is written to `directory`, where the default store (named relative to
     that file) then lies too, so that `restart` finds what the first process left. Use as a context manager.
     """
@@ -227,6 +255,7 @@ class Gateway:
         *,
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
+        fresh: bool = False,
     ) -> None:
         self.file = directory / "routes.yaml"
         self.file.write_text(routes, encoding="utf-8")
@@ -234,6 +263,7 @@ class Gateway:
         self.url = f"http://127.0.0.1:{self.port}"
         self._args = list(args)
         self._env = dict(env or {})
+        self._fresh = fresh
         self._stack = contextlib.ExitStack()
         self.process: Process = None  # type: ignore[assignment]  # set by __enter__, and by every restart
 
@@ -250,10 +280,11 @@ class Gateway:
         self._stack.__exit__(kind, error, trace)
 
     def _start(self) -> None:
-        argv = [sys.executable, "-m", "gateway", "serve", str(self.file), "--host", "127.0.0.1"]
+        argv = [*PROGRAM, "serve", str(self.file), "--host", "127.0.0.1"]
         argv += ["--port", str(self.port), *self._args]
         ready = url_answers(f"{self.url}/readyz")
-        self.process = self._stack.enter_context(start(argv, self._env, port=self.port, ready=ready))
+        running = start(argv, self._env, port=self.port, ready=ready, fresh=self._fresh)
+        self.process = self._stack.enter_context(running)
 
     def rewrite(self, routes: str) -> None:
         """Puts new text into routes.yaml in one step, as an editor would; the process is not told."""

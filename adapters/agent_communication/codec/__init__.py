@@ -3,8 +3,9 @@
 agents.py      agents, templates and tools as they are published; input and output documents
 deltas_out.py  a run's events -> progress notifications    results.py  a run that has ended -> the answer of agents/run
 deltas_in.py   an agent's progress and answer -> events    defaults.py  what its SDK repeats in every delta
-tools.py       the same run as the call of a tool          questions.py  interrupts, as forms, errors and answers
 errors.py      the error tree as JSON-RPC errors
+
+The same run as the call of a tool, and interrupts as forms, errors and answers, are in gateway/mcp/runs.
 """
 
 from adapters.agent_communication.codec.errors import ERRORS

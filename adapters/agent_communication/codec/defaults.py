@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from adapters.agent_communication.codec import schemas
 from gateway.core import delta
 from gateway.core.delta import Json
 from gateway.core.types import JsonObject
+from gateway.mcp.runs import schemas
 
 _DEPTH: Final = 4
 _IDLE: Final[tuple[Json, ...]] = (None, "", 0, 0.0, [], {})

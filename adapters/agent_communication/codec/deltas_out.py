@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_communication.codec.agents import native, wrap, wraps_output
+from adapters.agent_communication.codec.agents import native, wraps_output
 from adapters.agent_communication.codec.behind import Behind, Path, Route, nested, sayable
 from adapters.agent_communication.wire import EVENT, RUN_PROGRESS
 from gateway.adapter import Snapshot
@@ -26,6 +26,7 @@ from gateway.core.delta import ABSENT, DeltaError, Fold, Json
 from gateway.core.delta.values import escape_lines
 from gateway.core.output import Output
 from gateway.core.types import Agent, Role, Run, RunStatus
+from gateway.mcp.runs.documents import wrap
 
 SMALL: Final = 16 * 1024
 """Bytes of a document up to which all that is behind is compared again wherever a part of it is rewritten."""

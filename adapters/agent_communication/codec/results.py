@@ -6,10 +6,10 @@ from msgspec import Raw
 
 from adapters.agent_communication.codec.agents import native, output_of
 from adapters.agent_communication.codec.errors import ERRORS
-from adapters.agent_communication.wire import LOST, RUN_ID
 from gateway.core import errors
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject, Run, RunStatus
+from gateway.mcp.runs.keys import told
 from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError
 
 _META = "_meta"
@@ -28,7 +28,7 @@ def run_result(agent: Agent, run: Run, end: e.Event | None = None) -> JsonObject
     own = beyond.get(_META)
     result = {key: value for key, value in beyond.items() if key != _META}
     result["output"] = Raw(output_of(agent, bytes(run.output)))
-    result[_META] = {**(own if isinstance(own, dict) else {}), **meta(run)}
+    result[_META] = {**(own if isinstance(own, dict) else {}), **told(run)}
     return result
 
 
@@ -61,11 +61,6 @@ def failed(agent: Agent, run: Run, end: e.Event | None = None) -> RpcError:
             return RpcError(said["code"], str(said.get("message", message)), own)
         return RpcError(said["code"], str(said.get("message", message)), {**data, **(own or {})})
     return RpcError(code, message, data)
-
-
-def meta(run: Run) -> JsonObject:
-    """`_meta` of an answer: which run it was, and what could not be said."""
-    return {RUN_ID: run.id, LOST: dict(run.losses)} if run.losses else {RUN_ID: run.id}
 
 
 CODES = {cls.code: code for cls, code in ERRORS.items() if cls is not errors.InterlinguaError}

@@ -2,13 +2,10 @@
 
 service.py   the methods: lists, templates; an agent is a tool as well
 calls.py     agents/run and tools/call: which run it is
-follow.py    one run for one call: what is said on the way, and its answer
-words.py     the same as an agent's and as a tool's
-asking.py    the run's questions
-caller.py    the client, as far as an agent may ask it
-speaking.py  notifications/message
-paging.py    lists in pages
-house.py     what all calls share
+words.py     a run as it is told to who called `agents/run`
+native.py    what an agent of this protocol tells besides
+
+How a run is followed for a call is in gateway/mcp/runs.
 """
 
 from __future__ import annotations
@@ -19,13 +16,13 @@ from collections.abc import Sequence
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from adapters.agent_communication.inbound.house import House
 from adapters.agent_communication.inbound.service import AgentService
 from adapters.agent_communication.options import AgentCommunicationServe
-from adapters.agent_communication.wire import AGENTS_CHANGED, TOOLS_CHANGED
+from adapters.agent_communication.wire import AGENTS_CHANGED, PROTOCOL, TOOLS_CHANGED
 from gateway.adapter import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
+from gateway.mcp.runs import House
 from gateway.mcp.server import McpServer
 from gateway.transport.asgi import refusals
 from gateway.transport.pipe import Pipe
@@ -35,8 +32,8 @@ class AgentCommunicationInbound:
     """See `Inbound`, `Conversing`, `Informed` and `Leaving` of `gateway.adapter`."""
 
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
-        self.house = House(options, gateway)
-        self.service = AgentService(self.house)
+        self.house = House(PROTOCOL, gateway)
+        self.service = AgentService(options, self.house)
         self.server = McpServer(self.service, options)
 
     def routes(self) -> Sequence[BaseRoute]:

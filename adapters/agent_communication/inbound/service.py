@@ -10,14 +10,14 @@ from msgspec import Raw
 
 from adapters.agent_communication import wire
 from adapters.agent_communication.codec import agents as codec
-from adapters.agent_communication.codec import errors, tools
-from adapters.agent_communication.inbound import paging
+from adapters.agent_communication.codec import errors
 from adapters.agent_communication.inbound.calls import Calls
-from adapters.agent_communication.inbound.house import House
+from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
+from gateway.mcp.runs import House, listed, page, tools
 from gateway.mcp.server.contract import Call, Identity, Session
 from gateway.wire.jsonrpc import ErrorObject, read
 
@@ -32,7 +32,8 @@ Handler = Callable[[Call], Awaitable[Any]]
 class AgentService:
     """See `gateway.mcp.server.contract.Service`."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, options: AgentCommunicationServe, house: House) -> None:
+        self._page_size = options.page_size
         self._house = house
         calls = Calls(house)
         self._handlers: Mapping[str, Handler] = {
@@ -85,22 +86,22 @@ class AgentService:
     async def _list(self, call: Call) -> JsonObject:
         names, following = self._page(call, "agents", self._house.names(call.session))
         agents = await self._house.agents(names)
-        return _listed("agents", [codec.entry_of(agent) for agent in agents], following)
+        return listed("agents", [codec.entry_of(agent) for agent in agents], following)
 
     async def _templates(self, call: Call) -> JsonObject:
         agents = await self._house.agents(self._house.names(call.session) if call.session.agent is None else ())
         found = {agent.name: entry for agent in agents if (entry := codec.template_of(agent)) is not None}
         names, following = self._page(call, "templates", list(found))
-        return _listed("agentTemplates", [found[name] for name in names], following)
+        return listed("agentTemplates", [found[name] for name in names], following)
 
     async def _tools(self, call: Call) -> JsonObject:
         version = call.client.version
         every = self._house.names(call.session)
         names, following = self._page(call, "tools", every)
-        listed = [codec.tool_of(agent, version) for agent in await self._house.agents(names)]
+        found = [codec.tool_of(agent, version) for agent in await self._house.agents(names)]
         if following is None and await self._has_questions(every):
-            listed.append(tools.answer_tool(version))
-        return _listed("tools", listed, following)
+            found.append(self._house.tools.answer_tool())
+        return listed("tools", found, following)
 
     async def _has_questions(self, names: Sequence[str]) -> bool:
         if tools.ANSWER in names:
@@ -109,7 +110,7 @@ class AgentService:
 
     def _page(self, call: Call, kind: str, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
         asked = read(call.params, wire.Page)
-        return paging.page(kind, names, asked.cursor, self._house.options.page_size)
+        return page(kind, names, asked.cursor, self._page_size)
 
     # --- templates --------------------------------------------------------------------------------------------
 
@@ -134,10 +135,6 @@ class AgentService:
 
 def _asks(agent: Agent) -> bool:
     return agent.capabilities.interrupts or bool(agent.interrupts)
-
-
-def _listed(key: str, items: list[JsonObject], following: str | None) -> JsonObject:
-    return {key: items} if following is None else {key: items, "nextCursor": following}
 
 
 def _version() -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapters.agent_communication.codec.questions import as_input
 from adapters.agent_communication.outbound.request import data_of
-from adapters.agent_communication.wire import INTERRUPTED, OUTCOME, RESUME
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
+from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
+from gateway.mcp.runs.questions import as_input
 from gateway.mcp.wire import META
 from gateway.wire.jsonrpc import RpcError
 

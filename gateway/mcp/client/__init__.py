@@ -11,8 +11,8 @@ piped.py     over a Pipe: stdio, WebSocket, HTTP+SSE
 http/        Streamable HTTP and HTTP+SSE
 """
 
-from gateway.mcp.client.contract import Listener, Session
+from gateway.mcp.client.contract import Hearing, Listener, Session
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.pool import Pool
 
-__all__ = ["Listener", "McpTarget", "Pool", "Session"]
+__all__ = ["Hearing", "Listener", "McpTarget", "Pool", "Session"]

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.mcp import wire
-from gateway.mcp.client.contract import Listener
+from gateway.mcp.client.contract import Keyed, Listener
 from gateway.transport.deadline import Deadline
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire.jsonrpc import Id, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,16 @@ class Counts:
 
 
 class Call:
-    """One call that somebody listens to, from its request to its answer.
+    """What somebody listens to: one call from its request to its answer, or what `Session.hearing` has more of.
 
-    token: its progress token. elsewhere: whether progress came on another stream than the one its answer comes on.
+    token: its progress token. key: what else its server may name it by. id: of the newest request, None before the
+    first. elsewhere: whether progress came on another stream than the one its answer comes on.
     """
 
-    def __init__(self, token: str, listener: Listener) -> None:
+    def __init__(self, token: str, listener: Listener, key: str | None = None) -> None:
         self.token = token
+        self.key = key
+        self.id: Id = None
         self.elsewhere = False
         self._listener = listener
         self._ended = False
@@ -85,6 +88,10 @@ class Call:
         finally:
             self._stops.pop(key, None)
 
+    def named(self, id: Id) -> None:
+        """A request of it was sent under this id."""
+        self.id = id
+
     def again(self) -> None:
         """It is sent again."""
         self._listener.again()
@@ -99,13 +106,20 @@ class Call:
 
 
 class Calls:
-    """See the module. Bounded by what is under way. `news` is told what belongs to no call."""
+    """See the module. Bounded by what is under way.
 
-    def __init__(self, name: str, counts: Counts, news: Callable[[str, Raw], None]) -> None:
+    news: is told what belongs to no call. keyed: see `Keyed`. unclaimed: is told a notification with a key that no call
+    has; news, where it is not set.
+    """
+
+    def __init__(self, name: str, counts: Counts, news: Callable[[str, Raw], None], keyed: Keyed | None = None) -> None:
         self.counts = counts
+        self.unclaimed = news
         self._name = name
         self._news = news
+        self._keyed = keyed
         self._calls: dict[str, Call] = {}
+        self._keys: dict[str, Call] = {}
         self._next = 1
         self._unreadable = 0
         self._given_up = 0
@@ -114,17 +128,20 @@ class Calls:
         """How many calls that were given up have been answered all the same; set by a channel that knows."""
 
     @contextlib.contextmanager
-    def open(self, listener: Listener | None) -> Iterator[Call | None]:
-        """A call, as long as the block lasts; None where nobody listens."""
-        if listener is None:
-            yield None
-            return
-        call = self._calls[f"{PREFIX}{self._next}"] = Call(f"{PREFIX}{self._next}", listener)
+    def open(self, listener: Listener, key: str | None = None) -> Iterator[Call]:
+        """A call, as long as the block lasts. Raises ValueError for a key that another has."""
+        if key in self._keys:
+            raise ValueError(f"somebody listens to {key!r} already")
+        call = self._calls[f"{PREFIX}{self._next}"] = Call(f"{PREFIX}{self._next}", listener, key)
         self._next += 1
+        if key is not None:
+            self._keys[key] = call
         try:
             yield call
         finally:
             del self._calls[call.token]
+            if key is not None:
+                del self._keys[key]
             call.end()
 
     def heard(self, method: str, params: Raw, on: Call | None = None) -> Awaitable[None] | None:
@@ -138,7 +155,13 @@ class Calls:
         if method == wire.ACKNOWLEDGED:
             return None
         token = _token(params)
-        if token is None:
+        key = self._key(method, params) if token is None else None
+        if key is not None:
+            call = self._keys.get(key)
+            if call is None:
+                self.unclaimed(method, params)
+                return None
+        elif token is None:
             call = self.only() if on is None and method == wire.MESSAGE else on
         else:
             call = self._calls.get(token) if isinstance(token, str) else None
@@ -165,17 +188,28 @@ class Calls:
         """The one that is under way, if it is one."""
         return next(iter(self._calls.values())) if len(self._calls) == 1 else None
 
-    def asker(self, method: str) -> Call:
-        """The call that a request without any sign of it belongs to. Raises RpcError where that cannot be told: as of a
-        method that is not there, since a server may know another way to ask then, as a gateway does.
+    def asker(self, method: str, params: Raw, on: Call | None = None) -> Call:
+        """The call that a request belongs to, by its key, by the stream of `on` that it came on, or as the only one.
+
+        Raises RpcError where that cannot be told: as of a method that is not there, since a server may know another way
+        to ask then, as a gateway does.
         """
-        found = None if self.doubtful else self.only()
+        key = self._key(method, params)
+        if key is not None:
+            if key not in self._keys:
+                self.counts.refused += 1
+                raise nobody(method)
+            return self._keys[key]
+        found = on or (None if self.doubtful else self.only())
         if found is not None:
             return found
         self.counts.refused += 1
         if not self._calls:
             raise nobody(method)
         raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: nobody can tell which call it is about")
+
+    def _key(self, method: str, params: Raw) -> str | None:
+        return None if self._keyed is None or not params else self._keyed(method, params)
 
     def stray(self, what: str) -> None:
         """Something came that nobody waits for (any more)."""

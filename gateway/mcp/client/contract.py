@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
 
 import msgspec
 
 from gateway.core.types import JsonObject
+from gateway.wire.jsonrpc import Id
 
 
 class Listener(Protocol):
     """What happens on the way to one answer. Brought by who calls."""
 
     def notification(self, method: str, params: msgspec.Raw) -> Awaitable[None] | None:
-        """A notification about the call: with its progress token, or on its HTTP stream, or a log message while it is
-        the session's only one; in order, and all of them before the answer.
+        """A notification about the call: with its progress token or key, or on its HTTP stream, or a log message while
+        it is the session's only one; in order, and all of them before the answer.
 
         What is returned is awaited before more is read, so a slow one slows the server; it is cancelled when the call
         ends first. Never wait here for an answer from the same server.
@@ -36,6 +37,24 @@ class Listener(Protocol):
         Returns the result; raise RpcError for an error answer. Cancelled when the server takes it back, or the call
         ends.
         """
+
+
+class Hearing(Protocol):
+    """Somebody listens, for as long as the block of `Session.hearing` lasts."""
+
+    @property
+    def token(self) -> str:
+        """The progress token that goes along with each request."""
+
+    @property
+    def id(self) -> Id:
+        """Id of the newest request, for `notifications/cancelled` of one that is answered; None before the first."""
+
+
+Keyed = Callable[[str, msgspec.Raw], str | None]
+"""(method, params) of what a server says -> the key (see `Session.hearing`) that it is marked with; None if with none.
+
+Asked of everything that has no progress token, so cheap. Must not raise."""
 
 
 class Session(Protocol):
@@ -62,7 +81,7 @@ class Session(Protocol):
         method: str,
         params: JsonObject | None = None,
         *,
-        listener: Listener | None = None,
+        listener: Listener | Hearing | None = None,
         timeout: float | None = None,
     ) -> msgspec.Raw:
         """Send a request, see it through, return its result.
@@ -76,6 +95,16 @@ class Session(Protocol):
         the connection ends first; over HTTP also AgentFailed and Denied for a status that says no more. Asked about
         input where nobody listens, AgentFailed.
         """
+
+    def hearing(self, listener: Listener, key: str | None = None) -> AbstractContextManager[Hearing]:
+        """Listen for longer than one call: give what this yields to `call` as its listener, for one or several.
+
+        Until the end of the block, also after the answer, the listener gets what belongs to it: by the progress token,
+        or by `key` where the pool knows how keys are marked (`Keyed`). Raises ValueError for a key in use.
+        """
+
+    async def tell(self, method: str, params: JsonObject) -> None:
+        """Send a notification. Raises AgentGone, and what the transport has for one that is not taken."""
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
         """All pages of a list (`agents/list`, "agents"). Bounded: AgentBroken for a cursor that comes back, too many

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -14,6 +16,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import Calls, Counts
 from gateway.mcp.client.channel import Channel
+from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
@@ -25,14 +28,26 @@ from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
     from gateway.mcp.client.http import Address
+    from gateway.transport.guard import Guard
 
 MOST_CONNECTIONS = 10_000
 NOT_THERE = frozenset({400, 404, 405, 406, 410, 415, 501})
 """What a server that does not know Streamable HTTP answers to a POST at the address of its HTTP+SSE."""
 
 
+@dataclass(frozen=True)
+class Extras:
+    """`news` is told notifications that belong to no call. The rest is what a protocol built on MCP has; see `Pool`."""
+
+    news: Callable[[str, Raw], None]
+    keyed: Keyed | None = None
+    unclaimed: Callable[[ClientSession, str, Raw], None] | None = None
+    dialects: Mapping[str, str] | None = None
+    guard: Guard | None = None
+
+
 class Opener:
-    """Opens sessions with one target. `news` is told notifications that belong to no call."""
+    """Opens sessions with one target."""
 
     def __init__(
         self,
@@ -40,14 +55,14 @@ class Opener:
         capabilities: JsonObject,
         info: JsonObject,
         name: str,
-        news: Callable[[str, Raw], None],
+        extras: Extras,
     ) -> None:
         self.name = name
         self.counts = Counts()
         self._target = target
         self._capabilities = capabilities
         self._info = info
-        self._news = news
+        self._extras = extras
         self._http: HttpClient | None = None
         self._addresses: dict[str, Address] = {}
         self._modern = False
@@ -96,7 +111,9 @@ class Opener:
 
     async def _tried(self, transport: str) -> ClientSession:
         channel, calls = await self._made(transport)
-        session = ClientSession(channel, calls, self._capabilities, self._info)
+        session = ClientSession(channel, calls, self._capabilities, self._info, self._extras.dialects)
+        if self._extras.unclaimed is not None:
+            calls.unclaimed = partial(self._extras.unclaimed, session)
         try:
             await session.start(modern=self._modern)
         except BaseException:
@@ -105,7 +122,7 @@ class Opener:
         return session
 
     async def _made(self, transport: str) -> tuple[Channel, Calls]:
-        calls = Calls(self.name, self.counts, self._news)
+        calls = Calls(self.name, self.counts, self._extras.news, self._extras.keyed)
         if transport not in ("streamable", "sse"):
             return PipedChannel(await self._pipe(), calls), calls
         from gateway.mcp.client.http import SsePipe, StreamableChannel
@@ -133,6 +150,7 @@ class Opener:
             subprotocols=(wire.SUBPROTOCOL,),
             limit=target.max_message,
             open_timeout=target.start_timeout,
+            guard=self._extras.guard,
         )
 
     def _address(self, transport: str) -> Address:
@@ -148,6 +166,7 @@ class Opener:
                 headers=_headers(target),
                 timeout=target.request_timeout,
                 pool_size=MOST_CONNECTIONS,
+                guard=self._extras.guard,
             )
         found = self._addresses.get(transport)
         if found is None:

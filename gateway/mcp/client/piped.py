@@ -59,7 +59,7 @@ class PipedChannel:
         """See `Channel`."""
         cancel = None if method == wire.INITIALIZE else _no_longer_wanted
         try:
-            return await self.peer.request(method, params, cancel=cancel)
+            return await self.peer.request(method, params, cancel=cancel, named=None if call is None else call.named)
         except asyncio.CancelledError:
             self._calls.gave_up()
             raise
@@ -94,7 +94,7 @@ class _Heard:
         if versions.modern(self._channel.version):
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{method}: servers ask nothing in {self._channel.version}")
         stop = partial(self._channel.peer.cancel_incoming, id)
-        return await self._calls.asker(method).asked(method, params, stop)
+        return await self._calls.asker(method, params).asked(method, params, stop)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         """See `Handler.notification`."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 from msgspec import Raw
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import JsonObject
 from gateway.mcp.client.calls import Counts
-from gateway.mcp.client.opening import Opener, named
+from gateway.mcp.client.contract import Keyed
+from gateway.mcp.client.opening import Extras, Opener, named
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.session import ClientSession
+from gateway.transport.guard import Guard
 from gateway.transport.stdio import Supervisor
 
 log = logging.getLogger(__name__)
@@ -57,13 +59,29 @@ class Pool:
 
     target: where the server is. capabilities, info: what it is told of its client (`ClientCapabilities`,
     `Implementation`). name: what it is called in logs and errors; by its address where it is empty.
+    keyed: how what the server says is marked with the keys of `Session.hearing`. unclaimed: who is told, with the
+    session, a notification whose key nobody listens to; without it, it is news like any other.
+    dialects: names that the server may answer `initialize` with instead of a revision -> the revision they stand for.
+    guard: judges every address that is connected to, of a target that a stranger named.
 
     counts: what was odd, for logs and metrics.
     """
 
-    def __init__(self, target: McpTarget, *, capabilities: JsonObject, info: JsonObject, name: str = "") -> None:
+    def __init__(
+        self,
+        target: McpTarget,
+        *,
+        capabilities: JsonObject,
+        info: JsonObject,
+        name: str = "",
+        keyed: Keyed | None = None,
+        unclaimed: Callable[[ClientSession, str, Raw], None] | None = None,
+        dialects: Mapping[str, str] | None = None,
+        guard: Guard | None = None,
+    ) -> None:
         self._target = target
-        self._opener = Opener(target, capabilities, info, name or named(target), self._news)
+        extras = Extras(self._news, keyed, unclaimed, dialects, guard)
+        self._opener = Opener(target, capabilities, info, name or named(target), extras)
         self._most = 1 if target.url is None else target.sessions
         self._slots = [self._slot()]
         self._shared: bool | None = True if target.url is None else None

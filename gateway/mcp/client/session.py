@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Any
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -16,7 +18,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import Call, Calls
 from gateway.mcp.client.channel import Channel
-from gateway.mcp.client.contract import Listener
+from gateway.mcp.client.contract import Hearing, Listener
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -47,12 +49,20 @@ NEWS = {"tools": "toolsListChanged", "agents": "agentsListChanged"}
 class ClientSession:
     """See `contract.Session`, and the supervisor's `Connection`."""
 
-    def __init__(self, channel: Channel, calls: Calls, capabilities: JsonObject, info: JsonObject) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        calls: Calls,
+        capabilities: JsonObject,
+        info: JsonObject,
+        dialects: Mapping[str, str] | None = None,
+    ) -> None:
         self.server: JsonObject = {}
         self._channel = channel
         self._calls = calls
         self._capabilities = capabilities
         self._info = info
+        self._dialects = dialects or {}
         self._listening: asyncio.Task[None] | None = None
         channel.renew = self._handshake
 
@@ -121,6 +131,7 @@ class ClientSession:
         version = said.get("protocolVersion")
         if not isinstance(version, str):
             raise AgentBroken(f"{self._channel.name} answered initialize without a protocolVersion")
+        version = self._dialects.get(version, version)
         if version not in versions.HANDSHAKE:
             raise AgentFailed(f"{self._channel.name} speaks the revision {version[:40]!r}, which is not spoken here")
         self._channel.version, self.server = version, said
@@ -148,41 +159,54 @@ class ClientSession:
         method: str,
         params: JsonObject | None = None,
         *,
-        listener: Listener | None = None,
+        listener: Listener | Hearing | None = None,
         timeout: float | None = None,
     ) -> Raw:
         """See `Session.call`."""
         if timeout is None:
-            return await self._call(method, params or {}, listener)
+            return await self._heard(method, params or {}, listener)
         try:
             async with asyncio.timeout(timeout) as limit:
-                return await self._call(method, params or {}, listener)
+                return await self._heard(method, params or {}, listener)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise AgentTimeout(f"{self._channel.name} did not answer {method} within {timeout:g} seconds") from None
 
-    async def _call(self, method: str, params: JsonObject, listener: Listener | None) -> Raw:
-        with self._calls.open(listener) as call:
-            if not versions.modern(self.version):
-                return self._checked(method, await self._request(method, self._params(params, call, {}), call))
-            answers: JsonObject = {}
-            pause = PAUSES[0]
-            for _ in range(MOST_ROUNDS):
-                result = await self._request(method, self._params(params, call, answers), call)
-                if _kind(self._checked(method, result)) != wire.INPUT_REQUIRED:
-                    return result
-                wanted = self._wanted_of(method, result)
-                answers = {} if wanted.requestState is UNSET else {"requestState": wanted.requestState}
-                if wanted.inputRequests:
-                    answers["inputResponses"] = await self._answers(method, wanted.inputRequests, call)
-                    pause = PAUSES[0]
-                else:
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, PAUSES[1])
-                if call is not None:
-                    call.again()
-            raise AgentBroken(f"{self._channel.name} wants more input for {method} after {MOST_ROUNDS} times")
+    def hearing(self, listener: Listener, key: str | None = None) -> AbstractContextManager[Call]:
+        """See `Session.hearing`."""
+        return self._calls.open(listener, key)
+
+    async def tell(self, method: str, params: JsonObject) -> None:
+        """See `Session.tell`."""
+        await self._channel.notify(method, params)
+
+    async def _heard(self, method: str, params: JsonObject, listener: Listener | Hearing | None) -> Raw:
+        if listener is None or isinstance(listener, Call):
+            return await self._call(method, params, listener)
+        with self._calls.open(cast(Listener, listener)) as call:
+            return await self._call(method, params, call)
+
+    async def _call(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+        if not versions.modern(self.version):
+            return self._checked(method, await self._request(method, self._params(params, call, {}), call))
+        answers: JsonObject = {}
+        pause = PAUSES[0]
+        for _ in range(MOST_ROUNDS):
+            result = await self._request(method, self._params(params, call, answers), call)
+            if _kind(self._checked(method, result)) != wire.INPUT_REQUIRED:
+                return result
+            wanted = self._wanted_of(method, result)
+            answers = {} if wanted.requestState is UNSET else {"requestState": wanted.requestState}
+            if wanted.inputRequests:
+                answers["inputResponses"] = await self._answers(method, wanted.inputRequests, call)
+                pause = PAUSES[0]
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, PAUSES[1])
+            if call is not None:
+                call.again()
+        raise AgentBroken(f"{self._channel.name} wants more input for {method} after {MOST_ROUNDS} times")
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
         """See `Session.list`."""

@@ -69,11 +69,12 @@ class Nowhere:
 class ServedCall:
     """See `gateway.mcp.server.contract.Call`."""
 
-    __slots__ = ("_out", "client", "id", "log_level", "meta", "method", "over", "params", "session")
+    __slots__ = ("_out", "bearer", "client", "id", "log_level", "meta", "method", "over", "params", "session")
 
     def __init__(self, session: Session, out: Out, request: Request, meta: JsonObject, log_level: str | None) -> None:
         self.session = session
         self.client = session.client
+        self.bearer = session.bearer
         self.id = request.id
         self.method = request.method
         self.params = _params(request.params)

@@ -23,11 +23,16 @@ ProgressToken = str | int | float
 
 
 class Client(msgspec.Struct, frozen=True):
-    """Who is at the other end, by its own word. `version` is the revision that is spoken."""
+    """Who is at the other end, by its own word.
+
+    version: the revision that is spoken. dialect: the name it is called by where the client proposed, and got, one of
+    the `dialects` of `McpServer`.
+    """
 
     version: str
     capabilities: JsonObject = {}
     info: JsonObject = {}
+    dialect: str | None = None
 
     def can(self, *path: str) -> bool:
         """Whether it declared a capability, e.g. `can("elicitation", "url")`: the key is there and no null or false."""
@@ -64,10 +69,43 @@ class Session(Protocol):
     def log_level(self) -> str | None:
         """What `logging/setLevel` asked for; None if it never did."""
 
+    @property
+    def alive(self) -> bool:
+        """Whether it goes on. A call that is cancelled when it does not was not given up by its client.
+
+        It has ended once the connection, or the session of Streamable HTTP, has, or the gateway stops.
+        """
+
+    @property
+    def bearer(self) -> str | None:
+        """The token of `Authorization: Bearer`; None where none was sent. Never log it.
+
+        Of the upgrade for a WebSocket, of the GET for HTTP+SSE, of the latest POST for Streamable HTTP (so in
+        `Service.notification` of the one it came with). None on standard input.
+        """
+
     def tell(self, method: str, params: Any = None) -> None:
         """A notification that belongs to no request (list_changed). Never blocks; dropped where nobody listens.
 
-        In 2026-07-28 it reaches only who subscribed to it (`subscriptions/listen`).
+        In 2026-07-28 it reaches only who subscribed to it (`subscriptions/listen`): see SUBSCRIBED, and for
+        `notifications/resources/updated` to its `uri`.
+        """
+
+    def subscribed(self, uri: str) -> bool:
+        """2026-07-28: whether it listens to this resource. Up to 2025-11-25 False: `resources/subscribe` is the
+        service's own."""
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether `ask` works now: never in 2026-07-28; on Streamable HTTP while the client has a GET open, or has
+        just lost it and may come back."""
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> msgspec.Raw:
+        """A request to the client outside of any call, and its result. Cancelling the wait tells it so.
+
+        On Streamable HTTP it goes over the client's GET, and is there still for one that lost it and comes back soon.
+        Its id is never that of a `Call.ask` to the same client. Raises what `Call.ask` does (AgentGone where `can_ask`
+        is false for now), and Unavailable where as many as `max_calls` are unanswered.
         """
 
 
@@ -94,6 +132,10 @@ class Call(Protocol):
     @property
     def meta(self) -> JsonObject:
         """`params._meta`, {} where there is none."""
+
+    @property
+    def bearer(self) -> str | None:
+        """The token that came with this request; see `Session.bearer`."""
 
     @property
     def progress_token(self) -> ProgressToken | None:
@@ -166,7 +208,12 @@ class Service(Protocol):
         """The gateway.wire.jsonrpc.ErrorObject that an exception other than RpcError is answered with."""
 
     def notification(self, session: Session, method: str, params: msgspec.Raw) -> None:
-        """A notification that is not the transports' own (roots/list_changed, ...). Must not raise or block."""
+        """A notification that is not the transports' own (`initialized`, `cancelled`). Must not raise or block.
+
+        In the order of arrival, `notifications/progress` for the tokens of `Session.ask` and `Call.ask` among them, and
+        before what was asked is seen to be answered if it came before. In 2026-07-28 the session is the notification's
+        own, and ends with it.
+        """
 
     def joined(self, session: Session) -> None:
         """A session was initialized. In 2026-07-28: somebody listens (`subscriptions/listen`)."""
@@ -177,6 +224,7 @@ class Service(Protocol):
 
 SUBSCRIBED = {
     "notifications/tools/list_changed": "toolsListChanged",
+    "notifications/resources/list_changed": "resourcesListChanged",
     "notifications/agents/list_changed": "agentsListChanged",
 }
-"""What `Session.tell` says -> the key of `subscriptions/listen` that asks for it (the second is an extension)."""
+"""What `Session.tell` says -> the key of `subscriptions/listen` that asks for it (the last is an extension)."""

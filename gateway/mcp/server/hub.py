@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from gateway.core.errors import Unavailable
+from gateway.mcp import versions
 from gateway.mcp.server.contract import Service, Session
 from gateway.mcp.server.options import McpServeOptions
 
@@ -16,9 +17,12 @@ log = logging.getLogger(__name__)
 class Hub:
     """One per server."""
 
-    def __init__(self, service: Service, options: McpServeOptions) -> None:
+    def __init__(self, service: Service, options: McpServeOptions, dialects: Mapping[str, str]) -> None:
+        if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
+            raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
         self.service = service
         self.options = options
+        self.dialects = dialects
         self.quiet = False
         """Nobody new is served."""
         self.joined: dict[Session, None] = {}
@@ -26,6 +30,11 @@ class Hub:
         """Has a client leave that can be done without, if there is one."""
         self._seats = 0
         self._ends: dict[Callable[[], None], None] = {}
+
+    @property
+    def versions(self) -> list[str]:
+        """All that is served, as clients are told."""
+        return [*versions.ALL, *self.dialects]
 
     @property
     def _full(self) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from gateway.core.errors import Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Out, ServedCall, failure, read, serve
@@ -22,11 +25,46 @@ ENVELOPE: Final = (wire.META_VERSION, wire.META_CAPABILITIES)
 LISTS: Final = ("/list",)
 """How the requests end whose results say how long they may be kept."""
 
+RESOURCES: Final = "resourceSubscriptions"
+"""The member of the filter of `subscriptions/listen` that is no flag."""
+OFFERED: Final[Mapping[str, tuple[str, ...]]] = {
+    "toolsListChanged": ("tools", "listChanged"),
+    "resourcesListChanged": ("resources", "listChanged"),
+    RESOURCES: ("resources", "subscribe"),
+}
+"""The capabilities that members of that filter go with."""
+
+log = logging.getLogger(__name__)
+
 _members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class _Listen(Struct, gc=False):
     notifications: dict[str, Any]
+
+
+class Carrier(Protocol):
+    """What a message of such a client came over."""
+
+    @property
+    def alive(self) -> bool:
+        """See `Session`."""
+
+    @property
+    def bearer(self) -> str | None:
+        """See `Session`."""
+
+
+class Wanted(Struct, frozen=True, gc=False):
+    """What somebody is told who listens: SUBSCRIBED's kinds, and changes of the resources with these URIs."""
+
+    kinds: frozenset[str] = frozenset()
+    uris: frozenset[str] = frozenset()
+
+    def said(self) -> JsonObject:
+        """The filter that says so."""
+        resources: JsonObject = {RESOURCES: sorted(self.uris)} if self.uris else {}
+        return {**dict.fromkeys(sorted(self.kinds), True), **resources}
 
 
 def enveloped(meta: JsonObject) -> bool:
@@ -41,42 +79,72 @@ def check(meta: JsonObject) -> None:
         raise RpcError(jsonrpc.INVALID_PARAMS, f"params._meta lacks {', '.join(missing)}")
 
 
-def unsupported(requested: str) -> RpcError:
+def unsupported(requested: str, hub: Hub) -> RpcError:
     """The error for a revision that is not served."""
-    data = {"supported": list(versions.ALL), "requested": requested}
+    data = {"supported": hub.versions, "requested": requested}
     return RpcError(wire.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
 class ModernSession:
     """See `gateway.mcp.server.contract.Session`. One request of such a client; raises RpcError if it may not be one."""
 
-    def __init__(self, hub: Hub, agent: str | None, meta: JsonObject) -> None:
+    def __init__(self, hub: Hub, agent: str | None, meta: JsonObject, carrier: Carrier) -> None:
         check(meta)
         version, capabilities, info = meta[wire.META_VERSION], meta[wire.META_CAPABILITIES], meta.get(wire.META_CLIENT)
         if not isinstance(version, str) or not isinstance(capabilities, dict):
             raise RpcError(jsonrpc.INVALID_PARAMS, f"params._meta: {' or '.join(ENVELOPE)} is of the wrong type")
         if version not in versions.MODERN:
-            raise unsupported(version)
+            raise unsupported(version, hub)
         level = meta.get(wire.META_LOG_LEVEL)
         self.hub = hub
         self.id = uuid.uuid4().hex
         self.agent = agent
         self.client = Client(version, capabilities, info if isinstance(info, dict) else {})
         self.log_level = None if level is None else checked_level(level)
-        self._listens: tuple[Id, frozenset[str], Out] | None = None
+        self.bearer = carrier.bearer
+        self._carrier = carrier
+        self.over = False
+        self._wanted = Wanted()
+        self._listens: tuple[Id, Out] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """See `Session`."""
+        return not self.over and self._carrier.alive
+
+    @property
+    def can_ask(self) -> bool:
+        """See `Session`."""
+        return False
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        """See `Session`."""
+        raise Unsupported(f"a client of {self.client.version} cannot be asked {method}")
+
+    def subscribed(self, uri: str) -> bool:
+        """See `Session`."""
+        return uri in self._wanted.uris
 
     def tell(self, method: str, params: Any = None) -> None:
         """See `Session`."""
         if self._listens is None:
             return
-        id, wanted, out = self._listens
-        if SUBSCRIBED.get(method) in wanted and not out.full:
-            said = params if isinstance(params, dict) else {}
+        id, out = self._listens
+        said = params if isinstance(params, dict) else {}
+        wanted = self._wanted
+        told = said.get("uri") in wanted.uris if method == wire.UPDATED else SUBSCRIBED.get(method) in wanted.kinds
+        if told and not out.full:
             meta = {**(said.get(wire.META) or {}), wire.META_SUBSCRIPTION: id}
             out.put(jsonrpc.notification(method, {**said, wire.META: meta}))
 
     async def serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
         """The result of the request, with all that results of these revisions have. Raises RpcError."""
+        try:
+            return await self._serve(out, request, meta)
+        finally:
+            self.over = True
+
+    async def _serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
         method = request.method
         call = ServedCall(self, out, request, meta, self.log_level)
         try:
@@ -86,7 +154,7 @@ class ModernSession:
         if method == wire.LISTEN:
             return await self._listen(identity, call, out)
         if method == wire.DISCOVER:
-            found = wire.DiscoverResult(list(versions.ALL), identity.capabilities, identity.instructions or UNSET)
+            found = wire.DiscoverResult(self.hub.versions, identity.capabilities, identity.instructions or UNSET)
             return _whole(found, wire.COMPLETE, identity.info)
         try:
             value = await serve(self.hub.service, call)
@@ -100,28 +168,53 @@ class ModernSession:
         """Tell what was subscribed to, until the gateway stops or the client has heard enough."""
         wanted = _wanted(call.params, identity)
         belongs = {wire.META_SUBSCRIPTION: call.id}
-        accepted = {"notifications": dict.fromkeys(sorted(wanted), True), wire.META: belongs}
-        out.put(jsonrpc.notification(wire.ACKNOWLEDGED, accepted))
-        self._listens = (call.id, wanted, out)
+        out.put(jsonrpc.notification(wire.ACKNOWLEDGED, {"notifications": wanted.said(), wire.META: belongs}))
+        self._listens, self._wanted = (call.id, out), wanted
         over = asyncio.Event()
         try:
             with self.hub.told(over.set):
                 self.hub.join(self)
                 await over.wait()
         finally:
-            self._listens = None
+            self._listens, self._wanted = None, Wanted()
             self.hub.leave(self)
         return _whole({wire.META: belongs}, wire.COMPLETE, identity.info)
 
 
-def _wanted(params: Raw, identity: Identity) -> frozenset[str]:
+def notified(hub: Hub, agent: str | None, method: str, params: Raw, carrier: Carrier) -> None:
+    """A notification of such a client. The protocol knows none but `cancelled`; what adapters know may come."""
+    meta = wire.meta_of(params)
+    if method in (wire.CANCELLED, wire.INITIALIZED) or not enveloped(meta):
+        return
+    try:
+        session = ModernSession(hub, agent, meta, carrier)
+    except RpcError as error:
+        log.debug("%s is dropped: %s", method, error)
+        return
+    try:
+        hub.service.notification(session, method, params)
+    except Exception:
+        log.exception("handling %s failed", method)
+    finally:
+        session.over = True
+
+
+def _wanted(params: Raw, identity: Identity) -> Wanted:
     """What is told of what the client wants to be told. Raises RpcError."""
     given = read(params, _Listen).notifications
-    told = set(SUBSCRIBED.values())
-    tools = identity.capabilities.get("tools")
-    if not (isinstance(tools, dict) and tools.get("listChanged")):
-        told.discard("toolsListChanged")
-    return frozenset(key for key in told if given.get(key) is True)
+    kinds = {key for key in SUBSCRIBED.values() if given.get(key) is True and _offered(identity, *OFFERED.get(key, ()))}
+    uris = given.get(RESOURCES) or []
+    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+        raise RpcError(jsonrpc.INVALID_PARAMS, f"{RESOURCES} must be an array of URIs")
+    return Wanted(frozenset(kinds), frozenset(uris if _offered(identity, *OFFERED[RESOURCES]) else ()))
+
+
+def _offered(identity: Identity, *path: str) -> bool:
+    """Whether the server declares a capability."""
+    at: Any = identity.capabilities
+    for key in path:
+        at = at.get(key) if isinstance(at, dict) else None
+    return bool(at)
 
 
 def _whole(value: Any, kind: str, info: JsonObject, extra: JsonObject | None = None) -> JsonObject:

@@ -8,18 +8,18 @@ import logging
 from collections.abc import Awaitable
 from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from gateway.core.errors import AgentGone
+from gateway.core.errors import AgentGone, Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import cancelled
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.modern import ModernSession, enveloped
+from gateway.mcp.server.modern import ModernSession, enveloped, notified
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, Malformed, Request, RpcError
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ async def converse(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0)
             await pipe.aclose()
 
 
-async def serve(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0) -> None:
-    """The same for a client that is seated already."""
-    await PipeSession(hub, pipe, agent, linger).run()
+async def serve(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0, *, bearer: str | None = None) -> None:
+    """The same for a client that is seated already. `bearer`: see `Session`."""
+    await PipeSession(hub, pipe, agent, linger, bearer).run()
 
 
 class PipeSession(HandshakeSession):
@@ -51,8 +51,9 @@ class PipeSession(HandshakeSession):
     A request that says the revision of a modern client is served as that, whatever came before it.
     """
 
-    def __init__(self, hub: Hub, pipe: Pipe, agent: str | None, linger: float) -> None:
+    def __init__(self, hub: Hub, pipe: Pipe, agent: str | None, linger: float, bearer: str | None) -> None:
         super().__init__(hub, agent)
+        self.bearer = bearer
         self._live: set[Id] = set()
         self._cancelled: set[Id] = set()
         options = hub.options
@@ -65,6 +66,22 @@ class PipeSession(HandshakeSession):
             await self._peer.run()
         finally:
             self.hub.leave(self)
+
+    @property
+    def alive(self) -> bool:
+        """See `Session`."""
+        return self._peer.gone is None
+
+    @property
+    def can_ask(self) -> bool:
+        """See `Session`."""
+        return self.initialized and self.alive
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        """See `Session`."""
+        if self._peer.pending >= self.hub.options.max_calls:
+            raise Unavailable("the client has too many questions to answer; try again later")
+        return await self._out.ask(method, params, timeout)
 
     def tell(self, method: str, params: Any = None) -> None:
         """See `Session`. A client that does not read is not told."""
@@ -93,7 +110,7 @@ class PipeSession(HandshakeSession):
     async def _answer(self, request: Request) -> Any:
         meta = wire.meta_of(request.params)
         if request.method != wire.INITIALIZE and enveloped(meta):
-            return await ModernSession(self.hub, self.agent, meta).serve(Told(self._peer), request, meta)
+            return await ModernSession(self.hub, self.agent, meta, self).serve(Told(self._peer), request, meta)
         result = await self.serve(self.call(self._out, request, meta))
         if request.method == wire.INITIALIZE:
             self._peer.batches = versions.has_batches(self.client.version)
@@ -106,13 +123,18 @@ class PipeSession(HandshakeSession):
             if id in self._live:
                 self._cancelled.add(id)
                 self._peer.cancel_incoming(id)
-        else:
+        elif self.initialized:
             self.heard(method, params)
+        else:
+            notified(self.hub, self.agent, method, params, self)
         return None
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         """See `Handler`."""
         log.info("%s sends what is no message: %s", self._peer.pipe.name, what.reason)
+        if isinstance(what, Unreadable) and jsonrpc.glimpse(what.start).id is UNSET and not self._out.full:
+            # Nobody can be told that it was his: a binary message of a WebSocket, a line without an end.
+            self._out.put(jsonrpc.error(None, ErrorObject(jsonrpc.INVALID_REQUEST, what.reason)))
 
 
 class Told:

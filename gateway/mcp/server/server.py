@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
@@ -12,9 +13,10 @@ from gateway.mcp.server.http.streamable import Streamable
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
-from gateway.mcp.server.socket import Socket
+from gateway.mcp.server.socket import Socket, Upgrade
 from gateway.transport.pipe import Pipe
 
+SOCKETS = ("/ws", "/ws/{agent}")
 LINGER_SECONDS = 2.0
 """For a client that closes its half of a pipe after its last request, and waits for the answer."""
 
@@ -22,10 +24,16 @@ LINGER_SECONDS = 2.0
 class McpServer:
     """Serves MCP clients of every revision. Made by an inbound adapter, which is its `service` or brings it."""
 
-    def __init__(self, service: Service, options: McpServeOptions) -> None:
-        self._hub = Hub(service, options)
+    def __init__(
+        self, service: Service, options: McpServeOptions, *, dialects: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
+        handshake, that each stands for. See `Client.dialect` and `gateway.mcp.versions.dialect`.
+        """
+        self._hub = Hub(service, options, dialects)
         self.streamable = Streamable(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
+        self._socket = Socket(self._hub)
         self._events = Events(self._hub)
         self.linger = LINGER_SECONDS
 
@@ -36,12 +44,23 @@ class McpServer:
 
     def routes(self) -> Sequence[BaseRoute]:
         """Starlette routes below the protocol's mount point."""
-        socket = Socket(self._hub)
         return [
             *(Route(path, self.streamable) for path in ("/mcp", "/mcp/{agent}")),
             *(Route(path, self._events) for path in ("/sse", "/sse/{agent}")),
             Route(MESSAGES, Messages(self._hub, self._events)),
-            *(WebSocketRoute(path, socket.serve) for path in ("/ws", "/ws/{agent}")),
+            *(WebSocketRoute(path, self._socket.serve) for path in SOCKETS),
+        ]
+
+    def at(self, path: str = "") -> Sequence[BaseRoute]:
+        """Starlette routes for a protocol whose Streamable endpoint is `path` itself, below the mount point, or the
+        mount point: there, and at `{agent}` and `ws[/{agent}]` below it.
+
+        `ws` over HTTP is no agent's, but answered 426.
+        """
+        return [
+            *(WebSocketRoute(path + one, self._socket.serve) for one in SOCKETS),
+            *(Route(path + one, Upgrade()) for one in SOCKETS),
+            *(Route(one, self.streamable) for one in (path or "/", path + "/{agent}")),
         ]
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:

@@ -32,7 +32,26 @@ class HandshakeSession(ABC):
         self.agent = agent
         self.client = NOBODY
         self.log_level: str | None = None
+        self.bearer: str | None = None
         self.initialized = False
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """See `Session`."""
+
+    @property
+    @abstractmethod
+    def can_ask(self) -> bool:
+        """See `Session`."""
+
+    @abstractmethod
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        """See `Session`."""
+
+    def subscribed(self, uri: str) -> bool:
+        """See `Session`."""
+        return False
 
     @abstractmethod
     def tell(self, method: str, params: Any = None) -> None:
@@ -57,7 +76,7 @@ class HandshakeSession(ABC):
 
     def initialize(self, call: ServedCall) -> wire.InitializeResult:
         """Agree on a revision. May come again: the last one holds. Raises RpcError."""
-        before, self.client = self.client, _client(read(call.params, wire.InitializeParams))
+        before, self.client = self.client, self._client(read(call.params, wire.InitializeParams))
         try:
             identity = self.hub.service.identity(self)
         except Exception as error:
@@ -66,8 +85,18 @@ class HandshakeSession(ABC):
         self.initialized = True
         self.hub.join(self)
         return wire.InitializeResult(
-            self.client.version, identity.capabilities, identity.info, identity.instructions or UNSET
+            self.client.dialect or self.client.version,
+            identity.capabilities,
+            identity.info,
+            identity.instructions or UNSET,
         )
+
+    def _client(self, given: wire.InitializeParams) -> Client:
+        capabilities = given.capabilities if isinstance(given.capabilities, dict) else {}
+        info = given.clientInfo if isinstance(given.clientInfo, dict) else {}
+        dialect = versions.dialect(given.protocolVersion, self.hub.dialects)
+        version = versions.agreed(given.protocolVersion) if dialect is None else self.hub.dialects[dialect]
+        return Client(version, capabilities, info, dialect)
 
     def heard(self, method: str, params: Raw) -> None:
         """A notification that is not about a request."""
@@ -84,12 +113,6 @@ def checked_level(level: Any) -> str:
     if level in wire.LEVELS:
         return str(level)
     raise RpcError(jsonrpc.INVALID_PARAMS, f"no such level; there are {', '.join(wire.LEVELS)}")
-
-
-def _client(given: wire.InitializeParams) -> Client:
-    capabilities = given.capabilities if isinstance(given.capabilities, dict) else {}
-    info = given.clientInfo if isinstance(given.clientInfo, dict) else {}
-    return Client(versions.agreed(given.protocolVersion), capabilities, info)
 
 
 def cancelled_in(params: Raw) -> Id:

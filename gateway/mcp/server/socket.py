@@ -5,16 +5,27 @@ from __future__ import annotations
 import logging
 
 from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import serve
-from gateway.transport.asgi import origin
+from gateway.transport.asgi import Exchange, Reply, origin
 from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
+
+
+UPGRADE = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
+
+
+class Upgrade:
+    """An ASGI application that answers requests for the paths of WebSockets which ask for none."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Exchange(scope, receive, send).answer(Reply(426, b'{"error":"this is a WebSocket"}', UPGRADE))
 
 
 class Socket:
@@ -33,7 +44,8 @@ class Socket:
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
             with self._hub.seated():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
-                await serve(self._hub, pipe, websocket.path_params.get("agent"))
+                bearer = wire.bearer(websocket.headers.getlist(wire.AUTHORIZATION))
+                await serve(self._hub, pipe, websocket.path_params.get("agent"), bearer=bearer)
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:

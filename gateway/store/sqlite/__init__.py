@@ -19,7 +19,7 @@ from typing import TypeVar
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
 from gateway.store import Change, Delivery, Entry, Recovered, Registration
-from gateway.store.sqlite import changes, files, lease, log, queries, retention, schema
+from gateway.store.sqlite import changes, files, lease, log, queries, registered, retention, schema
 from gateway.store.sqlite.readers import Locked, Readers
 from gateway.store.sqlite.writer import Writer
 
@@ -60,6 +60,7 @@ class SqliteStore:
         self._unsettled: dict[str, int] = {}
         self._most_unsettled = MARKS
         self._swept = False
+        self._registered = registered.Table()
         self._closing: asyncio.Future[None] | None = None
 
     @classmethod
@@ -228,7 +229,11 @@ class SqliteStore:
         await self._writer.submit(partial(changes.put_registration, me=self._me, registration=registration))
 
     async def registrations(self, now: float) -> list[Registration]:
-        return await self._read(partial(queries.registrations, now=now))
+        if await self._read(registered.changes, one=True) != self._registered.changes:
+            read = await self._read(self._registered.read)
+            if read.changes > self._registered.changes:  # else somebody else was faster
+                self._registered = read
+        return self._registered.at(now)
 
     async def delete_registration(self, name: str) -> None:
         await self._writer.submit(partial(changes.delete_registration, name=name))

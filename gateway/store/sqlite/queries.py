@@ -222,9 +222,3 @@ def deliveries(cursor: sqlite3.Cursor, owner: str, now: float, limit: int) -> li
         Delivery(id=key, run=decode_run(record), due_at=due_at, attempts=attempts)
         for key, record, due_at, attempts in cursor.fetchall()
     ]
-
-
-def registrations(cursor: sqlite3.Cursor, now: float) -> list[Registration]:
-    """See `Store.registrations`."""
-    cursor.execute("SELECT record FROM registrations WHERE expires_at IS NULL OR expires_at > ? ORDER BY name", (now,))
-    return [decode_registration(record) for (record,) in cursor.fetchall()]

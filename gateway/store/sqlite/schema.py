@@ -24,6 +24,8 @@ UNFINISHED = "(status = 'pending' OR status = 'running' OR status = 'interrupted
 Not as `IN`: for a list of three SQLite makes a table in memory, for every row that is written.
 """
 
+COUNT_REGISTRATIONS = "UPDATE counters SET value = value + 1 WHERE name = 'registrations'"
+
 BUSY_SECONDS = 5.0
 """How long a process waits for another one's transaction before it gives up with Unavailable."""
 
@@ -78,6 +80,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         "DROP INDEX runs_unfinished",
         f"CREATE INDEX runs_unfinished ON runs(owner) WHERE {UNFINISHED}",
+    ),
+    (
+        "CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+        "INSERT INTO counters (name, value) VALUES ('registrations', 0)",
+        f"CREATE TRIGGER registrations_written AFTER INSERT ON registrations BEGIN {COUNT_REGISTRATIONS}; END",
+        f"CREATE TRIGGER registrations_removed AFTER DELETE ON registrations BEGIN {COUNT_REGISTRATIONS}; END",
     ),
 )
 

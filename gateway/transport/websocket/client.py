@@ -14,6 +14,7 @@ from gateway.transport.websocket.limits import PING_INTERVAL, PING_TIMEOUT, bina
 if TYPE_CHECKING:
     import ssl
 
+    from gateway.transport.guard import Guard
     from gateway.transport.websocket.dialing import Connection
 
 _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
@@ -75,15 +76,16 @@ async def connect(
     ping_interval: float | None = PING_INTERVAL,
     ping_timeout: float | None = PING_TIMEOUT,
     ssl_context: ssl.SSLContext | None = None,
+    guard: Guard | None = None,
 ) -> ClientSocket:
     """Open a WebSocket. `url` is ws, wss, http or https; `open_timeout` in seconds, for everything until the answer.
 
     No redirect is followed and no proxy of the environment used, as with HttpClient. A peer that does not answer a
-    ping within `ping_timeout` seconds is gone.
+    ping within `ping_timeout` seconds is gone. `guard` judges the addresses that are connected to.
 
     Raises Unreachable if no connection could be made, AgentTimeout, UpgradeRefused for any status but 101,
     AgentGone if the connection was lost in between, AgentBroken if the server speaks no WebSocket, Invalid if no
-    request can be made of the arguments.
+    request can be made of the arguments; Denied by the guard.
     """
     from gateway.transport.websocket.dialing import dial
 
@@ -101,6 +103,7 @@ async def connect(
         ping_interval=ping_interval,
         ping_timeout=ping_timeout,
         ssl_context=ssl_context,
+        guard=guard,
     )
     return ClientSocket(name, connection, cookies or {}, limit)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as _connect
@@ -24,6 +25,9 @@ from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Interlingu
 from gateway.transport.http import Unreachable
 from gateway.transport.websocket.client import UpgradeRefused
 from gateway.transport.websocket.limits import CLOSE_SECONDS
+
+if TYPE_CHECKING:
+    from gateway.transport.guard import Guard
 
 USER_AGENT = "interlingua"
 _BODY = 8 * 1024
@@ -100,31 +104,60 @@ async def dial(
     ping_interval: float | None,
     ping_timeout: float | None,
     ssl_context: ssl.SSLContext | None,
+    guard: Guard | None,
 ) -> Connection:
     """Connect. Raises as `connect` says."""
     options: dict[str, Any] = {} if ssl_context is None else {"ssl": ssl_context}
-    try:
-        return Connection(
-            name,
-            await _Dial(
-                address,
-                subprotocols=cast("list[Subprotocol]", list(subprotocols)) or None,
-                compression=None,
-                additional_headers=headers,
-                user_agent_header=USER_AGENT,
-                proxy=None,
-                open_timeout=open_timeout,
-                ping_interval=ping_interval,
-                ping_timeout=ping_timeout,
-                close_timeout=CLOSE_SECONDS / 2,
-                max_size=max_size,
-                # Frames, however large: two at most wait beside the small ones that came with them.
-                max_queue=(1, 0),
-                **options,
-            ),
+
+    async def one(host: str | None = None) -> Connection:
+        if host is not None:
+            options["host"] = host
+        dialled = _Dial(
+            address,
+            subprotocols=cast("list[Subprotocol]", list(subprotocols)) or None,
+            compression=None,
+            additional_headers=headers,
+            user_agent_header=USER_AGENT,
+            proxy=None,
+            open_timeout=open_timeout,
+            ping_interval=ping_interval,
+            ping_timeout=ping_timeout,
+            close_timeout=CLOSE_SECONDS / 2,
+            max_size=max_size,
+            # Frames, however large: two at most wait beside the small ones that came with them.
+            max_queue=(1, 0),
+            **options,
         )
+        return Connection(name, await dialled)
+
+    try:
+        if guard is None:
+            return await one()
+        async with asyncio.timeout(open_timeout):
+            return await _first(await _judged(guard, address), one)
+    except InterlinguaError:
+        raise
     except Exception as error:
         raise _translated(error, name) from error
+
+
+async def _judged(guard: Guard, address: str) -> list[str]:
+    """The addresses to connect to, in order. Raises Invalid, Denied, OSError."""
+    parts = urlsplit(address)
+    scheme, port = ("https", 443) if parts.scheme == "wss" else ("http", 80)
+    host = parts.hostname or ""
+    guard.check_form(scheme, host, userinfo="@" in parts.netloc)
+    return await guard.addresses(host, parts.port or port)
+
+
+async def _first(addresses: Sequence[str], dial: Callable[..., Awaitable[Connection]]) -> Connection:
+    """A connection to the first that takes one: the name is not resolved again, since it might answer otherwise."""
+    for address in addresses[:-1]:
+        try:
+            return await dial(address)
+        except OSError:
+            continue
+    return await dial(addresses[-1])
 
 
 def _translated(error: Exception, name: str) -> InterlinguaError:

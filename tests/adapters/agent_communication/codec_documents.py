@@ -19,50 +19,13 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.delta import ABSENT, combine, same
 from gateway.core.output import Output
-from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
-from gateway.core.stream import Opener
-from gateway.core.types import Agent, Artifact, Json, JsonObject, Role, Run, RunRequest, RunStatus
+from gateway.core.types import Agent, Artifact, Json, JsonObject, Role
+from tests.mcp.runs.documents import BARE, CHAT, MESSAGE, Numbered, numbered, run_of
 
 unhurried = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 """For property tests: judged by what they find, not by how long a busy machine takes over it."""
 
-Numbered = list[tuple[int, e.Event]]
-
-MESSAGE = Agent(name="writer", input_schema=MESSAGE_SCHEMA, output_schema=MESSAGE_OUTPUT_SCHEMA, text_output="/message")
-_EVERY = {"type": ["object", "array", "string", "number", "boolean", "null"]}
-ANY = Agent(name="any", input_schema=_EVERY, output_schema=_EVERY)
-CHAT = Agent(
-    name="chat",
-    input_schema=MESSAGE_SCHEMA,
-    output_schema={
-        "type": "object",
-        "properties": {
-            "messages": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {"role": {"type": "string"}, "content": {"type": "string"}},
-                },
-            }
-        },
-    },
-    text_output="/messages/-/content",
-)
-BARE = Agent(name="bare", input_schema=MESSAGE_SCHEMA, output_schema={"type": "string"}, text_output="")
 AGENTS = (MESSAGE, CHAT, BARE)
-
-
-def run_of(agent: Agent, output: bytes, **fields: Any) -> Run:
-    """A run that has succeeded with an output."""
-    return Run(
-        id="r1",
-        request=RunRequest(agent=agent.name, input={}, protocol="agent_communication"),
-        status=fields.pop("status", RunStatus.SUCCESS),
-        created_at=1.0,
-        updated_at=2.0,
-        output=msgspec.Raw(output),
-        **fields,
-    )
 
 
 class Told:
@@ -83,11 +46,6 @@ class Told:
     def output(self) -> Json:
         """What a client shows that began with an empty object."""
         return {} if self.document is ABSENT else self.document
-
-
-def numbered(events: Sequence[e.Event]) -> Numbered:
-    """What the engine makes of the events an adapter emits."""
-    return list(enumerate(Opener().feed(events), 1))
 
 
 def ended(agent: Agent, events: Numbered, final: bytes | None = None) -> tuple[Numbered, bytes]:

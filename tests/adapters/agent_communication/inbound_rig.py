@@ -43,9 +43,18 @@ class FakeSession:
         self.client = client
         self.log_level = level
         self.told: list[tuple[str, Any]] = []
+        self.alive = True
+        self.bearer: str | None = None
+        self.can_ask = False
 
     def tell(self, method: str, params: Any = None) -> None:
         self.told.append((method, params))
+
+    def subscribed(self, uri: str) -> bool:
+        return False
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        raise AssertionError(f"the client was asked {method}")
 
 
 class FakeCall:
@@ -67,6 +76,7 @@ class FakeCall:
         self.answers: Answerer | None = None
         self.room = asyncio.Event()
         self.room.set()
+        self.bearer = session.bearer
 
     @property
     def progress_token(self) -> ProgressToken | None:

@@ -16,9 +16,9 @@ from tests.adapters.agent_communication.codec_documents import (
     TEXT,
     bee,
     folded,
-    numbered,
     params,
 )
+from tests.mcp.runs.documents import numbered
 
 
 def test_further_members_of_the_params_come_along_and_go_out_again() -> None:

@@ -12,7 +12,7 @@ from adapters.agent_communication.codec import deltas_out
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder
 from gateway.core import events as e
 from gateway.core.delta import Fold
-from tests.adapters.agent_communication.codec_documents import MESSAGE, numbered
+from tests.mcp.runs.documents import MESSAGE, numbered
 
 
 @pytest.mark.parametrize("kind", ["text", "data"])

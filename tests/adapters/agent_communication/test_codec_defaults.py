@@ -17,9 +17,8 @@ from tests.adapters.agent_communication.codec_documents import (
     ended,
     folded,
     heard,
-    numbered,
-    run_of,
 )
+from tests.mcp.runs.documents import numbered, run_of
 
 MODEL: JsonObject = {
     "type": "object",

@@ -30,10 +30,9 @@ from tests.adapters.agent_communication.codec_documents import (
     ended,
     folded,
     heard,
-    numbered,
-    run_of,
     unhurried,
 )
+from tests.mcp.runs.documents import numbered, run_of
 
 
 @st.composite

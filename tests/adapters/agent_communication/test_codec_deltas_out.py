@@ -18,10 +18,6 @@ from gateway.core.stream import coalesce
 from gateway.core.types import Agent, RunStatus
 from tests.adapters.agent_communication.codec_documents import (
     AGENTS,
-    ANY,
-    CHAT,
-    MESSAGE,
-    Numbered,
     Told,
     alike,
     cut,
@@ -29,16 +25,17 @@ from tests.adapters.agent_communication.codec_documents import (
     ended,
     growing,
     histories,
-    numbered,
     of_snapshots,
     published,
-    run_of,
     speech,
     states,
     tell,
     unhurried,
 )
-from tests.adapters.agent_communication.codec_documents import once as had
+from tests.adapters.agent_communication.codec_documents import (
+    once as had,
+)
+from tests.mcp.runs.documents import ANY, CHAT, MESSAGE, Numbered, numbered, run_of
 
 # --- what deltas add up to ---------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from gateway.adapter import Conversing, Inbound, Informed, Leaving
 from gateway.core.errors import Denied, NotFound, Unavailable, Unsupported
 from gateway.core.types import RunStatus
 from gateway.mcp.versions import V2025_11_25, V2026_07_28
-from tests.adapters.agent_communication.inbound_rig import Rig, held, rig, scripted
+from tests.adapters.agent_communication.inbound_rig import YES_NO, Rig, asking, held, rig, scripted
 from tests.adapters.agent_communication.inbound_server import served
 from tests.support.aio import run
 from tests.support.pipes import MemoryPipe, pair
@@ -143,6 +143,27 @@ def test_a_connection_that_ends_cancels_its_runs_unless_it_is_the_gateway_that_e
             ended = await made.engine.wait((await made.newest()).id)
             assert ended is not None
             assert ended.status is (RunStatus.SUCCESS if quiet else RunStatus.CANCELLED)
+
+    run(main())
+
+
+def test_a_client_that_goes_while_it_is_asked_leaves_no_run_that_waits_for_it() -> None:
+    """It may have closed its half alone, to read on: then it learns that its run is over."""
+
+    async def main() -> None:
+        async with rig((route("scripted"), Scripted(asking(YES_NO)))) as made:
+            async with talking(made) as pipe:
+                await say(pipe, initialize(elicitation={}))
+                await hear(pipe, 1)
+                await say(pipe, request(1, "agents/run", name="scripted", input={"message": "hi"}))
+                (asked,) = await hear(pipe, 1)
+                assert asked["method"] == "elicitation/create"
+                pipe.half_close()
+                (answer,) = await hear(pipe, 1)
+                assert (answer["id"], answer["error"]["code"]) == (1, -32800)
+            await made.inbound.house.settled()
+            ended = await made.engine.wait((await made.newest()).id)
+            assert ended is not None and ended.status is RunStatus.CANCELLED
 
     run(main())
 

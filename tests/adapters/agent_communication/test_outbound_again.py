@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapters.agent_communication.codec.questions import given
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
+from gateway.mcp.runs.questions import given
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_communication.outbound_rig import Asked, FakeServer, outbound, running
 from tests.support.aio import run

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from gateway.mcp.client import McpTarget, Pool, Session
 from gateway.mcp.client.calls import Calls, Counts
+from gateway.mcp.client.contract import Keyed
 from gateway.mcp.client.piped import PipedChannel
 from gateway.mcp.client.session import ClientSession
 from gateway.wire import jsonrpc
@@ -84,8 +85,11 @@ async def pool(**options: Any) -> AsyncIterator[Pool]:
 class Played:
     """A session, and the other end of its pipe for the test to play."""
 
-    def __init__(self, session: ClientSession, there: MemoryPipe, counts: Counts, news: list[str]) -> None:
+    def __init__(
+        self, session: ClientSession, there: MemoryPipe, counts: Counts, news: list[str], unclaimed: list[str]
+    ) -> None:
         self.session = session
+        self.unclaimed = unclaimed
         self.there = there
         self.counts = counts
         self.news = news
@@ -107,14 +111,23 @@ class Played:
 
 
 @asynccontextmanager
-async def played(answer: dict[str, Any] | None = None, *, limit: int = 1024 * 1024) -> AsyncIterator[Played]:
+async def played(
+    answer: dict[str, Any] | None = None,
+    *,
+    limit: int = 1024 * 1024,
+    keyed: Keyed | None = None,
+    dialects: dict[str, str] | None = None,
+) -> AsyncIterator[Played]:
     """Initialized; `answer` is the server's result, 2025-11-25 unless it says otherwise. No task is left behind."""
     before = asyncio.all_tasks()
     here, there = pair(limit)
     news: list[str] = []
     counts = Counts()
-    calls = Calls("the server", counts, lambda method, params: news.append(method))
-    session = ClientSession(PipedChannel(here, calls), calls, CAPABILITIES, INFO)
+    calls = Calls("the server", counts, lambda method, params: news.append(method), keyed)
+    unclaimed: list[str] = []
+    if keyed is not None:
+        calls.unclaimed = lambda method, params: unclaimed.append(method)
+    session = ClientSession(PipedChannel(here, calls), calls, CAPABILITIES, INFO, dialects)
     starting = asyncio.create_task(session.start())
     (hello,) = await hear(there, 1)
     said = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "0"}}
@@ -122,7 +135,7 @@ async def played(answer: dict[str, Any] | None = None, *, limit: int = 1024 * 10
     await starting
     assert (await hear(there, 1))[0]["method"] == "notifications/initialized"
     try:
-        yield Played(session, there, counts, news)
+        yield Played(session, there, counts, news, unclaimed)
     finally:
         await session.aclose()
         await settled()

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,15 @@ from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server import Call, Identity, InputRequired, McpServeOptions, McpServer, Session
 from gateway.mcp.server.call import ServedCall
-from gateway.mcp.server.http.session import Upstream
+from gateway.mcp.server.http.out import Upstream
+from gateway.paths import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject
 from tests.support.scripted import until
 
 WITHIN = 5.0
 MOUNT = "/rig"
+ROOT = "/root"
 INFO = {"name": "rig", "version": "1"}
 TOOLS = ("say", "tell", "ask", "wait", "flood", "lose", "news", "boom", "gone")
 SESSION, VERSION = wire.SESSION_HEADER, wire.VERSION_HEADER
@@ -52,7 +54,7 @@ SPECS = Path(__file__).parents[2] / "specs" / "mcp"
 
 
 class Words:
-    """A Service. `seen` is what happened, in order; `go` lets `wait` end."""
+    """A Service. `seen` is what happened, in order; `go` lets `wait` end. `capabilities` is what it declares."""
 
     methods: Sequence[str] = ("tools/list", "tools/call", "agents/list", "agents/run")
 
@@ -62,12 +64,13 @@ class Words:
         self.go = asyncio.Event()
         self.flooded = 0
         self.server: McpServer
+        self.told: list[Session] = []
+        self.capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "agents": {"listChanged": True}}
 
     def identity(self, session: Session) -> Identity:
         if session.agent not in (None, "say"):
             raise NotFound(f"no agent {session.agent}")
-        capabilities = {"tools": {"listChanged": True}, "agents": {"listChanged": True}, "logging": {}}
-        return Identity(capabilities, INFO, "Say words.")
+        return Identity({**self.capabilities, "logging": {}}, INFO, "Say words.")
 
     async def request(self, call: Call) -> Any:
         self.calls.append(call)
@@ -95,6 +98,7 @@ class Words:
 
     def notification(self, session: Session, method: str, params: Raw) -> None:
         self.seen.append(f"{method} {bytes(params).decode()}")
+        self.told.append(session)
 
     def joined(self, session: Session) -> None:
         self.seen.append("joined")
@@ -174,8 +178,15 @@ class Rig:
     def __init__(self, words: Words, server: McpServer, url: str) -> None:
         self.words = words
         self.server = server
-        self.url = url
-        self.mcp = f"{url}/mcp"
+        self.url = url + MOUNT
+        self.mcp = f"{url}{MOUNT}/mcp"
+        self.root = url + ROOT
+
+    async def session(self, within: float = WITHIN) -> Session:
+        """The only one, once it can be asked."""
+        await until(lambda: [each.can_ask for each in self.server.sessions] == [True], within)
+        (session,) = self.server.sessions
+        return session
 
     async def saw(self, *what: str) -> None:
         """Wait until all of that has happened."""
@@ -184,14 +195,15 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(**options: Any) -> AsyncIterator[Rig]:
+async def rig(*, dialects: Mapping[str, str] | None = None, **options: Any) -> AsyncIterator[Rig]:
     """A server with these options, while the block lasts. Nothing of it is left behind."""
     words = Words()
-    words.server = server = McpServer(words, McpServeOptions(**options))
+    words.server = server = McpServer(words, McpServeOptions(**options), dialects=dialects or {})
     before = asyncio.all_tasks()
-    async with serving(Starlette(routes=[Mount(MOUNT, routes=list(server.routes()))])) as url:
+    mounts = [Mount(MOUNT, routes=list(server.routes())), Mount(ROOT, routes=list(server.at()))]
+    async with serving(FixedPaths(Starlette(routes=mounts), mounts)) as url:
         try:
-            yield Rig(words, server, url + MOUNT)
+            yield Rig(words, server, url)
         finally:
             await server.aclose()
     left = {task for task in asyncio.all_tasks() - before if not task.done()}
@@ -389,7 +401,10 @@ KINDS = {
     "notifications/tools/list_changed": "ToolListChangedNotification",
     "notifications/cancelled": "CancelledNotification",
     "notifications/subscriptions/acknowledged": "SubscriptionsAcknowledgedNotification",
+    "notifications/resources/updated": "ResourceUpdatedNotification",
+    "notifications/resources/list_changed": "ResourceListChangedNotification",
     "elicitation/create": "ElicitRequest",
+    "sampling/createMessage": "CreateMessageRequest",
 }
 
 

@@ -45,11 +45,11 @@ class Link:
 
 
 @asynccontextmanager
-async def link(there: Rig, path: str = "/sse") -> AsyncIterator[Link]:
+async def link(there: Rig, path: str = "/sse", **headers: str) -> AsyncIterator[Link]:
     """A stream that was told where to POST."""
     async with (
         httpx2.AsyncClient(timeout=5, verify=False) as http,
-        http.stream("GET", there.url + path, headers={"Accept": "text/event-stream"}) as response,
+        http.stream("GET", there.url + path, headers={"Accept": "text/event-stream", **headers}) as response,
     ):
         assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
         events = Events(response)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -223,6 +224,77 @@ def test_only_what_was_subscribed_to_is_told() -> None:
             await pipe.next()
             pipe.server.quiet()
             assert (await pipe.next())["result"]["_meta"][wire.META_SUBSCRIPTION] == "again"
+
+    run(case())
+
+
+RESOURCES = {"resources": {"subscribe": True, "listChanged": True}}
+
+
+@pytest.mark.parametrize(
+    ("offered", "wanted", "told"),
+    [
+        (RESOURCES, {"resourceSubscriptions": ["x:b", "x:a", "x:a"]}, {"resourceSubscriptions": ["x:a", "x:b"]}),
+        (RESOURCES, {"resourcesListChanged": True}, {"resourcesListChanged": True}),
+        (RESOURCES, {"resourceSubscriptions": [], "resourcesListChanged": False}, {}),
+        ({"resources": {}}, {"resourceSubscriptions": ["x:a"], "resourcesListChanged": True}, {}),
+        ({}, {"resourceSubscriptions": ["x:a"], "resourcesListChanged": True}, {}),
+    ],
+)
+def test_resources_are_listened_to_as_far_as_the_server_offers_that(offered: Any, wanted: Any, told: Any) -> None:
+    async def case() -> None:
+        async with rig() as there, modern_client(there.mcp) as here:
+            there.words.capabilities = offered
+            params = {**stated(), "notifications": wanted}
+            async with here.stream(here.request("subscriptions/listen", params, id="sub")) as events:
+                assert valid(await events.next(), VERSION)["params"]["notifications"] == told
+                (session,) = there.server.sessions
+                for uri in ("x:a", "x:b", "x:c"):
+                    assert session.subscribed(uri) is (uri in told.get("resourceSubscriptions", ()))
+                    session.tell("notifications/resources/updated", {"uri": uri})
+                session.tell("notifications/resources/updated")
+                session.tell("notifications/resources/list_changed")
+                session.tell("notifications/tools/list_changed")
+                there.server.quiet()
+                *said, _ = [valid(one, VERSION) for one in await events.rest()]
+                assert [one["params"].get("uri", "list") for one in said] == [
+                    *told.get("resourceSubscriptions", ()),
+                    *(["list"] if told.get("resourcesListChanged") else []),
+                ]
+                assert all(one["params"]["_meta"] == {wire.META_SUBSCRIPTION: "sub"} for one in said)
+            await there.saw("left")
+            assert not session.subscribed("x:a")
+
+    run(case())
+
+
+@pytest.mark.parametrize("uris", ["x:a", [1], {"x:a": True}])
+def test_what_are_no_uris_cannot_be_listened_to(uris: Any) -> None:
+    async def case() -> None:
+        async with rig() as there, modern_client(there.mcp) as here:
+            params = {**stated(), "notifications": {"resourceSubscriptions": uris}}
+            answer = await here.post(here.request("subscriptions/listen", params))
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, jsonrpc.INVALID_PARAMS)
+
+    run(case())
+
+
+def test_what_a_client_tells_reaches_the_service_in_order() -> None:
+    async def case() -> None:
+        async with rig() as there, modern_client(there.mcp) as here:
+            for number in range(3):
+                await here.notify("agent/heartbeat", {**stated(), "number": number})
+            for method, params in (("notifications/cancelled", stated()), ("x", {}), ("x", stated(version=1))):
+                await here.notify(method, params)
+            assert [json.loads(one.partition(" ")[2])["number"] for one in there.words.seen] == [0, 1, 2]
+            assert {session.client.version for session in there.words.told} == {VERSION}
+        async with line() as pipe:
+            pipe.version = VERSION
+            for number in range(3):
+                params = {**stated(), "number": number}
+                await pipe.say({"jsonrpc": "2.0", "method": "agent/heartbeat", "params": params})
+            assert (await pipe.answer("tools/list", stated()))["result"]
+            assert [json.loads(one.partition(" ")[2])["number"] for one in pipe.words.seen] == [0, 1, 2]
 
     run(case())
 

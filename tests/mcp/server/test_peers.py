@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from gateway.mcp import versions
-from tests.mcp.server.rig import Rig, rig, valid
+from gateway.mcp.server.http.session import HttpSession
+from gateway.wire import jsonrpc
+from tests.mcp.server.rig import QUESTION, Rig, rig, valid
 from tests.support.agent_communication import Client, asked, client, clients, errors, results, told
 from tests.support.aio import run
+from tests.support.scripted import until
 
 SAY = ("--tool", 'say {"words": "one two"}')
 ASK = ("--elicitation", '{"answer": "blue"}', "--tool", 'ask {"question": "colour?"}')
@@ -32,7 +35,7 @@ def checked(wire: Path, version: str) -> None:
     """Hold what a client was sent against the schema."""
     messages = [json.loads(line) for line in wire.read_text().splitlines()]
     to_client = [one["message"] for one in messages if one["to"] == "client"]
-    assert len(to_client) > 4
+    assert len(to_client) > 3
     for message in to_client:
         valid(message, version)
 
@@ -88,6 +91,63 @@ def test_mcp_2_in_both_of_its_eras(tmp_path: Path) -> None:
         assert sum(one.startswith("cancelled") for one in there.words.seen) == 2
         checked(tmp_path / "new", versions.V2026_07_28)
         checked(tmp_path / "old", versions.V2025_11_25)
+
+    serve(case)
+
+
+def test_clients_are_asked_and_told_outside_of_their_calls(tmp_path: Path) -> None:
+    """Both SDKs are asked over their GET; when it breaks off they open it again, about a second later."""
+    words = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
+    question = {"message": "colour?", "requestedSchema": QUESTION}
+
+    async def asking(there: Rig, *, lose: bool) -> None:
+        session = await there.session(within=60)
+        assert isinstance(session, HttpSession)
+        given = [asyncio.create_task(session.ask("sampling/createMessage", words, timeout=20))]
+        if lose:
+            await session.ask("ping", None, timeout=20)
+            await session.news.stream.vacate()
+            assert not session.news.stream.read and session.can_ask
+        given.append(asyncio.create_task(session.ask("elicitation/create", question, timeout=20)))
+        sampled, elicited = [jsonrpc.unpack(one) for one in await asyncio.gather(*given)]
+        assert sampled["content"] == {"type": "text", "text": "hello"}
+        assert elicited == {"action": "accept", "content": {"answer": "blue"}}
+
+    async def telling(there: Rig) -> None:
+        await until(lambda: any(one.startswith("agent/heartbeat") for one in there.words.seen), 60)
+        (session,) = [one for one in there.server.sessions if one.client.version == versions.V2026_07_28]
+        for uri in ("agent://tasks", "agent://directory"):
+            session.tell("notifications/resources/updated", {"uri": uri})
+        session.tell("notifications/resources/list_changed")
+
+    async def both(there: Rig) -> None:
+        await asking(there, lose=False)
+        await telling(there)
+
+    async def case(there: Rig) -> None:
+        there.words.capabilities["resources"] = {"subscribe": True, "listChanged": True}
+        steps = ["--elicitation", '{"answer":"blue"}', "--sampling", "hello", *["--await", '"answered"'] * 2]
+        steps += ["--do", "ping"]
+        listen = ["--listen", "--resource", "agent://directory", "--notify", 'agent/heartbeat {"status": "active"}']
+        listen += ["--await", "ResourceUpdated", "--await", "ResourcesListChanged"]
+        wire = [tmp_path / name for name in ("one", "two", "modern")]
+        meanwhile = asyncio.create_task(asking(there, lose=True))
+        (one,) = await spoken("mcp-1", {"url": there.root, "steps": ["--wire", str(wire[0]), *steps]})
+        await meanwhile
+        meanwhile = asyncio.create_task(both(there))
+        two, modern = await spoken(
+            "mcp-2",
+            {"url": there.root, "steps": ["--mode", "legacy", "--wire", str(wire[1]), *steps]},
+            {"url": there.root, "steps": ["--wire", str(wire[2]), *listen]},
+        )
+        await meanwhile
+        for lines in (one, two):
+            assert not errors(lines, "await") and len(results(lines, "ping")) == 1
+            assert len(asked(lines, "sampling/createMessage")) == len(asked(lines, "elicitation/create")) == 1
+        assert not errors(modern, "await")
+        assert [each["uri"] for each in modern if each.get("told") == "ResourceUpdated"] == ["agent://directory"]
+        for file, version in zip(wire, (*[versions.V2025_11_25] * 2, versions.V2026_07_28), strict=True):
+            checked(file, version)
 
     serve(case)
 

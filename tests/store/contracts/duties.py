@@ -80,6 +80,27 @@ class DutiesContract:
 
         run(main())
 
+    def test_registrations_that_are_the_same_are_the_same_list_and_never_an_old_one(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                for name in ("a", "b", "c"):
+                    await store.put_registration(registered(name, "x"))
+                before = await store.registrations(NOW)
+                assert await store.registrations(NOW + 1) is before
+                await store.delete_registration("c")
+                await store.put_registration(registered("d", "x", expires_at=NOW + 10))
+                now = await store.registrations(NOW)
+                assert [one.name for one in now] == ["a", "b", "d"] and now[0] is before[0]
+                assert [one.name for one in before] == ["a", "b", "c"], "what was given out is not changed"
+                assert await store.registrations(NOW + 9) is now
+                later = await store.registrations(NOW + 10)
+                assert [one.name for one in later] == ["a", "b"] and await store.registrations(NOW + 99) is later
+                assert [one.name for one in await store.registrations(NOW)] == ["a", "b", "d"]
+                await store.put_registration(registered("d", "x", data={"n": 1}))
+                assert (await store.registrations(NOW + 99))[2].data == {"n": 1}
+
+        run(main())
+
     def test_a_name_belongs_to_its_owner_while_the_registration_lives(self, place: Place) -> None:
         async def main() -> None:
             async with place.opened() as store:

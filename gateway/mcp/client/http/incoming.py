@@ -95,7 +95,7 @@ class Incoming:
             return jsonrpc.result(request.id, {})
         if versions.modern(self.version):
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{request.method}: servers ask nothing in {self.version}")
-        call = on or self._calls.asker(request.method)
+        call = self._calls.asker(request.method, request.params, on)
         task = asyncio.current_task()
         assert task is not None
         value = await call.asked(request.method, request.params, partial(self._stop, task))

@@ -100,6 +100,8 @@ class StreamableChannel:
             raise self._gone()
         id = self._next_id
         self._next_id += 1
+        if call is not None:
+            call.named(id)
         exchange = Exchange(self, id, method, jsonrpc.request(id, method, params), call)
         headers = self.headers(method, params)
         scope = Deadline()  # for `aclose`, which is not to wait for anybody

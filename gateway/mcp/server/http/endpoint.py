@@ -109,6 +109,12 @@ def accepts(exchange: Exchange, *kinds: str) -> None:
             raise refusal(406, f"the Accept header must include {' and '.join(kinds)}")
 
 
+def bearer(exchange: Exchange) -> str | None:
+    """The token that came with a request."""
+    name = wire.AUTHORIZATION.lower().encode()
+    return wire.bearer([value.decode("latin-1") for found, value in exchange.scope["headers"] if found == name])
+
+
 def json(value: Any) -> Reply:
     """An answer that is one message, or several."""
     return Reply(200, value if isinstance(value, bytes) else b"[" + b",".join(value) + b"]")

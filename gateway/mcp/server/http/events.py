@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from gateway.core.errors import AgentGone
 from gateway.mcp import wire
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, refusal
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, refusal
 from gateway.mcp.server.http.stream import EVENTS_HEADERS
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import serve
@@ -138,7 +138,7 @@ class Events(Endpoint):
         try:
             with self.hub.told(pipe.hang_up), suppress(AgentGone):
                 await pipe.open()
-                await serve(self.hub, pipe, exchange.agent)
+                await serve(self.hub, pipe, exchange.agent, bearer=bearer(exchange))
         finally:
             del self.pipes[pipe.id]
             pipe.hang_up()

@@ -6,16 +6,16 @@ import asyncio
 import logging
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
-from gateway.core.errors import Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
-from gateway.mcp.server.call import read
-from gateway.mcp.server.http.endpoint import answer
+from gateway.mcp.server.call import EMPTY, read
+from gateway.mcp.server.http.endpoint import answer, bearer
+from gateway.mcp.server.http.out import Upstream
 from gateway.mcp.server.http.stream import Answering
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.modern import ModernSession, check
+from gateway.mcp.server.modern import ModernSession, check, notified
 from gateway.transport.asgi import ClientGone, Exchange, Reply
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, Notification, Request, RpcError
@@ -34,8 +34,10 @@ class _Named(Struct, gc=False):
 
 async def serve(hub: Hub, exchange: Exchange, message: jsonrpc.Message) -> Reply | None:
     """Answer a POST whose header names such a revision. Raises ClientGone, Unavailable."""
+    post = Post(exchange)
     if isinstance(message, Notification):
-        return Reply(202)  # there are none that mean anything: cancelling is leaving
+        notified(hub, exchange.agent, message.method, message.params or EMPTY, post)
+        return Reply(202)
     if isinstance(message, Malformed):
         return answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
     if not isinstance(message, Request) or message.id is None:
@@ -43,11 +45,11 @@ async def serve(hub: Hub, exchange: Exchange, message: jsonrpc.Message) -> Reply
     meta = wire.meta_of(message.params)
     try:
         _agree(exchange, message, meta)
-        session = ModernSession(hub, exchange.agent, meta)
+        session = ModernSession(hub, exchange.agent, meta, post)
     except RpcError as error:
         return answer(wire.STATUS.get(error.error.code, 200), message.id, error.error)
     with hub.seated():
-        return await _Exchange(hub, exchange, session, message, meta).run()
+        return await _Exchange(hub, post, session, message, meta).run()
 
 
 def _agree(exchange: Exchange, request: Request, meta: JsonObject) -> None:
@@ -67,16 +69,22 @@ def _agree(exchange: Exchange, request: Request, meta: JsonObject) -> None:
             raise RpcError(wire.HEADER_MISMATCH, f"the header {wire.NAME_HEADER} is not the {member} of the params")
 
 
+class Post:
+    """See `Carrier`. Not alive once it is not its client that ends it."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.alive = True
+        self.bearer = bearer(exchange)
+        self.exchange = exchange
+
+
 class _Exchange:
-    """One request, and an Out for it: onto the response."""
+    """One request, until it is answered."""
 
-    can_ask = False
-
-    def __init__(
-        self, hub: Hub, exchange: Exchange, session: ModernSession, request: Request, meta: JsonObject
-    ) -> None:
+    def __init__(self, hub: Hub, post: Post, session: ModernSession, request: Request, meta: JsonObject) -> None:
         self._hub = hub
-        self._exchange = exchange
+        self._exchange = post.exchange
+        self._post = post
         self._session = session
         self._request = request
         self._meta = meta
@@ -106,13 +114,15 @@ class _Exchange:
 
     def _stop(self, call: asyncio.Task[None]) -> None:
         """The gateway stops: who listens ends in good order, any other call is cut off."""
+        self._post.alive = False
         if self._request.method != wire.LISTEN:
             call.cancel()
 
     async def _call(self) -> None:
         id = self._request.id
         try:
-            self._stream.reply(jsonrpc.result(id, await self._session.serve(self, self._request, self._meta)))
+            result = await self._session.serve(Upstream(self._stream), self._request, self._meta)
+            self._stream.reply(jsonrpc.result(id, result))
         except RpcError as error:
             self._status = wire.STATUS.get(error.error.code, 200)
             self._stream.reply(jsonrpc.error(id, error.error))
@@ -122,20 +132,3 @@ class _Exchange:
         except Exception:
             log.exception("the answer of %s cannot be said", self._request.method)
             self._stream.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))
-
-    @property
-    def full(self) -> bool:
-        """See `Out`."""
-        return self._stream.full
-
-    def put(self, message: bytes) -> None:
-        """See `Out`."""
-        self._stream.put(message)
-
-    async def drain(self) -> None:
-        """See `Out`."""
-        await self._stream.drain()
-
-    async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
-        """See `Out`."""
-        raise Unsupported(f"{method} cannot be asked over this connection")

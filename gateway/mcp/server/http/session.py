@@ -13,9 +13,10 @@ from msgspec import UNSET, Raw
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled
+from gateway.mcp.server.http.news import News
+from gateway.mcp.server.http.out import Upstream
 from gateway.mcp.server.http.stream import Answering, Stream
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.pipe import given_up
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
 from gateway.transport.rpc import Counts
 from gateway.transport.rpc.asking import Asking
@@ -40,15 +41,21 @@ class HttpSession(HandshakeSession):
     def __init__(self, hub: Hub, agent: str | None, ended: Callable[[HttpSession], None]) -> None:
         super().__init__(hub, agent)
         self.over = False
-        self.news = Stream("0", hub.options.replay, news=True)
         self._ended = ended
         self._why = cancelled()
         self._names = itertools.count(1)
-        self._streams: dict[str, Stream] = {self.news.name: self.news}
+        self._streams: dict[str, Stream] = {}
         self._late: dict[str, asyncio.TimerHandle | None] = {}
         self._live: dict[Id, asyncio.Task[None]] = {}
         self._counts = Counts()
-        self._asking = Asking(f"session {self.id[:8]}", self.news, self._counts, 1)
+        news = self._streams["0"] = Stream("0", hub.options.replay, news=True)
+        self._asking = Asking(f"session {self.id[:8]}", news, self._counts, 1)
+        self.news = News(news, self._asking, hub.options.max_calls)
+
+    @property
+    def alive(self) -> bool:
+        """See `Session`."""
+        return not self.over
 
     @property
     def busy(self) -> bool:
@@ -62,12 +69,22 @@ class HttpSession(HandshakeSession):
 
     def tell(self, method: str, params: Any = None) -> None:
         """See `Session`."""
-        self.news.put(jsonrpc.notification(method, params))
+        self.news.stream.put(jsonrpc.notification(method, params))
+
+    @property
+    def can_ask(self) -> bool:
+        """See `Session`."""
+        return self.news.open
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        """See `Session`."""
+        return await self.news.ask(method, params, timeout)
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
     def take(self, messages: list[Message]) -> Answering | None:
-        """Handle what was POSTed; what answers it, None where nothing does."""
+        """Handle what was POSTed; what answers it, None where nothing does. `bearer` is that of the POST by now."""
+        self.news.heard()
         wanted = sum(1 for message in messages if isinstance(message, Request) or _to_answer(message))
         stream = self._open(wanted) if wanted else None
         for message in messages:
@@ -95,12 +112,14 @@ class HttpSession(HandshakeSession):
         if wrong is not None:
             stream.reply(jsonrpc.error(request.id, ErrorObject(jsonrpc.INVALID_REQUEST, wrong)))
             return
-        task = asyncio.create_task(self._serve(request, stream), name=f"session {self.id[:8]} {request.method}")
+        name = f"session {self.id[:8]} {request.method}"
+        task = asyncio.create_task(self._serve(request, stream, self.bearer), name=name)
         self._live[request.id] = task
         task.add_done_callback(lambda _: self._served(request.id, task, stream))
 
-    async def _serve(self, request: Request, stream: Answering) -> None:
-        call = self.call(Upstream(self._asking, stream), request, wire.meta_of(request.params))
+    async def _serve(self, request: Request, stream: Answering, bearer: str | None) -> None:
+        call = self.call(Upstream(stream, self._asking), request, wire.meta_of(request.params))
+        call.bearer = bearer
         try:
             stream.reply(jsonrpc.result(request.id, await self.serve(call)))
         except RpcError as error:
@@ -148,13 +167,13 @@ class HttpSession(HandshakeSession):
         stream = self._streams.get(name)
         if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
-        if not (stream.opened or stream is self.news):
+        if not (stream.opened or stream is self.news.stream):
             return None  # a guess: no event of it has gone out, and its own response is still to come
         return stream, int(number)
 
     def keep(self, stream: Stream) -> None:
         """A response has ended: its stream may be wanted again, for a while if all of it was written."""
-        if self.over or stream is self.news:
+        if self.over or stream is self.news.stream:
             return
         if (timer := self._late.pop(stream.name, None)) is not None:
             timer.cancel()
@@ -208,30 +227,3 @@ class HttpSession(HandshakeSession):
 def _to_answer(message: Message) -> bool:
     """Whether it was meant to be a request."""
     return isinstance(message, Malformed) and not message.answer
-
-
-class Upstream:
-    """An Out: onto the stream of the POST that a call came with."""
-
-    can_ask = True
-
-    def __init__(self, asking: Asking, stream: Stream) -> None:
-        self._asking = asking
-        self._stream = stream
-
-    @property
-    def full(self) -> bool:
-        """See `Out`."""
-        return self._stream.full
-
-    def put(self, message: bytes) -> None:
-        """See `Out`."""
-        self._stream.put(message)
-
-    async def drain(self) -> None:
-        """See `Out`."""
-        await self._stream.drain()
-
-    async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
-        """See `Out`."""
-        return await self._asking.request(method, params, timeout, given_up, None, sink=self._stream)

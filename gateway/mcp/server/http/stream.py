@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
+from gateway.core.errors import AgentGone
 from gateway.mcp import wire
 from gateway.transport.asgi import Exchange
 from gateway.wire import sse
@@ -51,6 +52,7 @@ class Stream:
         self._unwritten = 0
         self._written: deque[tuple[int, bytes]] = deque()
         self._kept = 0
+        self._pinned: dict[int, bytes] = {}
         self._room = asyncio.Event()
         self._room.set()
         self._reader: asyncio.Task[None] | None = None
@@ -84,11 +86,46 @@ class Stream:
         self._last += 1
         self._waiting.append((self._last, message))
         self._unwritten += len(message)
-        while self._news and (len(self._waiting) > MOST_NEWS or self._unwritten > NEWS_BYTES):
-            self._unwritten -= len(self._waiting.popleft()[1])
+        if self._news and (len(self._waiting) > MOST_NEWS or self._unwritten > NEWS_BYTES):
+            self._make_room()
         if self._unwritten > QUEUE_BYTES:
             self._room.clear()
         self.some.set()
+
+    def _make_room(self) -> None:
+        """Drop the oldest news, as many as there are too many. What is pinned stays, and does not count."""
+        loose = deque(one for one in self._waiting if one[0] not in self._pinned)
+        size = sum(len(message) for _, message in loose)
+        dropped = set[int]()
+        while len(loose) > MOST_NEWS or size > NEWS_BYTES:
+            number, message = loose.popleft()
+            dropped.add(number)
+            size -= len(message)
+            self._unwritten -= len(message)
+        self._waiting = deque(one for one in self._waiting if one[0] not in dropped)
+
+    def pin(self, message: bytes) -> int:
+        """Send what may not be missed: it is kept, written or not, until it is withdrawn. Its number."""
+        if self.over:
+            raise AgentGone("the client's session has ended")
+        number = self._last + 1
+        self._pinned[number] = message
+        self.put(message)
+        return number
+
+    def unwritten(self, number: int) -> bool:
+        """Whether a message waits to be written, for the first time or again."""
+        return any(waiting == number for waiting, _ in self._waiting)
+
+    def withdraw(self, number: int) -> bool:
+        """What was pinned is not to be kept. True if it was not written: it is not now. Again: no effect."""
+        message = self._pinned.pop(number, None)
+        if message is None or not self.unwritten(number):
+            return False
+        self._waiting.remove((number, message))
+        self._unwritten -= len(message)
+        self._drained()
+        return True
 
     def end(self) -> None:
         """That was all."""
@@ -111,26 +148,29 @@ class Stream:
             frames.append(self._frame(number, message))
             most -= len(message)
             self._unwritten -= len(message)
-            if self._keep:
+            if self._keep and number not in self._pinned:
                 self._written.append(one)
                 self._kept += len(message)
         while self._kept > self._keep:
             self._kept -= len(self._written.popleft()[1])
         if not self._waiting and not self.over:
             self.some.clear()
+        self._drained()
+        return frames
+
+    def _drained(self) -> None:
         if self._unwritten <= QUEUE_BYTES // 2:
             self._room.set()
-        return frames
 
     def rewind(self, after: int) -> bool:
         """Go on behind the event with that number. False if there was none."""
         if not 0 <= after <= self._last:
             return False
-        while self._written and self._written[-1][0] > after:
-            one = self._written.pop()
-            self._waiting.appendleft(one)
-            self._kept -= len(one[1])
-            self._unwritten += len(one[1])
+        begun = self._waiting[0][0] if self._waiting else self._last + 1
+        again = [*self._written, *(one for one in self._pinned.items() if one[0] < begun)]
+        again = sorted(one for one in again if one[0] > after)
+        self._waiting.extendleft(reversed(again))
+        self._unwritten += sum(len(message) for _, message in again)
         if self._waiting and self._waiting[0][0] > after + 1:
             missed = self._waiting[0][0] - after - 1
             log.warning("a client comes back too late: %d messages of its stream are not kept any more", missed)
@@ -141,7 +181,8 @@ class Stream:
 
     def primer(self) -> bytes:
         """An event without a message: from its id on the rest can be asked for."""
-        return sse.encode(b"", id=f"{self.name}-0")
+        begun = self._waiting[0][0] - 1 if self._waiting else self._last
+        return sse.encode(b"", id=f"{self.name}-{begun}")
 
     def _frame(self, number: int, message: bytes) -> bytes:
         id = f"{self.name}-{number}" if self.name else None

@@ -5,6 +5,7 @@ A request that names 2026-07-28 is served by modern.py.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from msgspec import UNSET
@@ -13,10 +14,10 @@ from gateway.core.errors import NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, json, refusal
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, json, refusal
 from gateway.mcp.server.http.session import HttpSession, Message
 from gateway.mcp.server.http.sessions import HttpSessions
-from gateway.mcp.server.http.stream import Answering
+from gateway.mcp.server.http.stream import Answering, Stream
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import unsupported
 from gateway.transport.asgi import Exchange, Reply
@@ -49,7 +50,7 @@ class Streamable(Endpoint):
             raise self.not_served(exchange, "POST")
         if exchange.method == "POST":
             return await self._post(exchange, version)
-        _known(version)
+        self._known(version)
         session = self._session(exchange)
         if exchange.method == "DELETE":
             session.end()
@@ -67,12 +68,13 @@ class Streamable(Endpoint):
         message = jsonrpc.decode(data)
         if version in versions.MODERN:
             return await modern.serve(self.hub, exchange, message)
-        _known(version, message, data)
+        self._known(version, message, data)
         if isinstance(message, Malformed) and not message.answer:
             raise answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
         if isinstance(message, Request) and message.method == wire.INITIALIZE:
             return self._initialize(exchange, message)
         session = self._session(exchange, message)
+        session.bearer = bearer(exchange)
         with self._sessions.used(session):
             stream = session.take(_taken(message, session))
             if stream is None:
@@ -85,6 +87,7 @@ class Streamable(Endpoint):
             raise refusal(400, "the id is null")
         again = exchange.header(wire.SESSION_HEADER) is not None
         session = self._session(exchange, request) if again else self._sessions.open(exchange.agent)
+        session.bearer = bearer(exchange)
         call = session.call(Nowhere(), request, wire.meta_of(request.params))
         try:
             result = session.initialize(call)
@@ -103,8 +106,7 @@ class Streamable(Endpoint):
             session.drop(stream)
             answers = stream.answer()
             return json(answers if several else answers[0])
-        resumable = session.client.version >= versions.V2025_11_25
-        await stream.write(exchange, self.options.keep_alive, first=stream.primer() if resumable else b"")
+        await stream.write(exchange, self.options.keep_alive, first=_primer(session, stream))
         session.keep(stream)
         return None
 
@@ -113,14 +115,16 @@ class Streamable(Endpoint):
     async def _get(self, exchange: Exchange, session: HttpSession) -> None:
         """News, or the rest of a stream that broke off."""
         event = exchange.header(wire.RESUME_HEADER)
-        found = (session.news, None) if event is None else session.find(event)
+        found = (session.news.stream, None) if event is None else session.find(event)
         if found is None:
             raise refusal(400, f"no stream has the event {event} (any more)")
         stream, number = found
         await stream.vacate()
         if number is not None and not stream.rewind(number):
             raise refusal(400, f"there was no event {event}")
-        await stream.write(exchange, self.options.keep_alive)
+        first = b"" if number is not None else _primer(session, stream)
+        with session.news.reading() if stream is session.news.stream else contextlib.nullcontext():
+            await stream.write(exchange, self.options.keep_alive, first=first)
         session.keep(stream)
 
     # --- what is refused -------------------------------------------------------------------------------------------
@@ -137,17 +141,21 @@ class Streamable(Endpoint):
             raise answer(404, id, ErrorObject(jsonrpc.INVALID_REQUEST, "no such session; it may have ended"))
         return session
 
+    def _known(self, version: str | None, message: jsonrpc.Message | None = None, data: bytes = b"") -> None:
+        """Raises a Reply for a revision that there is not, and for one that only the message names."""
+        id = message.id if isinstance(message, Request) else None
+        if isinstance(message, Request) and message.method != wire.INITIALIZE and _ENVELOPED in data:
+            named = wire.meta_of(message.params).get(wire.META_VERSION, version)
+            if named != version:
+                why = f"the header {wire.VERSION_HEADER} does not name the revision that the message does"
+                raise answer(400, id, ErrorObject(wire.HEADER_MISMATCH, why))
+        if version is not None and version not in (*versions.HANDSHAKE, *self.hub.dialects):
+            raise answer(400, id, unsupported(version, self.hub).error)
 
-def _known(version: str | None, message: jsonrpc.Message | None = None, data: bytes = b"") -> None:
-    """Raises a Reply for a revision that there is not, and for one that only the message names."""
-    id = message.id if isinstance(message, Request) else None
-    if isinstance(message, Request) and message.method != wire.INITIALIZE and _ENVELOPED in data:
-        named = wire.meta_of(message.params).get(wire.META_VERSION, version)
-        if named != version:
-            why = f"the header {wire.VERSION_HEADER} does not name the revision that the message does"
-            raise answer(400, id, ErrorObject(wire.HEADER_MISMATCH, why))
-    if version is not None and version not in versions.HANDSHAKE:
-        raise answer(400, id, unsupported(version).error)
+
+def _primer(session: HttpSession, stream: Stream) -> bytes:
+    """What a stream begins with: a client that loses it at once can come back then."""
+    return stream.primer() if session.client.version >= versions.V2025_11_25 else b""
 
 
 def _taken(message: jsonrpc.Message, session: HttpSession) -> list[Message]:

@@ -1,0 +1,38 @@
+"""Agent Context Protocol 0.1: MCP with a directory that agents join, tasks and metrics; both directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.agent_context.losses import LOSSES
+from adapters.agent_context.options import AgentContextServe, AgentContextTarget
+from gateway.adapter import Adapter, Gateway, Inbound, Outbound
+
+
+def _serve(options: Any, gateway: Gateway) -> Inbound:
+    from adapters.agent_context.inbound import AgentContextInbound
+
+    return AgentContextInbound(options, gateway)
+
+
+def _call(target: Any) -> Outbound:
+    from adapters.agent_context.outbound import AgentContextOutbound
+
+    return AgentContextOutbound(target)
+
+
+ADAPTER = Adapter(
+    name="agent_context",
+    title="Agent Context Protocol 0.1",
+    path="/agent-context",
+    serve=_serve,
+    serve_options=AgentContextServe,
+    call=_call,
+    target_options=AgentContextTarget,
+    losses=LOSSES,
+    example="curl -s {url} -H 'content-type: application/json' -H 'mcp-protocol-version: 2026-07-28' "
+    '-H \'mcp-method: agent/message\' -d \'{"jsonrpc": "2.0", "id": 1, "method": "agent/message", "params": '
+    '{"target": "{agent}", "content": {"type": "request", "payload": {"messages": [{"text": "Hello"}]}}, "_meta": '
+    '{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}}\'',
+    socket="/ws/{agent}",
+)

@@ -1,0 +1,172 @@
+"""Agents as the directory has them, and the core's.
+
+An agent of this protocol stays what it said, under every key; its id is the route's name, and what the route says of
+it is put over it. An agent of any other protocol has the same form: its labels are its capabilities, its standing its
+evaluation and its cost.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from adapters.agent_context.wire.constants import PROTOCOL, VERSION
+from adapters.agent_context.wire.records import AgentRecord
+from gateway.core import delta, projection
+from gateway.core.errors import AgentBroken
+from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject, Standing
+
+KINDS: Final = ("tools", "models", "specializations")
+"""Of labels; all three are capabilities that a task may require."""
+PROTOCOLS: Final = "protocols"
+_RATED: Final = "gateway"
+"""`type` of the dependency that tells the security rating of an agent that named none itself."""
+
+INPUT: Final = InterruptSpec(
+    kind="input",
+    payload_schema={"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
+    answer_schema={"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
+)
+"""What every agent may ask: an `agent/message` of type request."""
+
+
+def native(agent: Agent) -> JsonObject | None:
+    """What an agent of this protocol said of itself, less its credentials; None for every other."""
+    return agent.extra.get(PROTOCOL)
+
+
+# --- from the wire ---------------------------------------------------------------------------------------------------
+
+
+def agent_of(record: JsonObject) -> Agent:
+    """The agent that a record describes: one that registers, or an entry of another's directory.
+
+    It is kept in `extra["agent_context"]` less `auth`. Raises AgentBroken for what is no record (one that was read as
+    `wire.records.AgentRecord` always is).
+    """
+    record = delta.sound(record)
+    try:
+        AgentRecord.model_validate(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = delta.join([str(step) for step in first["loc"]])
+        raise AgentBroken(f"no agent: {place or 'it'}: {first['msg']}") from None
+    said = {key: value for key, value in record.items() if key != "auth"}
+    input_schema = _either(said.get("inputSchema"), projection.MESSAGE_SCHEMA)
+    output_schema = _either(said.get("outputSchema"), projection.MESSAGE_OUTPUT_SCHEMA)
+    return Agent(
+        name=said["id"],
+        version=_version(said),
+        description=_description(said),
+        input_schema=input_schema,
+        output_schema=output_schema,
+        interrupts=(INPUT,),
+        capabilities=AgentCapabilities(threads=True, interrupts=True, streaming=True, cancel=True),
+        labels=_capabilities(said),
+        text_input=projection.text_pointer(input_schema),
+        text_output=projection.text_pointer(output_schema),
+        standing=standing_of(said),
+        extra={PROTOCOL: said},
+    )
+
+
+def standing_of(record: JsonObject) -> Standing:
+    """What a record says of the agent's quality, cost, speed and security (the lowest rating of what it relies on)."""
+    cost = _object(record.get("costMetrics"))
+    ratings = [each.get("securityRating") for each in record.get("dependencies") or ()]
+    return Standing(
+        quality=_number(_object(record.get("evaluation")).get("qualityScore")),
+        cost=_number(cost.get("costPerToken")),
+        speed=_number(cost.get("averageSpeed")),
+        security=_number(min((rating for rating in ratings if rating is not None), default=None)),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _version(record: JsonObject) -> str:
+    return str(_object(record.get("meta")).get("version") or "0.0.0")
+
+
+def _description(record: JsonObject) -> str:
+    return str(_object(record.get("meta")).get("description") or record["name"])
+
+
+def _capabilities(record: JsonObject) -> dict[str, list[str]]:
+    return {kind: list(record["capabilities"][kind]) for kind in KINDS}
+
+
+def _either(schema: JsonObject | None, other: JsonObject) -> JsonObject:
+    return other if schema is None else schema
+
+
+# --- to the wire -----------------------------------------------------------------------------------------------------
+
+
+def record_of(agent: Agent) -> JsonObject:
+    """Its entry in the directory, less what the directory itself knows (status, evaluations, metrics)."""
+    said = native(agent)
+    if said is None:
+        return _foreign(agent)
+    record: JsonObject = {**said, "id": agent.name}
+    labels = _labels(agent)
+    if labels != _capabilities(said):
+        record["capabilities"] = {**said["capabilities"], **labels}
+    meta: JsonObject = {}
+    if agent.version != _version(said):
+        meta["version"] = agent.version
+    if agent.description != _description(said):
+        meta["description"] = agent.description
+    if meta:
+        record["meta"] = {**_object(said.get("meta")), **meta}
+    return {**record, **_rated(agent.standing, standing_of(said), said, agent.name)}
+
+
+def _foreign(agent: Agent) -> JsonObject:
+    """Of another protocol."""
+    capabilities = {**{kind: [] for kind in KINDS}, **_labels(agent)}
+    spoken = [*agent.labels.get(PROTOCOLS, ()), VERSION, *sorted(agent.extra)]
+    capabilities[PROTOCOLS] = list(dict.fromkeys(spoken))
+    record: JsonObject = {
+        "id": agent.name,
+        "name": agent.name,
+        "capabilities": capabilities,
+        "meta": {"version": agent.version},
+        "inputSchema": agent.input_schema,
+        "outputSchema": agent.output_schema,
+    }
+    if agent.description:
+        record["meta"]["description"] = agent.description
+    return {**record, **_rated(agent.standing, Standing(), {}, agent.name)}
+
+
+def _labels(agent: Agent) -> JsonObject:
+    return {kind: list(labels) for kind, labels in agent.labels.items() if kind != PROTOCOLS}
+
+
+def _rated(now: Standing, was: Standing, said: JsonObject, name: str) -> JsonObject:
+    """The members that tell a standing which the record does not."""
+    found: JsonObject = {}
+    if now.quality is not None and now.quality != was.quality:
+        found["evaluation"] = {**_object(said.get("evaluation")), "qualityScore": now.quality}
+    cost: JsonObject = {}
+    if now.cost is not None and now.cost != was.cost:
+        cost["costPerToken"] = now.cost
+    if now.speed is not None and now.speed != was.speed:
+        cost["averageSpeed"] = now.speed
+    if cost:
+        found["costMetrics"] = {**_object(said.get("costMetrics")), **cost}
+    if now.security is not None and now.security != was.security:
+        others = [
+            {key: value for key, value in each.items() if key != "securityRating"}
+            for each in said.get("dependencies") or ()
+        ]
+        found["dependencies"] = [*others, {"name": name, "type": _RATED, "securityRating": now.security}]
+    return found
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,182 @@
+"""Payloads of messages and tasks, and an agent's documents.
+
+A payload is any JSON. Where it is an object the protocol knows `messages[].text`, `context` and `requirements` in it;
+`input` and `output` are the gateway's: the agent's own document, where text alone does not say it. An agent of this
+protocol gets the payload that its client sent as it is, and what it answers becomes its output document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from adapters.agent_context.codec.fitting import fits, misfit
+from adapters.agent_context.wire.constants import PROTOCOL
+from gateway.core import delta, projection
+from gateway.core.types import Agent, Json, JsonObject, Run
+
+MESSAGES: Final = "messages"
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+CONTEXT: Final = "context"
+REQUIREMENTS: Final = "requirements"
+PAYLOAD: Final = "/content/payload"
+"""Where it is in a message."""
+
+_TEXTS: Final = ("text", "message", "prompt")
+_ENVELOPE: Final = frozenset({CONTEXT, REQUIREMENTS})
+"""What is about the payload, not in it."""
+
+
+def _nothing(loss: str) -> None:
+    pass
+
+
+# --- payload -> input ------------------------------------------------------------------------------------------------
+
+
+def input_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = _nothing, at: str = PAYLOAD) -> Json:
+    """The agent's input for a payload; it fits its input schema. `lost` is told the name of each loss.
+
+    `payload.input` where that is given; else the payload itself, if it fits and the agent would find its text; else the
+    text in it, or the whole of it as JSON text, where the agent takes text. Raises Invalid with a path below `at`.
+    """
+    schema, pointer = agent.input_schema, agent.text_input
+    given = isinstance(payload, dict) and INPUT in payload
+    if given and fits(schema, payload[INPUT]):
+        return payload[INPUT]
+    text, rest = _text_in(payload)
+    if fits(schema, payload) and not (_is_said(payload) and _lacks_text(payload, pointer)):
+        return payload
+    if given and not fits(schema, payload):
+        raise misfit(schema, payload[INPUT], f"{at}/{INPUT}")
+    if pointer is None:
+        if fits(schema, payload):
+            return payload
+        raise misfit(schema, payload, at)
+    losses = ["payload_rest"] if rest else []
+    if text is None:
+        text, losses = delta.encode(payload).decode(), ["payload_as_text"]
+    document = projection.wrap(text, pointer, schema)
+    if not fits(schema, document):
+        if fits(schema, payload):
+            return payload
+        raise misfit(schema, payload, at)
+    if PROTOCOL not in agent.extra:  # which is sent the payload itself (`request_of`)
+        for loss in losses:
+            lost(loss)
+    return document
+
+
+def _is_said(payload: Json) -> bool:
+    """Whether it has its text where the protocol has it."""
+    return isinstance(payload, dict) and _spoken(payload.get(MESSAGES)) is not None
+
+
+def _lacks_text(document: Json, pointer: str | None) -> bool:
+    """Whether the agent would look for a text that is not there."""
+    return pointer is not None and projection.unwrap(document, pointer) is None
+
+
+def _text_in(payload: Json) -> tuple[str | None, JsonObject]:
+    """The text of a payload, None if it has none, and what else is in it."""
+    if isinstance(payload, str):
+        return payload, {}
+    if not isinstance(payload, dict):
+        return None, {}
+    rest = {key: value for key, value in payload.items() if key not in _ENVELOPE}
+    said = _spoken(payload.get(MESSAGES))
+    if said is not None:
+        if all(each.keys() <= {"text", "role"} for each in payload[MESSAGES]):
+            del rest[MESSAGES]
+        return said, rest
+    for key in _TEXTS:
+        if isinstance(payload.get(key), str):
+            return rest.pop(key), rest
+    return None, rest
+
+
+def _spoken(messages: Json) -> str | None:
+    """The text of `messages`, one below the other; None where they are none, or not all text."""
+    if not isinstance(messages, list) or not messages:
+        return None
+    texts = [each["text"] for each in messages if isinstance(each, dict) and isinstance(each.get("text"), str)]
+    return "\n".join(texts) if len(texts) == len(messages) else None
+
+
+# --- output -> payload -----------------------------------------------------------------------------------------------
+
+
+def payload_of(agent: Agent, output: bytes) -> JsonObject:
+    """The payload that tells an agent's output document (JSON): its text, and all of it where it is more than that.
+
+    A document without text is told as JSON text besides. `output_of` is the inverse.
+    """
+    document = delta.decode(output)
+    text = projection.text_of(document, agent.text_output)
+    if text is not None and agent.text_output is not None:
+        plain = projection.wrap(text, agent.text_output, agent.output_schema, projection.ASSISTANT)
+        if delta.same(plain, document):
+            return {MESSAGES: [{"text": text}]}
+    shown = text if text is not None else delta.encode(document).decode()
+    return {MESSAGES: [{"text": shown}], OUTPUT: document}
+
+
+# --- run -> payload, for an agent of this protocol -------------------------------------------------------------------
+
+
+def request_of(agent: Agent, run: Run) -> Json:
+    """The payload that an agent of this protocol is sent for a run.
+
+    What a client of this protocol sent goes as it is. Else its input as text; as `input` too where the agent published
+    a schema for it or it is more than text; and the thread as the session.
+    """
+    said = _sent(run)
+    if said is not delta.ABSENT:
+        return said
+    document = run.request.input
+    text = projection.text_of(document, agent.text_input)
+    plain = text is not None and agent.text_input is not None
+    if plain:
+        plain = delta.same(projection.wrap(text or "", agent.text_input, agent.input_schema), document)
+    payload: JsonObject = {MESSAGES: [{"text": text if text is not None else delta.encode(document).decode()}]}
+    if not plain or "inputSchema" in agent.extra.get(PROTOCOL, {}):
+        payload[INPUT] = document
+    if run.thread is not None:
+        payload[CONTEXT] = {"sessionId": run.thread}
+    return payload
+
+
+def _sent(run: Run) -> Json:
+    """The payload of a run that a client of this protocol started: of its message, or of its task."""
+    request = run.request
+    if request.protocol != PROTOCOL:
+        return delta.ABSENT
+    task = request.attributes.get("task")
+    for said in (task, request.creation.get("content"), request.creation.get("task")):
+        if isinstance(said, dict) and "payload" in said:
+            return said["payload"]
+    return delta.ABSENT
+
+
+# --- payload -> output -----------------------------------------------------------------------------------------------
+
+
+def output_of(agent: Agent, payload: Json) -> Json:
+    """The output document that an agent of this protocol means by the payload of its response.
+
+    `payload.output` where that is given; else the payload itself if it fits the agent's output schema and has its text
+    where that says; else its text there, with whatever is beside it. It may not fit: it is what the agent said.
+    """
+    schema, pointer = agent.output_schema, agent.text_output
+    if isinstance(payload, dict) and OUTPUT in payload:
+        document = payload[OUTPUT]
+        if MESSAGES in payload or fits(schema, document) or not fits(schema, payload):
+            return document
+    if pointer is None or (fits(schema, payload) and not _lacks_text(payload, pointer)):
+        return payload
+    text, rest = _text_in(payload)
+    if text is None:
+        text = delta.encode(payload).decode()
+    document = projection.wrap(text, pointer, schema, projection.ASSISTANT)
+    return {**rest, **document} if isinstance(document, dict) else document

@@ -1,0 +1,199 @@
+"""Errors of the tree as this protocol's errors, and an agent's own as errors of the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from adapters.agent_context.wire.constants import (
+    AGENT_FAILED,
+    CANCELLED,
+    CONFLICT,
+    CORRELATION,
+    DEADLINE,
+    DENIED,
+    INVALID,
+    META,
+    NO_MATCH,
+    NOT_FOUND,
+    UNAVAILABLE,
+)
+from adapters.agent_context.wire.messages import ErrorNote
+from gateway.core import delta, errors
+from gateway.core.types import Failure, JsonObject
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
+from gateway.wire.jsonrpc.messages import ErrorObject
+
+__all__ = [
+    "CODES",
+    "ERRORS",
+    "Expired",
+    "NoMatch",
+    "answer",
+    "data_of",
+    "failure_error",
+    "note",
+    "note_error",
+    "to_rpc",
+    "tree_error",
+]
+
+
+class NoMatch(errors.NotFound):
+    """No agent can do what is required."""
+
+    code = "no_match"
+
+
+class Expired(errors.Refused):
+    """The deadline is past, or passed before the work was done."""
+
+    code = "deadline"
+
+
+ERRORS: Final[Mapping[type[errors.InterlinguaError], int]] = {
+    errors.InterlinguaError: INTERNAL_ERROR,
+    errors.Refused: INVALID_REQUEST,
+    errors.Invalid: INVALID,
+    errors.NotFound: NOT_FOUND,
+    errors.Conflict: CONFLICT,
+    errors.Unsupported: METHOD_NOT_FOUND,
+    errors.TooLarge: INVALID_REQUEST,
+    errors.Denied: DENIED,
+    errors.AgentError: AGENT_FAILED,
+    errors.AgentGone: UNAVAILABLE,
+    errors.AgentTimeout: DEADLINE,
+    errors.Unavailable: UNAVAILABLE,
+    NoMatch: NO_MATCH,
+    Expired: DEADLINE,
+}
+"""JSON-RPC code of an error; an RpcError has one of its own."""
+
+
+def _classes(root: type[errors.InterlinguaError]) -> list[type[errors.InterlinguaError]]:
+    return [root, *(each for below in root.__subclasses__() for each in _classes(below))]
+
+
+_TREE: Final[Mapping[str, type[errors.InterlinguaError]]] = {
+    cls.code: cls
+    for cls in _classes(errors.InterlinguaError)
+    if cls.__module__ in (errors.__name__, __name__) and cls is not errors.GatewayError
+}
+CODES: Final[Mapping[str, int]] = {
+    code: next(ERRORS[each] for each in cls.__mro__ if each in ERRORS) for code, cls in _TREE.items()
+}
+"""Code of the error tree (`Failure.code`) -> JSON-RPC code."""
+
+_THEIRS: Final[Mapping[int, type[errors.InterlinguaError]]] = {
+    INVALID: errors.Invalid,
+    INVALID_PARAMS: errors.Invalid,
+    METHOD_NOT_FOUND: errors.Unsupported,
+    NOT_FOUND: errors.NotFound,
+    DENIED: errors.Denied,
+    UNAVAILABLE: errors.AgentGone,
+    CONFLICT: errors.Conflict,
+    DEADLINE: Expired,
+    NO_MATCH: NoMatch,
+}
+"""What an agent means by a code; AgentFailed by every other. CANCELLED is told apart by who asked for it."""
+
+
+# --- ours ------------------------------------------------------------------------------------------------------------
+
+
+def to_rpc(error: errors.InterlinguaError, correlation: str | None = None) -> RpcError:
+    """The error answer for what a request raised.
+
+    `data`: {"code": <code of the tree>, "retryable": ..., "path": <JSON pointer into the params, of Invalid>,
+    "details": {"expected", "received"} where a value did not fit, "correlationId"}. An RpcError keeps what it says.
+    """
+    if isinstance(error, RpcError):
+        return answer(error, correlation)
+    data: JsonObject = {"code": error.code, "retryable": error.retryable}
+    if isinstance(error, errors.Invalid):
+        data["path"] = error.path
+        data["details"] = {"expected": "a value that fits the schema", "received": str(error)}
+    return answer(RpcError(errors.lookup(ERRORS, error), str(error), data), correlation)
+
+
+def answer(error: RpcError, correlation: str | None) -> RpcError:
+    """The same error with the correlation id in its data; as it is where there is none to tell, or no place."""
+    if correlation is None:
+        return error
+    data = data_of(error.error)
+    if data is None:
+        return error
+    return RpcError(error.error.code, error.error.message, {CORRELATION: correlation, **data})
+
+
+def failure_error(failure: Failure | None, message: str = "the run failed", **data: Any) -> RpcError:
+    """The error answer for a run that failed; further members go into its data."""
+    if failure is None:
+        return RpcError(INTERNAL_ERROR, message, {"code": "internal", "retryable": False, **data})
+    code = CODES.get(failure.code, INTERNAL_ERROR)
+    return RpcError(code, failure.message, {"code": failure.code, "retryable": failure.retryable, **data})
+
+
+def note(error: RpcError, correlation: str | None = None, source: str | None = None) -> JsonObject:
+    """The params of `agent/error` that tell the same where there is no answer to put it in."""
+    data = data_of(error.error) or {}
+    body: JsonObject = {"code": error.error.code, "message": error.error.message}
+    details = data.get("details", {key: value for key, value in data.items() if key != CORRELATION})
+    if details:
+        body["details"] = details
+    params: JsonObject = {"error": body}
+    if source is not None:
+        params["source"] = source
+    correlation = correlation or data.get(CORRELATION)
+    if correlation is not None:
+        params[META] = {CORRELATION: correlation}
+    return params
+
+
+# --- theirs ----------------------------------------------------------------------------------------------------------
+
+
+def data_of(error: ErrorObject) -> JsonObject | None:
+    """An error's data as an object: {} where there is none, None where it is something else."""
+    data = error.data
+    if isinstance(data, Raw):
+        try:
+            data = delta.sound(jsonrpc.unpack(data)) if data else {}
+        except (msgspec.DecodeError, RecursionError):
+            return None
+    if data is None:
+        return {}
+    return data if isinstance(data, dict) else None
+
+
+def tree_error(error: ErrorObject) -> errors.InterlinguaError:
+    """What an agent's error answer means: an error of the tree, whose message may be shown.
+
+    Another gateway says which one it is in `data.code`; else the error code tells, and what no code tells is
+    AgentFailed.
+    """
+    data = data_of(error) or {}
+    said = data.get("code")
+    cls = _TREE.get(said) if isinstance(said, str) else None
+    if cls is None or issubclass(cls, errors.GatewayError) or cls is errors.InterlinguaError:
+        cls = _THEIRS.get(error.code, errors.AgentFailed)
+    message = error.message or f"the agent answered with error {error.code}"
+    if issubclass(cls, errors.Invalid):
+        path = data.get("path")
+        return cls(message, path=path if isinstance(path, str) else "")
+    return cls(message)
+
+
+def note_error(note: ErrorNote) -> ErrorObject:
+    """What `agent/error` tells, as if it were an answer."""
+    data = {} if note.error.details is None else {"details": note.error.details}
+    return ErrorObject(note.error.code, note.error.message, data)
+
+
+def is_cancelled(error: ErrorObject) -> bool:
+    """Whether the answer says that the request was cancelled."""
+    return error.code == CANCELLED

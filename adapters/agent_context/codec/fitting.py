@@ -1,0 +1,63 @@
+"""Whether a document fits an agent's schema, and if not, what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from gateway.core import delta
+from gateway.core.errors import Invalid
+from gateway.core.types import Json, JsonObject
+
+_KEPT: Final = 256
+_NOWHERE: Final[Registry[Any]] = Registry()
+"""References lead nowhere outside of a schema: nothing is fetched."""
+
+_validators: OrderedDict[int, tuple[JsonObject, Draft202012Validator | None]] = OrderedDict()
+
+
+def _validator(schema: JsonObject) -> Draft202012Validator | None:
+    """None for what is no schema: it allows anything, as everywhere in the gateway."""
+    known = _validators.get(id(schema))
+    if known is not None and known[0] is schema:
+        _validators.move_to_end(id(schema))
+        return known[1]
+    try:
+        Draft202012Validator.check_schema(schema)
+        validator = Draft202012Validator(schema, registry=_NOWHERE)
+    except (SchemaError, RecursionError):
+        validator = None
+    _validators[id(schema)] = schema, validator
+    while len(_validators) > _KEPT:
+        _validators.popitem(last=False)
+    return validator
+
+
+def fits(schema: JsonObject, value: Json) -> bool:
+    """Whether it does. A schema that cannot be applied fits nothing."""
+    validator = _validator(schema)
+    if validator is None:
+        return True
+    try:
+        return bool(validator.is_valid(value))
+    except (Unresolvable, re.error, RecursionError):
+        return False
+
+
+def misfit(schema: JsonObject, value: Json, at: str) -> Invalid:
+    """Why it does not; the path starts with `at`."""
+    validator = _validator(schema)
+    try:
+        error = best_match(validator.iter_errors(value)) if validator is not None else None
+    except (Unresolvable, re.error, RecursionError):
+        error = None
+    if error is None:
+        return Invalid(f"{at or '/'}: does not fit the agent's schema", path=at)
+    path = at + delta.join([str(step) for step in error.absolute_path])
+    return Invalid(f"{path or '/'}: {error.message}", path=path)

@@ -1,0 +1,118 @@
+"""The agent that stands for the coordination: a run of it is a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from adapters.agent_context.coordination import attempts, consent
+from adapters.agent_context.coordination.choosing import Chooser, Directory
+from adapters.agent_context.coordination.job import Job, Kept, task_in
+from adapters.agent_context.coordination.work import Work
+from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.wire.constants import PROTOCOL
+from gateway.adapter import Gateway, RunContext
+from gateway.adapter.hosting import Hosted
+from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
+
+NAME: Final = "interlingua-tasks"
+"""The coordinator's own, where the options name none."""
+
+INPUT: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string", "description": "What is to be done, by whichever agent is best."},
+        "capabilities": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Each is one of the agent's tools, models or specializations.",
+        },
+        "task": {"type": "object", "description": "A task of the Agent Context Protocol, instead of both."},
+    },
+    "anyOf": [{"required": ["message"]}, {"required": ["task"]}],
+}
+OUTPUT: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "messages": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+        },
+        "output": {"description": "The agent's output by its own schema, where it is more than text."},
+    },
+}
+
+
+class Coordinator:
+    """See `gateway.adapter.Outbound`. One per gateway process; `hosted` is what its inbound half brings."""
+
+    def __init__(self, options: AgentContextServe, gateway: Gateway, directory: Directory) -> None:
+        self.name = options.coordinator or NAME
+        self._options = options
+        self._gateway = gateway
+        self._chooser = Chooser(gateway, directory, options.weights.model_dump(), options.per_agent)
+        self.queue = self._chooser.queue
+        """Whoever learns that the directory has changed says so: `queue.changed()`."""
+
+    def hosted(self) -> Mapping[str, Hosted]:
+        """The coordinator under its name; for other protocols' clients only where the options give it one.
+
+        It has no time limit: tasks have deadlines, and their attempts the limits of their agents.
+        """
+        protocols = () if self._options.coordinator is not None else (PROTOCOL,)
+        return {self.name: Hosted(self, protocols=protocols, timeout=None)}
+
+    async def describe(self) -> Agent:
+        """See `Outbound.describe`."""
+        permission = InterruptSpec(
+            kind=consent.KIND, payload_schema=consent.PAYLOAD_SCHEMA, answer_schema=consent.ANSWER_SCHEMA
+        )
+        return Agent(
+            name=self.name,
+            description="Has a task done by the best agent that can do it.",
+            input_schema=INPUT,
+            output_schema=OUTPUT,
+            text_input="/message",
+            text_output="/messages/-/text",
+            interrupts=(permission,),
+            capabilities=AgentCapabilities(interrupts=True, streaming=True, cancel=True, artifacts=True),
+        )
+
+    async def run(self, context: RunContext) -> None:
+        """See `Outbound.run`."""
+        await context.set_upstream(Kept().told())  # first of all: from here on it can be taken up again
+        await self._see_to(context, Kept(), again=False)
+
+    async def attach(self, context: RunContext) -> None:
+        """See `Outbound.attach`: what was under way is found by what was kept before it began."""
+        await self._see_to(context, Kept.of(context.run), again=True)
+
+    async def cancel(self, context: RunContext) -> None:
+        """See `Outbound.cancel`: the attempt is cancelled; a task that waits leaves the queue."""
+        self.queue.wake(context.run.id)
+        attempts_made = Kept.of(context.run).attempts
+        if not attempts_made or attempts_made[-1].status is not None:
+            return
+        reason = context.run.cancel_reason or "its task is over"
+        await attempts.stop(self._gateway, context.run.id, attempts_made[-1], reason)
+
+    async def aclose(self) -> None:
+        """Nothing is open but runs."""
+
+    async def _see_to(self, context: RunContext, kept: Kept, *, again: bool) -> None:
+        job = Job(context, task_in(context.run), kept)
+        work = Work(self._gateway, self._chooser, self._options, job)
+        try:
+            async with asyncio.timeout(job.left) as limit:
+                end = await work.go(again=again)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            end = await work.expired()
+        finally:
+            job.over = job.over or context.cancelled
+            if job.slot is not None:
+                job.slot.release()
+        context.emit(end)
+        await context.drain()

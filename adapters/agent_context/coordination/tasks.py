@@ -1,0 +1,213 @@
+"""Runs of the coordinator seen as tasks: delegated once, found by their ids, listed at `agent://tasks`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from adapters.agent_context.codec.errors import failure_error
+from adapters.agent_context.coordination import consent
+from adapters.agent_context.coordination.coordinator import Coordinator
+from adapters.agent_context.coordination.index import PAGE, TASK, Index, Key
+from adapters.agent_context.coordination.job import SOURCE, TARGET, WAITING, Kept
+from adapters.agent_context.security import Principal
+from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL, RUN_ID
+from adapters.agent_context.wire.messages import Task
+from gateway.adapter import Gateway
+from gateway.core import delta
+from gateway.core.errors import Conflict, NotFound
+from gateway.core.types import Json, JsonObject, Run, RunQuery, RunRequest, RunStatus
+
+MOST: Final = 1000
+"""Tasks that a listing has."""
+
+PENDING: Final = "pending"
+AWAITING: Final = "awaiting_approval"
+STATUSES: Final = {
+    RunStatus.PENDING: PENDING,
+    RunStatus.RUNNING: "running",
+    RunStatus.INTERRUPTED: "running",
+    RunStatus.SUCCESS: "completed",
+    RunStatus.ERROR: "failed",
+    RunStatus.CANCELLED: "cancelled",
+    RunStatus.TIMEOUT: "expired",
+}
+"""Status of the run -> of the task; PENDING and AWAITING come of what the run waits for."""
+
+
+def document(task: Task) -> JsonObject:
+    """The task as it was delegated, less its status: that is the gateway's to say."""
+    return task.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"status"})
+
+
+# --- the view --------------------------------------------------------------------------------------------------------
+
+
+def task_of(run: Run, *, mine: bool = True) -> JsonObject:
+    """A task as it is told. `mine`: to who delegated it; nobody else is told what it says, or what came of it.
+
+    {id, type, status, priority, deadline?, requirements?, agent?, attempts: [{number, agent, status}], createdAt,
+    updatedAt}; mine has payload, result or error {code, message}, interrupts (its open questions), and `_meta` too.
+    """
+    given, kept = _given(run), Kept.of(run)
+    requirements = given.get("requirements") or {}
+    limits = requirements.get("constraints") or {}
+    told: JsonObject = {
+        "id": given.get("id", run.id),
+        "type": given.get("type", ""),
+        "status": status_of(run, kept),
+        "priority": limits.get("priority") or 0,
+        "requirements": requirements,
+        "attempts": [_attempt(one, run, mine) for one in kept.attempts],
+        "createdAt": _time(run.created_at),
+        "updatedAt": _time(run.updated_at),
+    }
+    if limits.get("deadline") is not None:
+        told["deadline"] = limits["deadline"]
+    if kept.attempts:
+        told["agent"] = kept.attempts[-1].agent
+    return told | _private(run, given, kept) if mine else told
+
+
+def status_of(run: Run, kept: Kept | None = None) -> str:
+    """pending, running, awaiting_approval, completed, failed, cancelled or expired."""
+    if any(consent.is_approval(interrupt) for interrupt in run.interrupts):
+        return AWAITING
+    if run.status is RunStatus.RUNNING and (kept or Kept.of(run)).state == WAITING:
+        return PENDING
+    return STATUSES[run.status]
+
+
+def assignment_of(run: Run) -> JsonObject:
+    """Why the task's agent was chosen, or why none was; for `_meta`."""
+    return Kept.of(run).assignment
+
+
+def _private(run: Run, given: JsonObject, kept: Kept) -> JsonObject:
+    told: JsonObject = {"payload": given.get("payload"), "_meta": {RUN_ID: run.id}}
+    if kept.assignment:
+        told["_meta"][ASSIGNMENT] = kept.assignment
+    if run.status is RunStatus.SUCCESS:
+        told["result"] = msgspec.json.decode(run.output)
+    elif run.failure is not None:
+        error = failure_error(run.failure).error
+        told["error"] = {"code": error.code, "message": error.message}
+    elif run.status is RunStatus.CANCELLED and run.cancel_reason:
+        told["reason"] = run.cancel_reason
+    if run.interrupts:
+        told["interrupts"] = [{"id": one.id, "kind": one.kind, "message": one.message} for one in run.interrupts]
+    return told
+
+
+def _attempt(one: Json, run: Run, mine: bool) -> JsonObject:
+    told: JsonObject = {"number": one.number, "agent": one.agent}
+    last = STATUSES[run.status] if run.status.ended else "running"
+    told["status"] = last if one.status is None else STATUSES[RunStatus(one.status)]
+    if mine and one.error is not None:
+        told["error"] = one.error
+    return told
+
+
+def _given(run: Run) -> JsonObject:
+    """The task as it was delegated; of what a client of another protocol asked, as much of one as it is."""
+    given = run.request.input
+    if isinstance(given, dict) and isinstance(given.get(TASK), dict):
+        task: JsonObject = given[TASK]
+        return task
+    text = given.get("message") if isinstance(given, dict) else given
+    return {"id": run.id, "type": "message", "payload": {"messages": [{"text": text}]}}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+class Tasks:
+    """One per gateway process. A task's id is its delegator's own: another's task may have the same."""
+
+    def __init__(self, gateway: Gateway, coordinator: Coordinator) -> None:
+        self._gateway = gateway
+        self._agent = coordinator.name
+        self._index = Index(gateway, coordinator.name)
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+
+    def request(
+        self,
+        task: Task,
+        principal: str | None,
+        *,
+        source: str | None = None,
+        target: str | None = None,
+        creation: JsonObject | None = None,
+        metadata: JsonObject | None = None,
+        attributes: JsonObject | None = None,
+        traceparent: str | None = None,
+    ) -> RunRequest:
+        """The run that is the task. `source` is the agent that delegates it, `target` the only one that may have it.
+
+        `creation` is the whole params as they came, `attributes` what else the inbound half marks its runs with.
+        """
+        marks = {SOURCE: source, TARGET: target}
+        return RunRequest(
+            agent=self._agent,
+            input={TASK: document(task)},
+            protocol=PROTOCOL,
+            metadata={**(metadata or {}), TASK: task.id},
+            principal=principal,
+            traceparent=traceparent,
+            creation=creation or {},
+            attributes={**(attributes or {}), **{key: value for key, value in marks.items() if value is not None}},
+        )
+
+    async def delegate(
+        self, request: RunRequest, start: Callable[[RunRequest], Awaitable[Run]] | None = None
+    ) -> tuple[Run, bool]:
+        """Start a task's run (of `request`) by `start`, or follow the one there is: whether it is a new one.
+
+        The same task of the same principal's with the same content is the same one, however it has ended; with other
+        content Conflict is raised. Raises what `start` does (left out: `Gateway.start`).
+        """
+        task_id = str(request.metadata[TASK])
+        key = (request.principal, task_id)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            before = await self.find(task_id, request.principal)
+            if before is not None:
+                if not _same(before.request, request):
+                    raise Conflict(f"task {task_id} was delegated before, and is another")
+                return before, False
+            run = await (start or self._gateway.start)(request)
+            self._index.add(key, run)
+            return run, True
+
+    async def find(self, task_id: str, principal: str | None) -> Run | None:
+        """The run of a task that was delegated by `principal`; None if there is none."""
+        run_id = await self._index.find((principal, task_id))
+        if run_id is None:
+            return None
+        try:
+            return await self._gateway.run(run_id)
+        except NotFound:  # it was deleted, or is older than runs are kept
+            self._index.forget((principal, task_id))
+            return None
+
+    async def list(self, reader: Principal | None) -> list[JsonObject]:
+        """The newest tasks, newest first; the reader's own whole. None: all whole, to see whether any has changed."""
+        found: list[JsonObject] = []
+        query = RunQuery(agent=self._agent, limit=PAGE)
+        while len(found) < MOST and (runs := await self._gateway.runs(query)):
+            found += [task_of(run, mine=reader is None or reader.name == run.request.principal) for run in runs]
+            query = msgspec.structs.replace(query, offset=query.offset + PAGE)
+        return found[:MOST]
+
+
+def _same(before: RunRequest, now: RunRequest) -> bool:
+    asked_before, asked = ((one.input, one.attributes.get(TARGET)) for one in (before, now))
+    return bool(delta.same(list(asked_before), list(asked)))

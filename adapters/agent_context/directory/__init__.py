@@ -1,0 +1,16 @@
+"""The directory: which agents there are, where they are, how good they are, what they have done.
+
+directory.py   Directory: what the other rooms ask for
+registry.py    registering, beating, leaving            revoking.py  access that is revoked
+members.py     who registered, as this process sees it  shared.py    what all replicas tell each other
+records.py     registrations as they are kept           reach.py     the way to a registered agent
+liveness.py    heartbeats, connections                  metrics.py   what the gateway measured
+evaluation.py  what others say of an agent
+listing.py     all agents of all protocols              search.py    those that match
+"""
+
+from __future__ import annotations
+
+from adapters.agent_context.directory.directory import Directory
+
+__all__ = ["Directory"]

@@ -1,0 +1,308 @@
+"""What the other rooms ask of the directory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from adapters.agent_context.codec.ranking import Candidate
+from adapters.agent_context.coordination.coordinator import NAME
+from adapters.agent_context.directory import evaluation as evaluations
+from adapters.agent_context.directory import search as matching
+from adapters.agent_context.directory.listing import Listed, Listing
+from adapters.agent_context.directory.liveness import Liveness
+from adapters.agent_context.directory.members import Members
+from adapters.agent_context.directory.metrics import Metrics
+from adapters.agent_context.directory.reach import RealWays, Ways
+from adapters.agent_context.directory.records import Member
+from adapters.agent_context.directory.registry import Registry
+from adapters.agent_context.directory.revoking import Revoking
+from adapters.agent_context.directory.shared import Shared
+from adapters.agent_context.options import ANONYMOUS, AgentContextServe
+from adapters.agent_context.outbound.sessions import Links
+from adapters.agent_context.security import Access
+from adapters.agent_context.wire.constants import DIRECTORY, METRICS_PREFIX
+from gateway.adapter import Gateway, Hosted
+from gateway.core.errors import Denied
+from gateway.core.types import JsonObject
+from gateway.mcp.server.contract import Session
+
+Told = Callable[[frozenset[str]], None]
+
+
+class Directory:
+    """One per gateway process. What it gives out holds no credentials; all errors are of the tree.
+
+    links: the connections of registered agents, where the inbound half has them elsewhere as well. ways, monotonic
+    and now: for tests.
+    """
+
+    def __init__(
+        self,
+        options: AgentContextServe,
+        gateway: Gateway,
+        access: Access | None = None,
+        *,
+        links: Links | None = None,
+        ways: Ways | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.access = access or Access(options.access)
+        self.links = links or Links()
+        self._gateway = gateway
+        self._now = now
+        self._told: list[Told] = []
+        self._coordinator = options.coordinator
+        self._liveness = Liveness(options.heartbeat, options.missed, monotonic)
+        ways = ways or RealWays(options, self.links)
+        self._members = Members(options, gateway, ways, self._liveness, now)
+        self._revoking = Revoking(self._members, self._changed)
+        self._shared = Shared(self._members, self._changed, self._revoking.stop)
+        self._registry = Registry(self._members, self._changed)
+        self._listing = Listing(self._members, self._shared, () if options.coordinator else (NAME,))
+        self._metrics = Metrics(gateway, monotonic)
+
+    # --- life: see `gateway.adapter.Hosting` -------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read what was kept."""
+        await self._shared.open()
+
+    def hosted(self) -> Mapping[str, Hosted]:
+        """The agents that registered, those that are away as well; not those that are revoked."""
+        return self._members.hosted()
+
+    async def refresh(self) -> None:
+        """What other processes have, and who has fallen silent since the last time."""
+        await self._shared.refresh()
+        await self._registry.sweep()
+
+    async def aclose(self) -> None:
+        """All connections are about to end: other processes are told."""
+        await self.settled()
+        for session in list(self._members.connections):
+            self._members.part(session, tell=False)  # that this process has ended says it of all its agents
+        await self._shared.aclose()
+
+    async def settled(self) -> None:
+        """Until what is done in the background is done."""
+        await self._revoking.settled()
+        await self._members.settled()
+
+    def on_change(self, told: Told) -> None:
+        """Who is told the URIs of resources (`agent://directory`, `agent://metrics/...`) that are others now."""
+        self._told.append(told)
+
+    # --- agents that come, beat and leave ----------------------------------------------------------------------------
+
+    async def register(self, record: object, principal: Member, session: Session | None = None) -> None:
+        """An agent (a `wire.records.AgentRecord`, or the same as JSON) is there, reached over the session or, where it
+        names one, at its endpoint. When this returns, clients of all protocols can call it.
+
+        The same session again: its record is another. The same principal, once the connection that had the id has gone
+        or has fallen silent: it takes over. Raises Conflict for an id that somebody else has, that is the route
+        table's or the gateway's own; Denied for one that is revoked, and for an endpoint at an internal address that
+        the options do not allow; Invalid, TooLarge for a record that cannot be kept; Unavailable when there are too
+        many.
+        """
+        await self._registry.register(record, principal, session)
+
+    async def unregister(self, agent: str, principal: Member, session: Session | None = None) -> None:
+        """It is not there any more; runs under way go on. Raises NotFound, Denied for somebody else's.
+
+        Without access control everybody is the same principal: then an agent whose connection is there is its own.
+        """
+        await self._registry.unregister(agent, principal, session)
+
+    async def heartbeat(self, agent: str, status: str, principal: Member, session: Session | None = None) -> None:
+        """It is there, and says so. `active`: it takes tasks. `inactive`, `offline`: no runs at all, until it says
+        otherwise. Anything else: busy, no tasks. Raises NotFound, and Denied as `unregister`; Denied if it is revoked.
+        """
+        self._registry.heartbeat(agent, status, principal, session)
+
+    def heard(self, session: Session) -> None:
+        """A client has said anything: that is a beat of all agents that registered on its session."""
+        self._registry.heard(session)
+
+    def left(self, session: Session) -> None:
+        """A session has ended: its agents are offline from now on, but for those with an endpoint."""
+        self._registry.left(session)
+
+    def session_of(self, agent: str) -> Session | None:
+        """The connection here that an agent registered on, while it is there; None for one that is revoked."""
+        member = self._members.by_id.get(agent)
+        if member is None or member.connection is None or agent in self._members.revoked:
+            return None
+        session = member.connection.session
+        return session if session.alive else None
+
+    def owned(self, agent: str, principal: Member) -> bool:
+        """Whether the principal registered it, and may speak as it now.
+
+        Without access control everybody is the same principal: then an agent whose connection is there is its own.
+        """
+        member = self._members.by_id.get(agent)
+        if member is None or member.owner != principal.name or agent in self._members.revoked:
+            return False
+        return principal.name != ANONYMOUS or not self._liveness.holds(member)
+
+    def admit(self, session: Session) -> None:
+        """Whether a client's messages are taken. Raises Denied if it registered agents and all of them are revoked."""
+        connection = self._members.connections.get(session)
+        if connection is not None and self._members.revoked and connection.agents <= self._members.revoked:
+            raise Denied(f"the access of {', '.join(sorted(connection.agents))} has been revoked")
+
+    # --- access that is revoked --------------------------------------------------------------------------------------
+
+    async def revoke(self, agent: str) -> None:
+        """Nothing is sent to an agent any more, here at once and elsewhere with the next refresh; its runs are
+        cancelled. It may be any id, also of nobody: it is refused when it registers. An agent of the route table is
+        refused to clients of this protocol.
+        """
+        await self._revoking.revoke(agent)
+
+    async def restore(self, agent: str) -> None:
+        """That is over. No error if it was not."""
+        await self._revoking.restore(agent)
+
+    def revoked(self, agent: str) -> bool:
+        """Whether its access is revoked."""
+        return agent in self._members.revoked
+
+    def check(self, agent: str) -> None:
+        """Raises Denied for a revoked agent, Unavailable for a registered one that cannot be called now.
+
+        Nothing is known here of agents that did not register, nor of unknown ones.
+        """
+        known = agent in self._members.revoked or (agent in self._members.by_id and not self._gateway.routed(agent))
+        if known and (error := self._members.refusal(agent)) is not None:
+            raise error
+
+    # --- who is there ------------------------------------------------------------------------------------------------
+
+    def ids(self) -> Sequence[str]:
+        """All agents that `entries` has, in its order."""
+        return self._listing.names()
+
+    async def entries(self) -> list[JsonObject]:
+        """The directory: every agent of every protocol that clients of this one may call, and those that are revoked.
+
+        As they registered, or as the gateway describes them, with `status` (active, busy, inactive, offline, revoked)
+        and the `evaluation` that others gave them. No `auth`, and of an endpoint no credentials.
+        """
+        return [self._listing.entry(one) async for piece in self._listing.each() for one in piece]
+
+    async def entry(self, agent: str) -> JsonObject:
+        """One of them. Raises NotFound."""
+        return self._listing.entry(await self._listing.one(agent))
+
+    async def search(
+        self,
+        capabilities: Sequence[str] | None = None,
+        min_score: float | None = None,
+        max_cost: float | None = None,
+    ) -> list[JsonObject]:
+        """agentSearch: `{id, name, qualityScore?, costPerToken?}` of the agents that match, the best first.
+
+        All capabilities must be among its tools, models and specializations, in whatever case. Only agents that are
+        active or busy. An unknown score matches no `min_score`, an unknown cost no `max_cost`.
+        """
+        wanted = matching.wanted(capabilities or ())
+        found = (
+            matching.item(entry)
+            async for piece in self._listing.each()
+            for one in piece
+            if matching.matches(entry := self._listing.entry(one), wanted, min_score, max_cost)
+        )
+        return matching.ordered([item async for item in found])
+
+    async def candidates(self) -> list[Candidate]:
+        """All agents as they are weighed against each other for a task, in the order of `entries`.
+
+        Without the one that stands for the coordination itself.
+        """
+        loads, speeds = await asyncio.gather(self._metrics.loads(), self._metrics.speeds())
+        every = (one async for piece in self._listing.each() for one in piece if one.name != self._coordinator)
+        return [self._candidate(one, loads, speeds) async for one in every]
+
+    async def candidate(self, agent: str) -> Candidate:
+        """One of them. Raises NotFound."""
+        loads, speeds = await asyncio.gather(self._metrics.loads(), self._metrics.speeds())
+        return self._candidate(await self._listing.one(agent), loads, speeds)
+
+    # --- how good they are -------------------------------------------------------------------------------------------
+
+    async def evaluate(
+        self,
+        agent: str,
+        score: float,
+        principal: Member,
+        task: str | None = None,
+        review: str | None = None,
+        *,
+        session: Session | None = None,
+    ) -> JsonObject:
+        """A vote from 0 to 10 on an agent; the agent's `evaluation` with it.
+
+        One vote per principal and task, and one without a task: a new one replaces it. Without access control the
+        principal is whoever registered on the session, else everybody together. Reviews are shown to all, cut to 500
+        characters. From the third vote on, votes replace what the agent says of itself. Raises NotFound, Invalid,
+        Denied for its own.
+        """
+        one = await self._listing.one(agent)
+        agent = one.name
+        connection = self._members.connections.get(session) if session is not None else None
+        own = connection.agents if connection is not None else set()
+        name = principal.name
+        if agent in own or (one.member is not None and one.member.owner == name != ANONYMOUS):
+            raise Denied("an agent is not evaluated by itself, nor by who registered it")
+        if name == ANONYMOUS and own:
+            name = f"{name}/{min(own)}"
+        vote = evaluations.vote(evaluations.voter(name, task), score, self._now(), review)
+        await self._shared.vote(agent, one.owner, vote)
+        self._changed((agent,))
+        evaluation: JsonObject = self._listing.entry(one).get("evaluation", {})
+        return evaluation
+
+    async def metrics(self, agent: str) -> JsonObject:
+        """`agent://metrics/{agentId}`: what the gateway measured of its runs, and how it was evaluated.
+
+        Numbers and times only: nothing that anybody said, no reviews, no names but the agent's. Raises NotFound.
+        """
+        one = await self._listing.one(agent)
+        measured = await self._metrics.of(one.name)
+        out: JsonObject = {"agentId": one.name, "status": one.status, **measured}
+        if one.member is not None:
+            out["lastActive"] = max(out.get("lastActive", ""), self._listing.last_active(one.member))
+        votes = self._shared.of(one.name, one.owner)
+        if votes.number:
+            out["evaluation"] = {"qualityScore": votes.mean, "evaluationCount": votes.number}
+        return out
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _candidate(self, one: Listed, loads: Mapping[str, int], speeds: Mapping[str, float]) -> Candidate:
+        """An agent's own word of its speed counts until it was measured; the route table's always."""
+        registered = one.member is not None
+        measured = speeds.get(one.name) if registered or one.agent.standing.speed is None else None
+        votes = self._shared.of(one.name, one.owner)
+        claim = None if one.agent.standing.quality is None else {"qualityScore": one.agent.standing.quality}
+        why = self._members.refusal(one.name) if registered or one.name in self._members.revoked else None
+        status = one.status
+        return Candidate(
+            id=one.name,
+            labels=one.agent.labels,
+            standing=one.agent.standing,
+            load=loads.get(one.name, 0),
+            quality=evaluations.measured(claim, votes) if votes.number else None,
+            speed=measured,
+            status=status,
+            why_not=str(why) if why is not None else None,
+        )
+
+    def _changed(self, agents: Iterable[str]) -> None:
+        uris = frozenset((DIRECTORY, *(METRICS_PREFIX + agent for agent in agents)))
+        for told in self._told:
+            told(uris)

@@ -1,0 +1,126 @@
+"""All agents there are, of every protocol: those that registered from memory, all others as the gateway describes them.
+
+There may be ten thousand: they are gone through in pieces, and others get their turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from typing import Final
+
+from adapters.agent_context.codec.agents import record_of
+from adapters.agent_context.directory.evaluation import shown
+from adapters.agent_context.directory.liveness import Registered
+from adapters.agent_context.directory.members import Members
+from adapters.agent_context.directory.records import digest, time_of
+from adapters.agent_context.directory.shared import Shared
+from adapters.agent_context.wire.constants import ACTIVE, OFFLINE, PROTOCOL, REVOKED
+from gateway.core.errors import NotFound
+from gateway.core.types import Agent, JsonObject
+
+PIECE: Final = 100
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One agent. `member` is given for one that registered."""
+
+    name: str
+    agent: Agent
+    status: str
+    member: Registered | None = None
+
+    @property
+    def owner(self) -> str:
+        """Who has it: what votes on it are known by; "" for one of the route table."""
+        return digest(self.member.owner) if self.member is not None else ""
+
+
+class Listing:
+    """One per directory. `hidden`: agents that nobody is shown."""
+
+    def __init__(self, members: Members, shared: Shared, hidden: Collection[str] = ()) -> None:
+        self._members = members
+        self._gateway = members.gateway
+        self._shared = shared
+        self._hidden = hidden
+        self._records: dict[str, tuple[Agent, JsonObject]] = {}
+
+    def names(self) -> list[str]:
+        """Of all, in their order."""
+        names = [name for name in self._gateway.names(PROTOCOL) if name not in self._hidden]
+        return [*names, *(member.id for member in self._barred(names))]
+
+    async def each(self) -> AsyncIterator[list[Listed]]:
+        """All of them, in pieces: first those that clients may call, then those that are revoked."""
+        names = [name for name in self._gateway.names(PROTOCOL) if name not in self._hidden]
+        for start in range(0, len(names), PIECE):
+            yield await self._piece(names[start : start + PIECE])
+            await asyncio.sleep(0)
+        yield [Listed(member.id, member.agent, REVOKED, member) for member in self._barred(names)]
+        if len(self._records) > 2 * len(names):
+            self._records = {name: self._records[name] for name in names if name in self._records}
+
+    async def one(self, name: str) -> Listed:
+        """Raises NotFound."""
+        if name not in self._hidden:
+            if (found := await self._listed(name)) is not None:
+                return found
+            member = self._members.by_id.get(name)
+            if member is not None and name in self._members.revoked:
+                return Listed(name, member.agent, REVOKED, member)
+        raise NotFound(f"no agent {name}")
+
+    def entry(self, one: Listed) -> JsonObject:
+        """An agent as the directory shows it."""
+        base = one.member.entry if one.member is not None else self._record(one)
+        out = {**base, "status": one.status}
+        claim = base.get("evaluation")
+        if (evaluation := shown(claim, self._shared.of(one.name, one.owner))) is not None:
+            out["evaluation"] = evaluation
+        return out
+
+    def last_active(self, member: Registered) -> str:
+        """When a registered agent was last heard of."""
+        return time_of(self._members.now() - max(0.0, self._members.liveness.now() - member.heard))
+
+    def _barred(self, names: Collection[str]) -> list[Registered]:
+        """Those that registered and are revoked: nobody can call them."""
+        by_id, revoked = self._members.by_id, self._members.revoked
+        return [by_id[name] for name in sorted(revoked.difference(names)) if name in by_id]
+
+    async def _piece(self, names: list[str]) -> list[Listed]:
+        strangers = [name for name in names if self._member(name) is None]
+        described = await asyncio.gather(*map(self._stranger, strangers)) if strangers else []
+        others = {one.name: one for one in described if one is not None}
+        found = (self._registered(name) or others.get(name) for name in names)
+        return [one for one in found if one is not None]
+
+    async def _listed(self, name: str) -> Listed | None:
+        return self._registered(name) or await self._stranger(name)
+
+    def _registered(self, name: str) -> Listed | None:
+        member = self._member(name)
+        return None if member is None else Listed(name, member.agent, self._members.status(member), member)
+
+    def _member(self, name: str) -> Registered | None:
+        """A name of the route table is that one's, whoever has registered under it before."""
+        member = self._members.by_id.get(name)
+        return None if member is None or self._gateway.routed(name) or name in self._members.revoked else member
+
+    async def _stranger(self, name: str) -> Listed | None:
+        try:
+            agent = await self._gateway.agent(name, PROTOCOL)
+        except NotFound:  # it has gone meanwhile
+            return None
+        if agent.name in self._members.revoked:
+            return Listed(agent.name, agent, REVOKED)
+        return Listed(agent.name, agent, ACTIVE if self._gateway.reachable(agent.name, PROTOCOL) else OFFLINE)
+
+    def _record(self, one: Listed) -> JsonObject:
+        known = self._records.get(one.name)
+        if known is None or known[0] is not one.agent:
+            known = self._records[one.name] = (one.agent, record_of(one.agent))
+        return known[1]

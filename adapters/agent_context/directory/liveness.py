@@ -1,0 +1,112 @@
+"""Which registered agents are there: what they say, what they miss, which connection is whose.
+
+Times are of a clock that only goes forward (`time.monotonic` unless told otherwise). An agent was last heard of when
+it sent a heartbeat or its connection anything at all; an agent of another process, when that process last wrote it
+down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from adapters.agent_context.directory.records import Joined
+from adapters.agent_context.wire.constants import ACTIVE, BUSY, INACTIVE, OFFLINE
+from gateway.core.types import Agent, JsonObject
+from gateway.mcp.server.contract import Session
+
+if TYPE_CHECKING:
+    from adapters.agent_context.directory.reach import Reach
+
+LATE: Final = 5.0
+"""Seconds that a write of another process may take to be seen here."""
+AWAY: Final = frozenset({INACTIVE, OFFLINE, "unavailable", "stopped", "shutdown"})
+"""What an agent may say of itself that means inactive; anything else but active means busy."""
+
+
+@dataclass
+class Connection:
+    """One client's session on which agents registered.
+
+    `heard` is when it last said anything; `takes` whether it took requests when that was looked at.
+    """
+
+    session: Session
+    heard: float
+    agents: set[str] = field(default_factory=set)
+    takes: bool = True
+
+
+@dataclass
+class Registered:
+    """One registered agent as this process sees it.
+
+    `owner` is the principal's name. `connection` is the one here that it registered on, while that lasts; `beat` when
+    it was last heard of otherwise. `elsewhere` is true while another process has its connection. `agent`, `entry` and
+    `reach` are made of the record: the core's agent, the directory's entry, the way to it. `saved` is when it was
+    last written down.
+    """
+
+    id: str
+    owner: str
+    joined: Joined
+    agent: Agent
+    entry: JsonObject
+    reach: Reach
+    beat: float
+    saved: float
+    elsewhere: bool = False
+    connection: Connection | None = None
+    fresh: bool = False
+    """It has sent a heartbeat here since it was last written down."""
+    told: str = ""
+    """The status that was last made known."""
+
+    @property
+    def heard(self) -> float:
+        """When it was last heard of."""
+        return self.beat if self.connection is None else max(self.beat, self.connection.heard)
+
+    @property
+    def heard_here(self) -> bool:
+        """Whether its connection has said anything since it was last written down."""
+        return self.connection is not None and self.connection.heard > self.saved
+
+
+class Liveness:
+    """What silence means. One per directory."""
+
+    def __init__(self, heartbeat: float, missed: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.heartbeat = heartbeat
+        self.now = monotonic
+        self.allowed = heartbeat * missed
+        """Seconds of silence."""
+
+    def silent(self, member: Registered) -> bool:
+        """Whether it has missed its beats."""
+        allowed = self.allowed
+        if member.elsewhere:  # that process writes once per interval
+            allowed += self.heartbeat + LATE
+        return self.now() - member.heard > allowed
+
+    def status(self, member: Registered) -> str:
+        """active, busy, inactive or offline; revoked is not looked at."""
+        if member.connection is None and not member.elsewhere and member.joined.endpoint is None:
+            return OFFLINE
+        if member.connection is not None and not member.connection.session.alive and member.joined.endpoint is None:
+            return OFFLINE
+        said = member.joined.status.casefold()
+        if self.silent(member) or said in AWAY:
+            return INACTIVE
+        return ACTIVE if said == ACTIVE else BUSY
+
+    def holds(self, member: Registered) -> bool:
+        """Whether nobody else may connect as it: its connection is there, can be asked, and is heard of."""
+        if self.silent(member):
+            return False
+        connection = member.connection
+        if connection is None:
+            return member.elsewhere
+        return connection.session.alive and connection.session.can_ask

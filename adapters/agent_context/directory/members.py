@@ -1,0 +1,282 @@
+"""The agents that registered, as this process sees them, and what is written down of them for the others.
+
+Whatever is changed here is marked, so that what was read before is not taken for news (`Marks`). Writing of what was
+only heard (a heartbeat, a connection that ended) happens in the background, an agent at most once per interval.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Final
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from adapters.agent_context.directory.liveness import Connection, Liveness, Registered
+from adapters.agent_context.directory.reach import Gate, Reach, Ways
+from adapters.agent_context.directory.records import AGENT, Joined, shown
+from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound.link import Link
+from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
+from gateway.adapter import Gateway, Hosted
+from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
+from gateway.core.types import Agent, JsonObject
+from gateway.mcp.server.contract import Session
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 64
+"""Records that are written together."""
+CALM: Final = 4.0
+"""The engine is told of new agents at most a fifth of the time: it looks at all of them."""
+
+
+class Marks:
+    """Which records this process changed, and when: counted, not timed."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._at: dict[str, int] = {}
+
+    def touch(self, name: str) -> None:
+        """It has changed just now, or is about to be told so."""
+        self.count += 1
+        self._at[name] = self.count
+
+    def newer(self, name: str, mark: int) -> bool:
+        """Whether it changed after `count` was `mark`."""
+        return self._at.get(name, 0) > mark
+
+    def seen(self, mark: int) -> None:
+        """All that changed before is known to have been read."""
+        self._at = {name: at for name, at in self._at.items() if at > mark}
+
+
+class Members:
+    """One per directory."""
+
+    def __init__(
+        self,
+        options: AgentContextServe,
+        gateway: Gateway,
+        ways: Ways,
+        liveness: Liveness,
+        now: Callable[[], float],
+    ) -> None:
+        self.options = options
+        self.gateway = gateway
+        self.liveness = liveness
+        self.now = now
+        self.marks = Marks()
+        self.by_id: dict[str, Registered] = {}
+        self.connections: dict[Session, Connection] = {}
+        self.revoked: set[str] = set()
+        self._ways = ways
+        self._hosted: dict[str, Hosted] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._unwritten: dict[str, None] = {}
+        self._writer: asyncio.Task[None] | None = None
+        self._announcing: asyncio.Task[None] | None = None
+        self._announced = -1e9
+        self._cost = 0.0
+
+    # --- what there is ------------------------------------------------------------------------------------------
+
+    def hosted(self) -> Mapping[str, Hosted]:
+        """See `Hosting.hosted`."""
+        return dict(self._hosted)
+
+    def status(self, member: Registered) -> str:
+        """active, busy, inactive, offline or revoked."""
+        return REVOKED if member.id in self.revoked else self.liveness.status(member)
+
+    def refusal(self, agent: str) -> InterlinguaError | None:
+        """Why no run of a registered agent may be sent now; None if one may."""
+        if agent in self.revoked:
+            return Denied(f"the access of agent {agent} has been revoked")
+        if (member := self.by_id.get(agent)) is None:
+            return Unavailable(f"agent {agent} is not registered any more")
+        status = self.liveness.status(member)
+        if status == OFFLINE:
+            return Unavailable(f"agent {agent} is not connected")
+        if status == INACTIVE:
+            why = "has missed its heartbeats" if self.liveness.silent(member) else f"says that it is {INACTIVE}"
+            return Unavailable(f"agent {agent} {why}")
+        if member.elsewhere and member.joined.endpoint is None:
+            return Unavailable(f"agent {agent} is connected to another gateway")
+        if member.joined.endpoint is None and (at := member.connection) is not None and not at.session.can_ask:
+            return Unavailable(f"the connection of agent {agent} takes no requests now")
+        return None
+
+    def lock(self, name: str) -> asyncio.Lock:
+        """Whoever changes a record holds its lock."""
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    # --- coming and going ---------------------------------------------------------------------------------------
+
+    def take(self, joined: Joined, owner: str, agent: Agent, *, beat: float, elsewhere: bool = False) -> Registered:
+        """An agent as it is known now: a new one, or in the place of what was known of it. `agent`: the record's."""
+        known = self.by_id.get(joined.id)
+        if known is not None and known.joined.record == joined.record and known.owner == owner:
+            if known.joined.seen != joined.seen:
+                known.entry = shown(joined.record, joined.seen)
+            known.joined, known.elsewhere, known.beat = joined, elsewhere, max(beat, known.beat)
+            known.saved = self.liveness.now()
+            return known
+        entry = shown(joined.record, joined.seen)
+        member = Registered(
+            id=joined.id,
+            owner=owner,
+            joined=joined,
+            agent=agent,
+            entry=entry,
+            reach=self._reach(joined.record),
+            beat=beat,
+            saved=self.liveness.now(),
+            elsewhere=elsewhere,
+            connection=known.connection if known is not None else None,
+            told=known.told if known is not None else "",
+        )
+        self.by_id[joined.id] = member
+        self._host(member)
+        return member
+
+    def bind(self, member: Registered, session: Session) -> None:
+        """The agent is reached over this connection from now on."""
+        self.unbind(member)
+        connection = self.connections.get(session)
+        if connection is None:
+            connection = self.connections[session] = Connection(session, self.liveness.now(), takes=session.can_ask)
+        connection.heard = self.liveness.now()
+        connection.agents.add(member.id)
+        member.connection, member.elsewhere = connection, False
+
+    def unbind(self, member: Registered) -> None:
+        """It is not any more."""
+        connection, member.connection = member.connection, None
+        if connection is None:
+            return
+        member.beat = max(member.beat, connection.heard)
+        connection.agents.discard(member.id)
+        if not connection.agents:
+            self.connections.pop(connection.session, None)
+
+    def part(self, session: Session, *, tell: bool = True) -> list[Registered]:
+        """A connection has ended: whose agents were those? Others are told, unless the whole process ends."""
+        connection = self.connections.get(session)
+        gone = [self.by_id[each] for each in sorted(connection.agents)] if connection is not None else []
+        for member in gone:
+            self.unbind(member)
+            if tell:
+                self.note(member, replace(member.joined, process=""))
+        return gone
+
+    def drop(self, agent: str) -> None:
+        """It is not registered any more."""
+        member = self.by_id.pop(agent, None)
+        if member is not None:
+            self.unbind(member)
+            self._unwritten.pop(agent, None)
+            if self._hosted.pop(agent, None) is not None:
+                self.announce()
+
+    def revoke(self, agent: str) -> None:
+        """No client sees or reaches it from now on, none but of this protocol's."""
+        self.revoked.add(agent)
+        if self._hosted.pop(agent, None) is not None:
+            self.announce()
+
+    def restore(self, agent: str) -> None:
+        """They do again. The engine has closed its outbound half: it gets another."""
+        self.revoked.discard(agent)
+        if (member := self.by_id.get(agent)) is not None:
+            member.reach = self._reach(member.joined.record)
+            self._host(member)
+
+    # --- the engine ---------------------------------------------------------------------------------------------
+
+    def announce(self) -> asyncio.Future[None]:
+        """Tell the engine that the agents are others; those that come in quick succession, at once. Await it to know
+        that the engine knows.
+        """
+        if self._announcing is None:
+            self._announcing = asyncio.create_task(self._announce())
+        return asyncio.shield(self._announcing)
+
+    async def _announce(self) -> None:
+        wait = self._announced + self._cost * CALM - time.monotonic()
+        await asyncio.sleep(max(0.0, wait))
+        self._announcing = None
+        began = time.monotonic()
+        self.gateway.hosted_changed(PROTOCOL, ())  # whose words are others is another object
+        self._announced = time.monotonic()
+        self._cost = self._announced - began
+
+    def _reach(self, record: JsonObject) -> Reach:
+        agent, endpoint = str(record["id"]), record.get("endpoint")
+        own = self._ways.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
+        gate = Gate(lambda: self.refusal(agent), lambda: self._link(agent), own)
+        outbound = self._ways.outbound(shown(record), gate)
+        return Reach(Hosted(outbound, timeout=self.options.agent_timeout), record)
+
+    def _link(self, agent: str) -> Link | None:
+        member = self.by_id.get(agent)
+        connection = member.connection if member is not None else None
+        return self._ways.to_session(connection.session) if connection is not None else None
+
+    def _host(self, member: Registered) -> None:
+        if member.id not in self.revoked:
+            self._hosted[member.id] = member.reach.hosted
+            self.announce()
+
+    # --- writing it down ----------------------------------------------------------------------------------------
+
+    def note(self, member: Registered, joined: Joined) -> None:
+        """Something about it is another: shown so now, written down in the background."""
+        since = self.liveness.now() - member.heard
+        member.joined = replace(joined, seen=max(joined.seen, self.now() - max(0.0, since)))
+        member.entry = shown(member.joined.record, member.joined.seen)
+        member.saved, member.fresh = self.liveness.now(), False
+        self.marks.touch(AGENT + member.id)
+        self._unwritten[member.id] = None
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def keep(self, joined: Joined, owner: str) -> None:
+        """Write a registration down, durably. Raises Conflict if another owner has the id."""
+        self.marks.touch(AGENT + joined.id)
+        await self.gateway.keep(
+            PROTOCOL, AGENT + joined.id, joined.data(), owner=owner, expires_at=joined.seen + self.options.forget
+        )
+        self.marks.touch(AGENT + joined.id)
+
+    async def settled(self) -> None:
+        """Until everything is written down and told."""
+        while (busy := [task for task in (self._writer, self._announcing) if task is not None]) and busy:
+            await asyncio.wait(busy)
+
+    async def _write(self) -> None:
+        try:
+            while self._unwritten:
+                batch = list(islice(self._unwritten, AT_ONCE))
+                for agent in batch:
+                    del self._unwritten[agent]
+                await asyncio.gather(*(self._save(agent) for agent in batch))
+        finally:
+            self._writer = None
+
+    async def _save(self, agent: str) -> None:
+        async with self.lock(AGENT + agent):
+            if (member := self.by_id.get(agent)) is None:
+                return
+            try:
+                await self.keep(member.joined, member.owner)
+            except Conflict:
+                log.warning("agent %s is somebody else's by now", agent)
+                self.drop(agent)
+            except InterlinguaError as error:
+                log.warning("agent %s could not be written down: %s", agent, error)

@@ -1,0 +1,115 @@
+"""An agent's registration as it is kept and as it is shown, and the names that records are kept under."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from adapters.agent_context.wire.constants import ACTIVE
+from gateway.core import delta
+from gateway.core.types import JsonObject
+
+AGENT: Final = "agent/"
+"""`agent/<id>`: a `Joined`, owned by who registered it."""
+EVALUATION: Final = "evaluation/"
+"""`evaluation/<id>`: the votes on an agent (evaluation.py)."""
+GONE: Final = "revoked/"
+"""`revoked/<id>`: its access is revoked; whether there is such an agent does not matter."""
+PROCESS: Final = "process/"
+"""`process/<process>`: owned by a gateway process as long as it lives."""
+EVERYBODY: Final = "gateway"
+"""Owner of what every process may write."""
+
+MOST_BYTES: Final = 64 * 1024
+"""Of one agent's record."""
+
+
+class Member(Protocol):
+    """Whoever has a name: a `security` principal."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A registration as every replica sees it.
+
+    `record` is the agent's own less `auth`. `process` is the gateway process that it is connected to, "" while it is
+    connected to none. `seen` (epoch seconds) is when it was last heard of, as far as was written down; `status` what
+    its last heartbeat said.
+    """
+
+    record: JsonObject
+    process: str = ""
+    seen: float = 0.0
+    status: str = ACTIVE
+
+    @property
+    def id(self) -> str:
+        """The agent's id."""
+        return str(self.record["id"])
+
+    @property
+    def endpoint(self) -> JsonObject | None:
+        """Where it can be called; None for one that is reached over its connection."""
+        endpoint = self.record.get("endpoint")
+        return endpoint if isinstance(endpoint, dict) else None
+
+    def data(self) -> JsonObject:
+        """As it is kept."""
+        return dict(msgspec.to_builtins(self))
+
+
+def joined(data: Mapping[str, Any], agent: str) -> Joined | None:
+    """What was kept of `agent`; None where it is not a registration of it."""
+    try:
+        found = msgspec.convert(data, Joined)
+    except msgspec.ValidationError:
+        return None
+    return found if found.record.get("id") == agent else None
+
+
+def plain(record: Any) -> JsonObject:
+    """What is kept of an agent as it registered: all but `auth`."""
+    public = record.public() if hasattr(record, "public") else dict(record)
+    return {key: value for key, value in delta.sound(public).items() if key != "auth" and value is not None}
+
+
+def shown(record: JsonObject, seen: float | None = None) -> JsonObject:
+    """What anybody may see of a record: no `auth`, and of an endpoint neither credentials nor query.
+
+    `seen`: when it was last heard of, for `meta.lastActive`.
+    """
+    out = {key: value for key, value in record.items() if key != "auth"}
+    if isinstance(endpoint := out.get("endpoint"), dict):
+        bare = {key: endpoint[key] for key in ("transport",) if key in endpoint}
+        out["endpoint"] = {"url": without_secrets(str(endpoint.get("url", ""))), **bare}
+    if seen is not None:
+        meta = out.get("meta")
+        out["meta"] = {**(meta if isinstance(meta, dict) else {}), "lastActive": time_of(seen)}
+    return out
+
+
+def without_secrets(url: str) -> str:
+    """A URL less user, password, query and fragment."""
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def time_of(seconds: float) -> str:
+    """Epoch seconds as the protocol writes times: UTC, whole seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def digest(text: str) -> str:
+    """Stands for a name that is not to be told."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]

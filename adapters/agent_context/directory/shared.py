@@ -1,0 +1,265 @@
+"""What the gateway's processes tell each other through the store: registrations, revocations, votes, who is alive.
+
+Everything kept is compared with what was read before, so that a look costs next to nothing while nothing changes, and
+nothing is written that is there already. What this process changed after the look began is not taken from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from adapters.agent_context.codec.agents import agent_of
+from adapters.agent_context.directory.evaluation import NONE, Vote, Votes, lacks, merged, read
+from adapters.agent_context.directory.members import Members
+from adapters.agent_context.directory.records import AGENT, EVALUATION, EVERYBODY, GONE, PROCESS, joined, shown
+from adapters.agent_context.wire.constants import PROTOCOL
+from gateway.adapter import Kept
+from gateway.core.errors import Conflict, InterlinguaError
+
+log = logging.getLogger(__name__)
+
+PROBE: Final = 5.0
+"""Seconds between two looks whether the other processes live."""
+PIECE: Final = 50
+"""Records that are taken over between two turns of others."""
+SURE: Final = 3
+"""A vote that was found kept so often stays."""
+YEAR: Final = 365 * 86400.0
+"""How long votes count after the last."""
+
+
+class Shared:
+    """One per directory. `refresh` is never called twice at once.
+
+    `changed` is told the agents that are others than before. `revoked` is called for an agent whose access another
+    process has revoked.
+    """
+
+    def __init__(
+        self, members: Members, changed: Callable[[Iterable[str]], None], revoked: Callable[[str], None]
+    ) -> None:
+        self.votes: dict[str, Votes] = {}
+        self._members = members
+        self._gateway = members.gateway
+        self._changed = changed
+        self._revoked = revoked
+        self._known: dict[str, Kept] = {}
+        self._read: Sequence[Kept] = ()
+        self._alive: set[str] = set()
+        self._probed = -1e9
+        self._unsure: dict[tuple[str, str], dict[str, tuple[Vote, int]]] = {}
+
+    async def open(self) -> None:
+        """This process lives; what do the others have?"""
+        await self._live()
+        await self.refresh()
+
+    async def aclose(self) -> None:
+        """It does not any more."""
+        try:
+            await self._gateway.forget(PROTOCOL, PROCESS + self._gateway.process)
+        except InterlinguaError as error:
+            log.debug("this process is not forgotten: %s", error)
+
+    async def refresh(self) -> None:
+        """Take over what changed."""
+        mark = self._members.marks.count
+        kept = await self._gateway.kept(PROTOCOL)
+        if kept is not self._read:
+            await self._compare({one.name: one for one in kept}, mark)
+        self._read = kept if self._members.marks.count == mark else ()
+        self._members.marks.seen(mark)
+        await self._confirm(mark)
+        await self._probe()
+        if self._gateway.process not in self._alive and PROCESS + self._gateway.process not in self._known:
+            await self._live()
+
+    async def vote(self, agent: str, owner: str, vote: Vote) -> Votes:
+        """One more vote on an agent of this owner's ("" for none). Returns all."""
+        async with self._members.lock(EVALUATION + agent):
+            votes = self._of(agent, owner)
+            known = next((each for each in votes.votes if each.voter == vote.voter), None)
+            if known is not None and known.at >= vote.at:
+                vote = replace(vote, at=known.at + 1e-3)
+            votes = merged(votes, vote)
+            await self._keep(agent, votes)
+            self._unsure.setdefault((agent, owner), {})[vote.voter] = (vote, 0)
+        return votes
+
+    def of(self, agent: str, owner: str) -> Votes:
+        """The votes on it."""
+        return self._of(agent, owner) if agent in self.votes else NONE
+
+    # --- what was kept ------------------------------------------------------------------------------------------
+
+    async def _compare(self, now: dict[str, Kept], mark: int) -> None:
+        before, marks = self._known, self._members.marks
+        news = [one for name, one in now.items() if before.get(name) is not one]
+        gone = before.keys() - now.keys()
+        if news or gone:
+            await self._take(news, gone, mark)
+            for one in news:
+                if marks.newer(one.name, mark):
+                    now.pop(one.name)  # to be looked at again
+            for name in gone:
+                if marks.newer(name, mark):
+                    now[name] = before[name]
+        self._known = now
+
+    async def _take(self, news: list[Kept], gone: Iterable[str], mark: int) -> None:
+        marks, changed = self._members.marks, set()
+        alive = set(self._alive)
+        for number, one in enumerate(news, 1):
+            if not number % PIECE:
+                await asyncio.sleep(0)
+            kind, _, key = one.name.partition("/")
+            if kind + "/" == PROCESS:
+                alive.add(key)
+            elif not marks.newer(one.name, mark) and self._taken(kind + "/", key, one):
+                changed.add(key)
+        for name in gone:
+            kind, _, key = name.partition("/")
+            if kind + "/" == PROCESS:
+                alive.discard(key)
+            elif not marks.newer(name, mark):
+                self._lost(kind + "/", key)
+                changed.add(key)
+        if alive != self._alive:
+            self._alive = alive
+            changed |= self._elsewhere()
+        if changed:
+            self._changed(changed)
+
+    def _taken(self, kind: str, key: str, one: Kept) -> bool:
+        """Whether it is news to anybody."""
+        members = self._members
+        if kind == AGENT:
+            return self._registered(key, one)
+        if kind == GONE and key not in members.revoked:
+            members.revoke(key)
+            self._revoked(key)
+            return True
+        if kind == EVALUATION:
+            before, now = self.votes.get(key), read(one.data)
+            self.votes[key] = now
+            return before != now
+        return False
+
+    def _lost(self, kind: str, key: str) -> None:
+        if kind == AGENT:
+            self._members.drop(key)
+        elif kind == GONE:
+            self._members.restore(key)
+        elif kind == EVALUATION:
+            self.votes.pop(key, None)
+
+    def _registered(self, key: str, one: Kept) -> bool:
+        members, liveness = self._members, self._members.liveness
+        found, known, me = joined(one.data, key), members.by_id.get(key), self._gateway.process
+        if found is None:
+            log.warning("what is kept of agent %s cannot be read", key)
+            return False
+        if known is not None and known.joined == found and known.owner == one.owner:
+            return False
+        if known is not None and known.connection is not None:
+            if found.process == me and known.owner == one.owner:
+                if found.seen > known.joined.seen:  # it sent a heartbeat to another process
+                    known.joined = replace(known.joined, status=found.status, seen=found.seen)
+                    known.beat = liveness.now()
+                return False
+            if found.process == "" and found.record == known.joined.record and known.owner == one.owner:
+                members.note(known, known.joined)  # who wrote so did not know
+                return False
+            members.unbind(known)
+        if known is None:
+            beat = liveness.now() - max(0.0, members.now() - found.seen)
+        else:
+            beat = liveness.now() if found.seen > known.joined.seen else known.heard
+        elsewhere = found.process != me and found.process in self._alive
+        record = known.joined.record if known is not None else None
+        try:
+            same = known is not None and record == found.record
+            agent = known.agent if known is not None and same else agent_of(shown(found.record))
+            member = members.take(found, one.owner, agent, beat=beat, elsewhere=elsewhere)
+        except InterlinguaError as error:
+            log.warning("agent %s is not served: %s", key, error)
+            return False
+        if found.process == me and not members.lock(AGENT + key).locked():  # or it is registering just now
+            members.note(member, replace(found, process=""))
+        if same:
+            return False  # a change of its status is told by the sweep
+        member.told = members.status(member)
+        return True
+
+    def _elsewhere(self) -> set[str]:
+        """Other processes live than before: whose connections are there still?"""
+        me, others = self._gateway.process, set()
+        for member in self._members.by_id.values():
+            process = member.joined.process
+            now = member.connection is None and process != me and process in self._alive
+            if member.elsewhere != now:
+                member.elsewhere = now
+                others.add(member.id)
+        return others
+
+    # --- votes --------------------------------------------------------------------------------------------------
+
+    def _of(self, agent: str, owner: str) -> Votes:
+        votes = self.votes.get(agent, NONE)
+        return votes if votes.owner == owner else Votes(owner=owner)
+
+    async def _keep(self, agent: str, votes: Votes) -> None:
+        name, marks = EVALUATION + agent, self._members.marks
+        marks.touch(name)
+        expires = self._members.now() + YEAR
+        await self._gateway.keep(PROTOCOL, name, votes.data(), owner=EVERYBODY, expires_at=expires)
+        marks.touch(name)
+        self.votes[agent] = votes
+
+    async def _confirm(self, mark: int) -> None:
+        """Votes of ours that another process has written over come in again."""
+        for agent, owner in list(self._unsure):
+            async with self._members.lock(EVALUATION + agent):
+                if self._members.marks.newer(EVALUATION + agent, mark):
+                    continue
+                mine, votes = self._unsure.pop((agent, owner)), self.votes.get(agent, Votes(owner=owner))
+                if votes.owner != owner:
+                    continue  # the agent is another by now
+                lost = [vote for vote, _ in mine.values() if lacks(votes, vote)]
+                left = {who: (vote, 0 if vote in lost else seen + 1) for who, (vote, seen) in mine.items()}
+                left = {who: (vote, seen) for who, (vote, seen) in left.items() if seen < SURE}
+                if left:
+                    self._unsure[agent, owner] = left
+                if lost:
+                    await self._keep(agent, merged(votes, *lost))
+
+    # --- other processes ----------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        """Say that this process lives; again, should others have taken it for dead."""
+        me = self._gateway.process
+        with contextlib.suppress(Conflict):  # it is taken for dead just now
+            await self._gateway.keep(PROTOCOL, PROCESS + me, {}, owner=me)
+
+    async def _probe(self) -> None:
+        """Who holds the record of a process lives; whose can be taken does not, and is forgotten."""
+        now, me = self._members.liveness.now(), self._gateway.process
+        others = self._alive - {me}
+        if not others or now - self._probed < PROBE:
+            return
+        self._probed = now
+        for process in sorted(others):
+            try:
+                await self._gateway.keep(PROTOCOL, PROCESS + process, {}, owner=me)
+            except Conflict:
+                continue
+            await self._gateway.forget(PROTOCOL, PROCESS + process)
+            self._alive.discard(process)
+        if dead := self._elsewhere():
+            self._changed(dead)

@@ -1,0 +1,145 @@
+"""Serves clients of the Agent Context Protocol, and plain MCP clients: their server, and their directory.
+
+service.py      the methods, by name           desk.py        what all requests share
+registering.py  agents come, beat and leave    people.py      who a client is, for which agents it speaks
+messages.py     agent/message: a run           words.py       its answer     telling.py  what is told before that
+tasks.py        agent/delegate, taskAssign     asking.py, pending.py  a run's questions
+resources.py    directory, tasks, metrics      tools.py       the standard tools
+sampling.py     sampling/createMessage         background.py  what was a notification, and takes a while
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from adapters.agent_context.coordination import Coordinator
+from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.directory import Directory
+from adapters.agent_context.inbound.background import Background
+from adapters.agent_context.inbound.desk import Desk
+from adapters.agent_context.inbound.people import People
+from adapters.agent_context.inbound.resources import Resources
+from adapters.agent_context.inbound.sampling import Sampling
+from adapters.agent_context.inbound.service import AgentContextService
+from adapters.agent_context.inbound.tasks import Delegating
+from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound.sessions import Links
+from adapters.agent_context.security import Access
+from adapters.agent_context.wire.constants import DIRECTORY, MCP_VERSION, PROTOCOL, VERSION
+from gateway.adapter import Callback, Gateway, Hosted
+from gateway.core.errors import InterlinguaError, Unsupported
+from gateway.core.types import Run
+from gateway.mcp.runs import House, Waiting
+from gateway.mcp.server import McpServer
+from gateway.mcp.server.contract import Session
+from gateway.transport.asgi import refusals
+from gateway.transport.pipe import Pipe
+
+
+class AgentContextInbound:
+    """See `Inbound`, `Conversing`, `Informed`, `Leaving` and `Hosting` of `gateway.adapter`."""
+
+    def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
+        access, links = Access(options.access), Links()
+        self.house = House(PROTOCOL, gateway)
+        self.directory = Directory(options, gateway, access, links=links)
+        self.coordinator = Coordinator(options, gateway, self.directory)
+        self.background = Background()
+        self.desk = Desk(
+            options=options,
+            gateway=gateway,
+            house=self.house,
+            people=People(access, self.directory),
+            directory=self.directory,
+            links=links,
+            background=self.background,
+            waiting=Waiting(self.house),
+            changed=self._told,
+        )
+        tasks = Tasks(gateway, self.coordinator)
+        self.resources = Resources(self.desk, tasks, self._sessions)
+        self.service = AgentContextService(
+            self.desk,
+            Delegating(self.desk, tasks, self.coordinator),
+            self.resources,
+            Sampling(self.desk, self._sessions),
+        )
+        self.server = McpServer(self.service, options, dialects={VERSION: MCP_VERSION})
+        self.directory.on_change(self._changed)
+        links.answered = self.directory.heard
+
+    # --- Inbound, Conversing ----------------------------------------------------------------------------------
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """See `Inbound.routes`."""
+        return self.server.at("")
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """See `Inbound.refusal`."""
+        return refusals.refusal(error)
+
+    def callback(self, run: Run) -> Callback:
+        """The protocol has no callbacks: its clients ask for none."""
+        raise Unsupported("this protocol has no callbacks")
+
+    async def converse(self, pipe: Pipe, agent: str | None) -> None:
+        """See `Conversing.converse`. An unknown agent is an error of `initialize`."""
+        try:
+            await self.server.converse(pipe, agent)
+        finally:
+            with contextlib.suppress(InterlinguaError):
+                await pipe.aclose()
+
+    # --- Informed, Leaving ------------------------------------------------------------------------------------
+
+    def agents_changed(self) -> None:
+        """See `Informed.agents_changed`."""
+        self._changed((DIRECTORY,))
+
+    def quiet(self) -> None:
+        """See `Leaving.quiet`."""
+        self.house.quiet = True  # calls that end now were not given up by their clients
+        self.server.quiet()
+        self.background.stop()
+        self.resources.close()
+
+    # --- Hosting ----------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """See `Hosting.open`."""
+        await self.directory.open()
+
+    def hosted(self) -> Mapping[str, Hosted]:
+        """See `Hosting.hosted`: the coordinator, and whoever has registered."""
+        return {**self.coordinator.hosted(), **self.directory.hosted()}
+
+    async def refresh(self) -> None:
+        """See `Hosting.refresh`."""
+        await self.directory.refresh()
+        self.resources.look()
+
+    async def aclose(self) -> None:
+        """See `Hosting.aclose`."""
+        await self.directory.aclose()
+
+    async def settled(self) -> None:
+        """Until what is done in the background is done; for tests."""
+        await self.background.settled()
+        await self.house.settled()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _sessions(self) -> Collection[Session]:
+        return self.server.sessions
+
+    def _told(self, uris: Iterable[str]) -> None:
+        self.resources.changed(uris)
+
+    def _changed(self, uris: Iterable[str]) -> None:
+        """Agents came, went, or are not as they were."""
+        self.resources.changed(uris)
+        self.coordinator.queue.changed()

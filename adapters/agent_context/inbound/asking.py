@@ -1,0 +1,137 @@
+"""A run's questions, put to a client that is an agent by `agent/message`, type request. Others are asked as MCP asks.
+
+The answer is a response whose payload has the answer under `answer`, or is it; `outcome` (declined, cancelled) refuses.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from adapters.agent_context.wire.constants import CORRELATION, MESSAGE, META, REQUEST, RESPONSE, RESUME
+from gateway.core import projection
+from gateway.core.errors import Invalid
+from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
+from gateway.mcp import versions
+from gateway.mcp.runs import ELICITATION, Asker, questions
+from gateway.mcp.server.contract import Call
+
+ANSWER: Final = "answer"
+OUTCOME: Final = "outcome"
+PATH: Final = "/content/payload"
+
+
+class AgentAsker:
+    """See `gateway.mcp.runs.Asker`. For one run, whose caller is an agent."""
+
+    def __init__(self, head: JsonObject, correlation: str, run_id: str) -> None:
+        """`head`: source and target of the message."""
+        self._head = head
+        self._correlation = correlation
+        self._run_id = run_id
+
+    def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
+        """See `Asker`. In 2026-07-28 a client is asked what MCP knows only."""
+        if versions.modern(call.client.version):
+            return ELICITATION.form(interrupt, call)
+        meta = {CORRELATION: self._correlation, RESUME: questions.handle(self._run_id, interrupt.id)}
+        return MESSAGE, {**self._head, "content": {"type": REQUEST, "payload": question(interrupt)}, META: meta}
+
+    def again(self, params: JsonObject, why: str) -> JsonObject:
+        """See `Asker`."""
+        content = params.get("content")
+        if content is None:
+            return ELICITATION.again(params, why)
+        payload = content["payload"]
+        messages = [{"text": why}, *payload["messages"]]
+        return {**params, "content": {**content, "payload": {**payload, "messages": messages}}}
+
+    def answer(self, interrupt: Interrupt, result: Json) -> Answer:
+        """See `Asker`."""
+        if isinstance(result, dict) and "action" in result:
+            return ELICITATION.answer(interrupt, result)
+        return answer_in(interrupt, payload_in(result))
+
+
+def asker(agent: bool, head: JsonObject, correlation: str, run_id: str) -> Asker:
+    """How a client is asked. `agent`: whether it takes `agent/message`."""
+    return AgentAsker(head, correlation, run_id) if agent else ELICITATION
+
+
+def question(interrupt: Interrupt) -> JsonObject:
+    """The payload that asks."""
+    payload: JsonObject = {
+        "messages": [{"text": interrupt.message or f"The agent asks: {interrupt.kind}"}],
+        "kind": interrupt.kind,
+        "answerSchema": interrupt.answer_schema,
+    }
+    return payload if interrupt.payload is None else {**payload, "question": interrupt.payload}
+
+
+def payload_in(result: Any) -> Json:
+    """The payload of an answer to a message. Raises Invalid for what is none: an acknowledgement, say."""
+    content = result.get("content") if isinstance(result, dict) else None
+    if not isinstance(content, dict) or content.get("type", RESPONSE) != RESPONSE or "payload" not in content:
+        raise Invalid("the answer has no content of type response", path="/content")
+    return content["payload"]
+
+
+def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answer:
+    """The answer that a payload gives; `outcome` counts before the payload's own. Raises Invalid for an unknown one."""
+    said = payload.get(OUTCOME) if isinstance(payload, dict) and outcome is None else outcome
+    if said is not None and not (isinstance(payload, dict) and _has(interrupt, OUTCOME) and outcome is None):
+        try:
+            how = Outcome(said)
+        except ValueError:
+            known = ", ".join(Outcome)
+            raise Invalid(f"{PATH}/{OUTCOME}: there is no outcome {said!r}, only {known}", path=PATH) from None
+        if how is not Outcome.ANSWERED:
+            return Answer(outcome=how)
+    if not isinstance(payload, dict):
+        return Answer(value=payload)
+    if ANSWER in payload and not _has(interrupt, ANSWER):
+        return Answer(value=payload[ANSWER])
+    texts = _texts(payload)
+    if texts is not None and not _has(interrupt, "messages"):
+        return Answer(value=_of_text(interrupt.answer_schema, texts))
+    return Answer(value={key: value for key, value in payload.items() if key != OUTCOME or _has(interrupt, OUTCOME)})
+
+
+def _texts(payload: JsonObject) -> str | None:
+    messages = payload.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return None
+    texts = [each.get("text") if isinstance(each, dict) else None for each in messages]
+    return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None  # type: ignore[arg-type]
+
+
+def _of_text(schema: JsonObject, text: str) -> Json:
+    """A text as the answer that the question wants."""
+    if schema.get("type") == "object":
+        properties = schema.get("properties")
+        properties = properties if isinstance(properties, dict) else {}
+        needed = schema.get("required") or list(properties)
+        if isinstance(needed, list) and len(needed) == 1 and isinstance(needed[0], str):
+            inner = properties.get(needed[0])
+            return {needed[0]: _of_text(inner if isinstance(inner, dict) else {}, text)}
+        pointer = projection.text_pointer(schema)
+        return text if pointer is None else projection.wrap(text, pointer, schema)
+    if schema.get("type") == "boolean":
+        return {"true": True, "yes": True, "false": False, "no": False}.get(text.strip().casefold(), text)
+    if schema.get("type") in ("number", "integer"):
+        return _number(text)
+    return text
+
+
+def _number(text: str) -> Json:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
+
+
+def _has(interrupt: Interrupt, key: str) -> bool:
+    """Whether the answer itself may be an object with that key."""
+    properties = interrupt.answer_schema.get("properties")
+    return isinstance(properties, dict) and key in properties

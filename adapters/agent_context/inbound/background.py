@@ -1,0 +1,104 @@
+"""What a client said as a notification and that takes a while: served as a call that has no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from msgspec import Raw
+
+from gateway.core.types import JsonObject
+from gateway.mcp.server.contract import Client, ProgressToken, Session
+from gateway.mcp.wire import PROGRESS_TOKEN, meta_of
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id
+
+log = logging.getLogger(__name__)
+
+
+class Aside:
+    """See `gateway.mcp.server.contract.Call`: everything goes over the session instead of an answer's stream."""
+
+    def __init__(self, session: Session, method: str, params: Raw) -> None:
+        self.session = session
+        self.client: Client = session.client
+        self.id: Id = None
+        self.method = method
+        self.params = params or Raw(b"{}")
+        self.meta: JsonObject = meta_of(self.params)
+        self.bearer: str | None = session.bearer
+
+    @property
+    def progress_token(self) -> ProgressToken | None:
+        """See `Call`."""
+        token = self.meta.get(PROGRESS_TOKEN)
+        return token if isinstance(token, str | int | float) and not isinstance(token, bool) else None
+
+    @property
+    def log_level(self) -> str | None:
+        """See `Call`."""
+        return self.session.log_level
+
+    @property
+    def can_ask(self) -> bool:
+        """See `Call`."""
+        return self.session.can_ask
+
+    def notify(self, method: str, params: Any = None) -> None:
+        """See `Call`."""
+        self.session.tell(method, params)
+
+    def send(self, notification: bytes) -> None:
+        """See `Call`."""
+        message = jsonrpc.decode(notification)
+        if isinstance(message, jsonrpc.Notification):
+            self.session.tell(message.method, message.params)
+
+    async def drain(self) -> None:
+        """See `Call`. What a session cannot take is dropped."""
+
+    async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
+        """See `Call`."""
+        return await self.session.ask(method, params, timeout=timeout)
+
+
+class Background:
+    """What is done for sessions beside their requests. With the session ends what belongs to it."""
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[Session, set[asyncio.Task[None]]] = WeakKeyDictionary()
+        self._all: set[asyncio.Task[None]] = set()
+
+    def do(self, session: Session | None, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Begin. `session`: whose end cancels it; None for what goes on."""
+        task = asyncio.create_task(work, name=name)
+        self._all.add(task)
+        if session is not None:
+            self._of.setdefault(session, set()).add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def left(self, session: Session) -> None:
+        """The session has ended."""
+        for task in self._of.pop(session, ()):
+            task.cancel()
+
+    def stop(self) -> None:
+        """The gateway stops."""
+        for task in tuple(self._all):
+            task.cancel()
+
+    async def settled(self) -> None:
+        """Until nothing is being done any more."""
+        while self._all:
+            await asyncio.wait(self._all)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._all.discard(task)
+        for tasks in self._of.values():
+            tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s failed", task.get_name(), exc_info=error)

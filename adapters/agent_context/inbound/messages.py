@@ -1,0 +1,206 @@
+"""`agent/message`: a message becomes a run of the agent that it is for, and what the run says the answer."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_context.codec import content
+from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.inbound.asking import PATH, answer_in, asker
+from adapters.agent_context.inbound.background import Aside
+from adapters.agent_context.inbound.desk import Desk, Served, ahead, both, correlation_of, fresh, metadata_of
+from adapters.agent_context.inbound.telling import Telling
+from adapters.agent_context.inbound.words import MessageWords
+from adapters.agent_context.security import Principal
+from adapters.agent_context.wire.constants import CORRELATION, ERROR, MESSAGE, META, NOT_FOUND, PROTOCOL, REQUEST, SELF
+from adapters.agent_context.wire.messages import Constraints, Message, Payload, payload_of, read
+from gateway.core.errors import InterlinguaError, Invalid
+from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
+from gateway.mcp import versions
+from gateway.mcp.runs import Follow, Given, elsewhere, keys, questions
+from gateway.mcp.server.contract import Call, Session
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError, internal
+
+HANDLE_PATH: Final = "/_meta/interlingua~1resume"
+DEADLINE_PATH: Final = f"{PATH}/requirements/constraints/deadline"
+SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
+"""Namespace of the threads that `context.sessionId` stands for."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A message of type request that may be delivered. `told`: what its payload says of itself."""
+
+    asked: Message
+    told: Payload
+    agent: Agent
+    principal: Principal
+    source: str | None
+    correlation: str
+
+    @property
+    def limits(self) -> Constraints:
+        """The constraints; none of them set where it has none."""
+        return (self.told.requirements.constraints if self.told.requirements is not None else None) or Constraints()
+
+    @property
+    def session(self) -> str | None:
+        """`context.sessionId`."""
+        return None if self.told.context is None else self.told.context.session_id
+
+
+class Messages:
+    """One per gateway process."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def message(self, call: Call) -> JsonObject:
+        """The request: its result is the response, or the error that is it."""
+        asked = read(call.params, Message)
+        principal = self._desk.people.may(call, "message", asked.target)
+        source = self._desk.people.source(call, principal, asked.source)
+        if asked.content.type != REQUEST:
+            raise nobody_waits(asked)
+        self._desk.directory.check(asked.target)
+        agent = await self._desk.house.agent(call.session, asked.target, "/target")
+        told = payload_of(asked.content.payload)
+        letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh())
+        ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
+        run = await self._again(call, asked, agent)
+        if run is None:
+            losses: list[str] = []
+            run = await self._start(call, letter, losses)
+            return await self._follow(call, letter, run, losses)
+        known = correlation_of(run.request.attributes) or letter.correlation
+        return await self._follow(call, replace(letter, correlation=known), run)
+
+    def told(self, session: Session, params: Raw) -> None:
+        """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
+        aside = Aside(session, MESSAGE, params)
+        self._desk.background.do(session, self._told(aside), "a message without an answer")
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _told(self, aside: Aside) -> None:
+        try:
+            result = await self.message(aside)
+        except InterlinguaError as error:
+            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta)), source=_target(aside)))
+        except Exception:
+            aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
+            raise
+        else:
+            asked = read(aside.params, Message)
+            head = both(asked.target, asked.source)
+            aside.notify(MESSAGE, {**head, "content": result["content"], META: result[META]})
+
+    async def _again(self, call: Call, asked: Message, agent: Agent) -> Run | None:
+        """The run whose question this message answers; None for one that asks for something new."""
+        extra = asked.model_extra or {}
+        state, responses = extra.get("requestState"), extra.get("inputResponses")
+        if isinstance(state, str) and versions.modern(call.client.version):
+            return await self._desk.waiting.again(
+                call, agent, state, responses if isinstance(responses, dict) else None
+            )
+        handle = questions.resumed(call.meta)
+        if handle is None:
+            return None
+        outcome = call.meta.get(keys.OUTCOME)
+        payload = asked.content.payload
+        given = Given(HANDLE_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
+        return await self._desk.waiting.answer(call, handle, agent, given)
+
+    async def _start(self, call: Call, letter: Letter, losses: list[str]) -> Run:
+        """The run that the message becomes; `losses` gets the name of each."""
+        desk, agent, asked = self._desk, letter.agent, letter.asked
+        try:
+            given = content.input_of(agent, asked.content.payload, lost=losses.append)
+            thread = None
+            if letter.session is not None and agent.capabilities.threads:
+                thread = await self._thread(letter, letter.session)
+            elif letter.session is not None:
+                losses.append("session")
+            attributes: JsonObject = {CORRELATION: letter.correlation}
+            if letter.source is not None:
+                attributes["source"] = letter.source
+            request = RunRequest(
+                agent=agent.name,
+                input=given,
+                protocol=PROTOCOL,
+                thread=thread,
+                metadata={**metadata_of(call.meta), **_beside(asked.content.payload)},
+                traceparent=keys.traceparent(call.meta),
+                principal=letter.principal.name,
+                creation=sent(call, letter.source) if PROTOCOL in agent.extra else {},
+                attributes=attributes,
+            )
+            run = await desk.house.start(request, call)
+        except Invalid as error:
+            raise elsewhere(error, {"/input": PATH}) from None
+        for what in losses:
+            desk.gateway.lost(run.id, what)
+        return run
+
+    async def _thread(self, letter: Letter, session: str) -> str:
+        """The conversation that a session id stands for: of this client, with this agent."""
+        named = json.dumps([letter.principal.name, letter.source, session, letter.agent.name])
+        now = time.time()
+        thread = Thread(
+            id=str(uuid.uuid5(SESSIONS, named)),
+            created_at=now,
+            updated_at=now,
+            protocol=PROTOCOL,
+            attributes={"session": session},
+        )
+        return (await self._desk.gateway.create_thread(thread, or_get=True)).id
+
+    async def _follow(self, call: Call, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
+        desk, agent, correlation = self._desk, letter.agent, letter.correlation
+        head = both(agent.name, letter.source)
+        served = Served(call, agent.name, correlation)
+        with desk.following(run.id, served, letter.limits.deadline_at) as passed:
+            telling = Telling(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
+            words = MessageWords(desk.house, agent, telling, correlation, passed)
+            words.before.update(losses)
+            how = asker(desk.people.is_agent(call.session), head, correlation, run.id)
+            result: JsonObject = await Follow(desk.house, desk.pending.patient(call), agent, run, words, asker=how).go()
+            return result
+
+
+def nobody_waits(asked: Message) -> RpcError:
+    """The error for a response or update that belongs to nothing."""
+    details: JsonObject = {
+        "expected": "the correlationId of a message that waits for a response",
+        "received": asked.correlation_id,
+    }
+    data = {"code": "not_found", "retryable": False, "details": details}
+    return RpcError(NOT_FOUND, f"no message with this correlation id waits for a {asked.content.type}", data)
+
+
+def _beside(payload: Any) -> JsonObject:
+    """What of a payload is about the message and not its content: it goes to agents of other protocols as metadata."""
+    if not isinstance(payload, dict):
+        return {}
+    return {key: payload[key] for key in ("context", "requirements") if isinstance(payload.get(key), dict)}
+
+
+def sent(call: Call, source: str | None) -> JsonObject:
+    """The params as they came; with the agent that they are from, where that was left out."""
+    params: JsonObject = jsonrpc.unpack(call.params)
+    return params if source is None else {**params, "source": source}
+
+
+def _target(aside: Aside) -> str:
+    try:
+        return read(aside.params, Message).target
+    except RpcError:
+        return SELF

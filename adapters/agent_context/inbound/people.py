@@ -1,0 +1,86 @@
+"""Who the client of a session is, which agents speak through it, and what it may do."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from adapters.agent_context.directory import Directory
+from adapters.agent_context.options import Right
+from adapters.agent_context.security import Access, Principal
+from adapters.agent_context.wire.constants import AGENT, MESSAGES, SELF
+from adapters.agent_context.wire.records import AgentRecord
+from gateway.core.errors import Denied
+from gateway.core.types import JsonObject
+from gateway.mcp.server.contract import Call, Session
+
+
+class People:
+    """One per gateway process."""
+
+    def __init__(self, access: Access, directory: Directory) -> None:
+        self._access = access
+        self._directory = directory
+        self._proven: WeakKeyDictionary[Session, Principal] = WeakKeyDictionary()
+        self._agents: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
+
+    def principal(self, session: Session, bearer: str | None) -> Principal:
+        """Whose request it is: of the bearer of its token, else of who registered an agent here. Raises Denied."""
+        if bearer is None and (proven := self._proven.get(session)) is not None:
+            return proven
+        return self._access.principal(bearer)
+
+    def may(self, call: Call, right: Right, agent_id: str | None = None) -> Principal:
+        """Who asks, and may do so (to that agent). Raises Denied."""
+        principal = self.principal(call.session, call.bearer)
+        principal.check(right, agent_id)
+        return principal
+
+    def known(self, call: Call) -> Principal:
+        """Who asks, and may do something at all. Raises Denied."""
+        principal = self.principal(call.session, call.bearer)
+        if not principal.may:
+            raise Denied(f"{principal.name} may do nothing here")
+        return principal
+
+    def registers(self, call: Call, record: AgentRecord, sent: JsonObject) -> Principal:
+        """Who registers an agent: its bearer, or who `auth` of the record proves. Raises Denied.
+
+        `sent` is the agent as it was sent, which is what was signed.
+        """
+        principal = self._access.principal(call.bearer, record.auth, sent)
+        principal.check("register", record.id)
+        return principal
+
+    # --- agents that are clients ------------------------------------------------------------------------------
+
+    def speaks_for(self, session: Session, agent_id: str, principal: Principal) -> None:
+        """An agent has registered on this session, by that right."""
+        self._proven[session] = principal
+        self._agents.setdefault(session, {})[agent_id] = None
+
+    def unregistered(self, session: Session, agent_id: str) -> None:
+        """It has gone, or speaks elsewhere."""
+        self._agents.get(session, {}).pop(agent_id, None)
+
+    def agents(self, session: Session) -> list[str]:
+        """The agents that speak through this session."""
+        return [name for name in self._agents.get(session, ()) if self._directory.session_of(name) is session]
+
+    def source(self, call: Call, principal: Principal, given: str | None) -> str | None:
+        """The agent that a message is from; None for a client that is none.
+
+        Left out, or a gateway's own id, it is the session's only agent. Raises Denied for an agent that is somebody
+        else's.
+        """
+        own = self.agents(call.session)
+        if given is None or given == SELF:
+            return own[0] if len(own) == 1 else None
+        if given in own:
+            return given
+        if self._directory.owned(given, principal):
+            return given
+        raise Denied(f"/source: {given} is no agent of this client")
+
+    def is_agent(self, session: Session) -> bool:
+        """Whether its client can be sent `agent/message`: by its own word, or because an agent has registered there."""
+        return session.client.can(AGENT, MESSAGES) or bool(self.agents(session))

@@ -1,0 +1,226 @@
+"""The standard resources (section 4.1): the directory, the tasks, the metrics of each agent; and who wants to know.
+
+Bodies are JSON text. What changes is told at most some times a second, however often it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.inbound.desk import Desk
+from adapters.agent_context.security import Principal
+from adapters.agent_context.wire import tools as wire
+from adapters.agent_context.wire.constants import (
+    DIRECTORY,
+    JSON_TYPE,
+    METRICS,
+    METRICS_PREFIX,
+    NOT_FOUND,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    TASKS,
+)
+from adapters.agent_context.wire.messages import read
+from gateway.core import delta
+from gateway.core.errors import InterlinguaError, NotFound
+from gateway.core.types import JsonObject
+from gateway.mcp import versions
+from gateway.mcp.runs import listed, page
+from gateway.mcp.server.contract import Call, Session
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+CALM_SECONDS: Final = 0.25
+"""Between two tellings."""
+MOST_SUBSCRIPTIONS: Final = 1000
+"""Of one session."""
+
+
+class Resources:
+    """One per gateway process."""
+
+    def __init__(self, desk: Desk, tasks: Tasks, sessions: Callable[[], Collection[Session]]) -> None:
+        self._desk = desk
+        self._tasks = tasks
+        self._sessions = sessions
+        self._wanted: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
+        self._due: set[str] = set()
+        self._names: frozenset[str] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen: dict[str, bytes] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    async def listing(self, call: Call) -> JsonObject:
+        """`resources/list`."""
+        asked = read(call.params, wire.Page)
+        principal = self._desk.people.may(call, "read")
+        names = [DIRECTORY, TASKS, *(METRICS_PREFIX + name for name in self._agents(call.session, principal))]
+        found, following = page("resources", names, asked.cursor, self._desk.options.page_size)
+        return listed("resources", [_listed(uri) for uri in found], following)
+
+    async def templates(self, call: Call) -> JsonObject:
+        """`resources/templates/list`."""
+        read(call.params, wire.Page)
+        self._desk.people.may(call, "read")
+        told = "What the gateway has measured of an agent, and how it was evaluated"
+        metrics = {"uriTemplate": METRICS, "name": "metrics", "description": told, "mimeType": JSON_TYPE}
+        return {"resourceTemplates": [metrics]}
+
+    async def read(self, call: Call) -> JsonObject:
+        """`resources/read`."""
+        uri = read(call.params, wire.Resource).uri
+        principal = self._desk.people.may(call, "read", _agent_in(uri))
+        body = await self._body(uri, call.session, principal)
+        text = delta.encode(body).decode()
+        found: JsonObject = {"contents": [{"uri": uri, "mimeType": JSON_TYPE, "text": text}]}
+        return {**found, "ttlMs": 0, "cacheScope": "private"} if versions.modern(call.client.version) else found
+
+    async def subscribe(self, call: Call) -> JsonObject:
+        """`resources/subscribe`."""
+        uri = read(call.params, wire.Resource).uri
+        principal = self._desk.people.may(call, "read", _agent_in(uri))
+        body = await self._body(uri, call.session, principal)
+        wanted = self._wanted.setdefault(call.session, {})
+        if len(wanted) >= MOST_SUBSCRIPTIONS and uri not in wanted:
+            raise RpcError(NOT_FOUND, f"no more than {MOST_SUBSCRIPTIONS} subscriptions")
+        wanted[uri] = None
+        self._seen.setdefault(uri, _digest(body))
+        return {}
+
+    async def unsubscribe(self, call: Call) -> JsonObject:
+        """`resources/unsubscribe`. No error if it was not subscribed to."""
+        uri = read(call.params, wire.Resource).uri
+        self._wanted.get(call.session, {}).pop(uri, None)
+        return {}
+
+    def joined(self, session: Session) -> None:
+        """Somebody is there who may want to know."""
+        if self._names is None:
+            self._names = self._now()
+        if versions.modern(session.client.version):  # it listens already
+            self.look()
+
+    def left(self, session: Session) -> None:
+        """The session has ended."""
+        self._wanted.pop(session, None)
+
+    # --- changes ----------------------------------------------------------------------------------------------
+
+    def changed(self, uris: Iterable[str]) -> None:
+        """These are others now: who wants to know is told soon."""
+        if not self._sessions():
+            self._names = None
+            return
+        self._due.update(uris)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CALM_SECONDS, self._tell)
+
+    def look(self) -> None:
+        """`refresh`, in the background, unless that is under way."""
+        if self._looking is None or self._looking.done():
+            self._looking = self._desk.background.do(None, self.refresh(), "what clients want to know of")
+
+    async def refresh(self) -> None:
+        """Look at what somebody wants to know of and nobody reports: tasks and metrics, which come of runs."""
+        wanted = {uri for session in self._sessions() for uri in self._wanted_by(session)}
+        for uri in self._seen.keys() - wanted:
+            del self._seen[uri]
+        for uri in sorted(wanted - {DIRECTORY}):
+            try:
+                now = _digest(await self._body(uri, None, None))
+            except InterlinguaError as error:
+                log.debug("%s cannot be looked at: %s", uri, error)
+                continue
+            if self._seen.setdefault(uri, now) != now:
+                self._seen[uri] = now
+                self.changed((uri,))
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tell(self) -> None:
+        self._timer = None
+        due, self._due = self._due, set()
+        names = self._now()
+        listed_anew = self._names is not None and names != self._names
+        self._names = names
+        for session in self._sessions():
+            if listed_anew:
+                session.tell(RESOURCES_CHANGED)
+            wanted = self._wanted.get(session, {})
+            for uri in sorted(due):
+                if uri in wanted or versions.modern(session.client.version):
+                    session.tell(RESOURCE_UPDATED, {"uri": uri})
+
+    def _now(self) -> frozenset[str]:
+        return frozenset(self._desk.directory.ids())
+
+    def _wanted_by(self, session: Session) -> list[str]:
+        if not versions.modern(session.client.version):
+            return [*self._wanted.get(session, ())]
+        every = (TASKS, *(METRICS_PREFIX + name for name in self._now()))
+        return [uri for uri in every if session.subscribed(uri)]
+
+    # --- bodies -----------------------------------------------------------------------------------------------
+
+    def _agents(self, session: Session, principal: Principal) -> list[str]:
+        names: Sequence[str] = self._desk.directory.ids()
+        return [name for name in names if session.agent in (None, name) and principal.can("read", name)]
+
+    async def _body(self, uri: str, session: Session | None, principal: Principal | None) -> Any:
+        """What a resource says; with a principal, as far as that may see it. Raises RpcError for an unknown one."""
+        desk = self._desk
+        only = None if session is None else session.agent
+        if uri == DIRECTORY:
+            entries = await desk.directory.entries()
+            shown = [each for each in entries if principal is None or principal.can("read", each["id"])]
+            return {"agents": [each for each in shown if only in (None, each["id"])]}
+        if uri == TASKS:
+            return {"tasks": await self._tasks.list(principal)}
+        name = _agent_in(uri)
+        if name is not None and only in (None, name):
+            try:
+                return await desk.directory.metrics(name)
+            except NotFound as error:
+                raise _unknown(uri, str(error)) from None
+        raise _unknown(uri, f"no resource {uri}")
+
+
+def _agent_in(uri: str) -> str | None:
+    """The agent whose metrics the URI stands for."""
+    name = uri.removeprefix(METRICS_PREFIX)
+    return name if name != uri and name else None
+
+
+def _unknown(uri: str, said: str) -> RpcError:
+    details = {"expected": f"one of {DIRECTORY}, {TASKS}, {METRICS}", "received": uri}
+    data = {"uri": uri, "code": "not_found", "retryable": False, "path": "/uri", "details": details}
+    return RpcError(NOT_FOUND, said, data)
+
+
+def _listed(uri: str) -> JsonObject:
+    name = _agent_in(uri)
+    if name is not None:
+        said = {"name": f"metrics of {name}", "description": f"What the gateway has measured of {name}"}
+    elif uri == DIRECTORY:
+        said = {"name": "directory", "description": "All agents, with what they can do and how they are"}
+    else:
+        said = {"name": "tasks", "description": "Tasks that wait, are done, or were, with their results"}
+    return {"uri": uri, **said, "mimeType": JSON_TYPE}
+
+
+def _digest(body: Any) -> bytes:
+    return hashlib.blake2b(msgspec.json.encode(body), digest_size=16).digest()

@@ -1,0 +1,190 @@
+"""`sampling/createMessage` of a client (section 4.3): another client that offers it samples, else a route does.
+
+First the client on whose behalf the asking agent works; then any other that is connected and offers
+it; then the routes that stand for models, best first by what the asker prefers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+from msgspec import Raw
+
+from adapters.agent_context.codec import content
+from adapters.agent_context.codec.errors import data_of, failure_error
+from adapters.agent_context.inbound.desk import Desk, correlation_of, same_work
+from adapters.agent_context.security import Principal
+from adapters.agent_context.wire.constants import INVALID, META, PROTOCOL, SAMPLE
+from adapters.agent_context.wire.messages import read
+from adapters.agent_context.wire.sampling import CreateMessage, ModelPreferences
+from gateway.core import delta as deltas
+from gateway.core import projection
+from gateway.core.errors import AgentGone, InterlinguaError, Invalid
+from gateway.core.types import Agent, JsonObject, ModelTraits, Run, RunRequest, RunStatus, StopReason
+from gateway.mcp.runs import keys
+from gateway.mcp.server.contract import Call, Session
+from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 300.0
+"""Seconds that a client may take: a person may look at what is asked."""
+TRIED: Final = 3
+"""Routes, before the last one's error is the answer."""
+MIDDLE: Final = ModelPreferences(cost_priority=0.5, speed_priority=0.5, intelligence_priority=0.5)
+_STOPPED: Final = {StopReason.MAX_TOKENS: "maxTokens"}
+
+
+class Sampling:
+    """One per gateway process."""
+
+    def __init__(self, desk: Desk, sessions: Callable[[], Collection[Session]]) -> None:
+        self._desk = desk
+        self._sessions = sessions
+
+    async def create(self, call: Call) -> Raw | JsonObject:
+        """The request."""
+        asked = read(call.params, CreateMessage)
+        principal = self._desk.people.may(call, "sample")
+        for other in self._offers(call):
+            try:
+                return await other.ask(SAMPLE, _passed_on(call), timeout=PATIENCE)
+            except AgentGone:
+                continue
+            except RpcError as error:
+                if error.error.code != METHOD_NOT_FOUND:
+                    raise _theirs(error) from error
+        return await self._by_route(call, asked, principal)
+
+    def _offers(self, call: Call) -> list[Call | Session]:
+        """Who samples, and can be asked now, in order; whoever asks is not asked itself, nor who may not be."""
+        own, known = set(self._desk.people.agents(call.session)), correlation_of(call.meta)
+        served = [each for each in self._desk.served.values() if each.call.can_ask]
+        callers = [each.call for each in served if same_work(known, each.correlation)]
+        callers += [each.call for each in served if each.agent in own and each.call not in callers]
+        found: list[Call | Session] = [each for each in callers if self._offered(each.session, call.session)]
+        sessions = (each for each in self._sessions() if each.can_ask and self._offered(each, call.session))
+        return found + [each for each in sessions if all(each is not one.session for one in callers)]
+
+    def _offered(self, session: Session, asker: Session) -> bool:
+        if session is asker or not session.alive or not session.client.can("sampling"):
+            return False
+        try:
+            return self._desk.people.principal(session, session.bearer).can("sample")
+        except InterlinguaError:
+            return False
+
+    # --- routes -----------------------------------------------------------------------------------------------
+
+    async def _by_route(self, call: Call, asked: CreateMessage, principal: Principal) -> JsonObject:
+        house = self._desk.house
+        agents = [agent for agent in await house.agents(house.names(call.session)) if agent.model is not None]
+        agents = [agent for agent in agents if principal.can("sample", agent.name)]
+        if not agents:
+            raise RpcError(METHOD_NOT_FOUND, "nobody here offers sampling", {"code": "unsupported", "retryable": False})
+        text = transcript(asked)
+        error: RpcError | None = None
+        for agent in ranked(agents, asked.model_preferences or MIDDLE)[:TRIED]:
+            try:
+                run = await self._run(call, agent, text, asked, principal)
+            except Invalid as refused:
+                error = RpcError(INVALID, str(refused), {"code": refused.code, "path": "/messages", "retryable": False})
+                continue
+            if run.status is RunStatus.SUCCESS:
+                return _sampled(agent, run)
+            error = failure_error(run.failure, **{keys.RUN_ID: run.id})
+        assert error is not None, "at least one was tried"
+        raise error
+
+    async def _run(self, call: Call, agent: Agent, text: str, asked: CreateMessage, principal: Principal) -> Run:
+        """A run to its end; one that asks something is given up: nobody is there who could answer."""
+        desk = self._desk
+        wishes = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"messages", "meta", "system_prompt"})
+        request = RunRequest(
+            agent=agent.name,
+            input=content.input_of(agent, {"messages": [{"text": text}]}),
+            protocol=PROTOCOL,
+            metadata={"sampling": wishes},
+            traceparent=keys.traceparent(call.meta),
+            principal=principal.name,
+        )
+        run = await desk.house.start(request, call)
+        try:
+            done = await desk.gateway.wait(run.id)
+            assert done is not None, "without a timeout it waits"
+        except BaseException:
+            desk.house.cancel(run.id)
+            raise
+        if not done.status.ended:
+            return await desk.gateway.cancel(run.id, reason="nobody can answer its question", wait=True)
+        return done
+
+
+def ranked(agents: Collection[Agent], wishes: ModelPreferences) -> list[Agent]:
+    """The best model first: by the first hint that a name fits, then by what counts most (0.5 where it is not said)."""
+    hints = [hint.name.casefold() for hint in wishes.hints or () if hint.name]
+
+    def place(agent: Agent) -> tuple[int, float]:
+        names = [agent.name, *agent.labels.get("models", ())]
+        fits = (at for at, hint in enumerate(hints) if any(hint in name.casefold() for name in names))
+        return next(fits, len(hints)), -_worth(agent.model or ModelTraits(), wishes)
+
+    return sorted(agents, key=place)
+
+
+def _worth(traits: ModelTraits, wishes: ModelPreferences) -> float:
+    """How much of what is wished a model has."""
+    cost, speed, wit = (
+        0.5 if each is None else each
+        for each in (wishes.cost_priority, wishes.speed_priority, wishes.intelligence_priority)
+    )
+    return cost * (1 - traits.cost) + speed * traits.speed + wit * traits.intelligence
+
+
+def transcript(asked: CreateMessage) -> str:
+    """The conversation as one text. Raises RpcError for what is no text: routes that stand for models take text."""
+    turns: list[tuple[str, str]] = []
+    for at, message in enumerate(asked.messages):
+        for block in message.blocks:
+            if block.type != "text" or block.text is None:
+                path = f"/messages/{at}/content"
+                details = {"expected": "content of type text", "received": block.type}
+                data = {"code": "invalid", "path": path, "retryable": False, "details": details}
+                raise RpcError(INVALID, f"{path}: the models here take text only", data)
+            turns.append((message.role.title(), block.text))
+    if asked.system_prompt is None and len(turns) == 1:
+        return turns[0][1]
+    system = [] if asked.system_prompt is None else [("System", asked.system_prompt)]
+    return "\n\n".join(f"{who}: {text}" for who, text in (*system, *turns))
+
+
+def _sampled(agent: Agent, run: Run) -> JsonObject:
+    document = deltas.decode(bytes(run.output))
+    text = projection.text_of(document, agent.text_output)
+    said = text if text is not None else bytes(run.output).decode()
+    names = agent.labels.get("models") or [agent.name]
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": said},
+        "model": names[0],
+        "stopReason": _STOPPED.get(run.stop_reason or StopReason.END_TURN, "endTurn"),
+        META: keys.told(run),
+    }
+
+
+def _theirs(error: RpcError) -> RpcError:
+    """A client's own error, with what every error here says."""
+    data = data_of(error.error)
+    if data is None:
+        return error
+    return RpcError(error.error.code, error.error.message, {"code": error.code, "retryable": False, **data})
+
+
+def _passed_on(call: Call) -> JsonObject:
+    """The params for another client: less what belongs to this request."""
+    params: JsonObject = deltas.decode(bytes(call.params))
+    meta = {key: value for key, value in call.meta.items() if key not in keys.OWN and not key.startswith(keys.OURS)}
+    rest = {key: value for key, value in params.items() if key != META}
+    return {**rest, META: meta} if meta else rest

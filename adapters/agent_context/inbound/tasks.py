@@ -1,0 +1,269 @@
+"""`agent/delegate`, and the tools `taskAssign` and `taskAnswer`: a task is a run of the coordinator.
+
+A task goes on when its client's connection ends; it is cancelled when the client takes its request back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.coordination.coordinator import Coordinator
+from adapters.agent_context.coordination.job import ALLOWED, HOPS
+from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.inbound.asking import answer_in, asker
+from adapters.agent_context.inbound.background import Aside
+from adapters.agent_context.inbound.desk import Desk, Served, ahead, both, correlation_of, fresh, metadata_of, same_work
+from adapters.agent_context.inbound.messages import sent
+from adapters.agent_context.inbound.results import failed
+from adapters.agent_context.inbound.taskwords import TaskToolWords, TaskWords, response, status_result
+from adapters.agent_context.inbound.telling import Telling
+from adapters.agent_context.security import Principal
+from adapters.agent_context.wire import tools as wire
+from adapters.agent_context.wire.constants import (
+    CORRELATION,
+    DELEGATE,
+    ERROR,
+    INVALID,
+    MESSAGE,
+    NOT_FOUND,
+    PROTOCOL,
+    SELF,
+    TASKS,
+)
+from adapters.agent_context.wire.constants import HOPS as HOPS_KEY
+from adapters.agent_context.wire.messages import Delegate, Task, read
+from adapters.agent_context.wire.reading import checked
+from gateway.core.errors import Conflict, InterlinguaError, Invalid
+from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunStatus
+from gateway.mcp import versions
+from gateway.mcp.runs import Follow, Given, Words, keys, questions
+from gateway.mcp.server.contract import Call, Session
+from gateway.wire.jsonrpc import RpcError, internal
+
+HANDLE_PATH: Final = "/_meta/interlingua~1resume"
+TASK_PATH: Final = "/task"
+LIMITS: Final = "/requirements/constraints/deadline"
+ARGUMENTS: Final = "/arguments"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A task as somebody asks for it. `place`: of its deadline in the params."""
+
+    task: Task
+    principal: Principal
+    source: str | None
+    target: str | None
+    correlation: str
+    place: str
+
+
+class Delegating:
+    """One per gateway process."""
+
+    def __init__(self, desk: Desk, tasks: Tasks, coordinator: Coordinator) -> None:
+        self._desk = desk
+        self._tasks = tasks
+        self._name = coordinator.name
+
+    # --- agent/delegate ---------------------------------------------------------------------------------------
+
+    async def delegate(self, call: Call) -> JsonObject:
+        """The request: its result is the task once it is done; with `wait: false` the task as it is now."""
+        asked = read(call.params, Delegate)
+        agent, run = await self._delegated(call, asked)
+        if not asked.wait and not run.status.ended:
+            aside = Aside(call.session, DELEGATE, call.params)
+            self._desk.background.do(call.session, self._later(aside, agent, run), f"task {asked.task.id}")
+            return status_result(run, correlation_in(run))
+        result: JsonObject = await self._follow(call, agent, run, self._words(call, agent, run))
+        return result
+
+    def told(self, session: Session, params: Raw) -> None:
+        """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
+        aside = Aside(session, DELEGATE, params)
+        self._desk.background.do(session, self._told(aside), "a task without an answer")
+
+    async def _told(self, aside: Aside) -> None:
+        try:
+            agent, run = await self._delegated(aside, read(aside.params, Delegate))
+        except InterlinguaError as error:
+            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta)), source=SELF))
+        else:
+            await self._later(aside, agent, run)
+
+    async def _later(self, aside: Aside, agent: Agent, run: Run) -> None:
+        """Tell the outcome of a task that nobody waits for."""
+        correlation = correlation_in(run)
+        try:
+            await self._follow(aside, agent, run, self._words(aside, agent, run))
+        except InterlinguaError as error:
+            aside.notify(ERROR, note(to_rpc(error, correlation), correlation, SELF))
+        except Exception:
+            aside.notify(ERROR, note(internal(), correlation, SELF))
+            raise
+        else:
+            ended = await self._desk.gateway.run(run.id)
+            aside.notify(MESSAGE, {**self._head(run), **response(ended, correlation)})
+
+    async def _delegated(self, call: Call, asked: Delegate) -> tuple[Agent, Run]:
+        principal = self._desk.people.may(call, "delegate", asked.target)
+        source = self._desk.people.source(call, principal, asked.source)
+        again = await self._again(call, asked)
+        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        if again is not None:
+            return agent, again
+        correlation = asked.correlation_id or fresh()
+        order = Order(asked.task, principal, source, asked.target, correlation, TASK_PATH + LIMITS)
+        return agent, await self._start(call, order)
+
+    async def _again(self, call: Call, asked: Delegate) -> Run | None:
+        """The task whose question this call answers: with its payload, by a handle; or as a modern client does."""
+        extra = asked.model_extra or {}
+        run = await self._returned(call, extra.get("requestState"), extra.get("inputResponses"))
+        handle = None if run is not None else questions.resumed(call.meta)
+        if handle is None:
+            return run
+        outcome, payload = call.meta.get(keys.OUTCOME), asked.task.payload
+        given = Given(HANDLE_PATH, payload, f"{TASK_PATH}/payload", lambda each: answer_in(each, payload, outcome))
+        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        return await self._desk.waiting.answer(call, handle, agent, given)
+
+    async def _returned(self, call: Call, state: Any, responses: Any) -> Run | None:
+        if not isinstance(state, str) or not versions.modern(call.client.version):
+            return None
+        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        said = responses if isinstance(responses, dict) else None
+        return await self._desk.waiting.again(call, agent, state, said)
+
+    # --- tools ------------------------------------------------------------------------------------------------
+
+    async def assign(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        """`taskAssign`."""
+        run = await self._returned(call, asked.request_state, asked.input_responses)
+        given = checked(asked.arguments or {}, wire.TaskAssign, ARGUMENTS)
+        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        principal = self._desk.people.may(call, "delegate", given.agent_id)
+        if run is None:
+            correlation = correlation_of(call.meta) or fresh()
+            task = given.task(given.id or fresh())
+            source = self._desk.people.source(call, principal, None)
+            order = Order(task, principal, source, given.agent_id, correlation, f"{ARGUMENTS}/deadline")
+            run = await self._start(call, order)
+        words = TaskToolWords(call, agent, self._telling(call, agent, run), correlation_in(run))
+        if not given.wait and not run.status.ended:
+            return words.under_way(run)
+        result: JsonObject = await self._follow(call, agent, run, words)
+        return result
+
+    async def answer(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
+        run = await self._returned(call, asked.request_state, asked.input_responses)
+        given = checked(asked.arguments or {}, wire.TaskAnswer, ARGUMENTS)
+        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        principal = self._desk.people.may(call, "delegate")
+        if run is None:
+            run = await self._tasks.find(given.task_id, principal.name)
+            if run is None:
+                raise _unfit(
+                    f"{ARGUMENTS}/taskId", "the id of a task of yours", given.task_id, f"no task {given.task_id}"
+                )
+            open_ = [each for each in run.interrupts if given.interrupt in (None, each.id)]
+            if not open_:
+                said = f"task {given.task_id} waits for no {'such ' if given.interrupt else ''}answer"
+                raise _unfit(f"{ARGUMENTS}/interrupt", "a question that is open", given.interrupt, said)
+            outcome = Outcome(given.outcome)
+            value = given.answer if outcome is Outcome.ANSWERED else None
+            answer = answer_in(open_[0], value) if isinstance(value, str) else Answer(outcome=outcome, value=value)
+            try:
+                await self._desk.house.whole(self._desk.gateway.answer(run.id, answer, open_[0].id))
+            except Invalid as error:
+                raise _unfit(f"{ARGUMENTS}/answer", str(open_[0].answer_schema), given.answer, str(error)) from None
+            except Conflict as error:
+                return failed(error)
+        words = TaskToolWords(call, agent, self._telling(call, agent, run), correlation_in(run))
+        result: JsonObject = await self._follow(call, agent, run, words)
+        return result
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _start(self, call: Call, order: Order) -> Run:
+        desk, task = self._desk, order.task
+        only = order.target
+        if call.session.agent is not None and call.session.agent != self._name:
+            if only not in (None, call.session.agent):
+                await desk.house.agent(call.session, str(only), "/target")  # which says so
+            only = call.session.agent
+        if only is not None:
+            desk.directory.check(only)
+            await desk.house.agent(call.session, only, "/target")
+        attributes: JsonObject = {CORRELATION: order.correlation, HOPS: await self._hops(call, order)}
+        if "*" not in order.principal.agents:
+            attributes[ALLOWED] = list(order.principal.agents)
+        request = self._tasks.request(
+            task,
+            order.principal.name,
+            source=order.source,
+            target=only,
+            creation=sent(call, order.source),
+            metadata=metadata_of(call.meta),
+            attributes=attributes,
+            traceparent=keys.traceparent(call.meta),
+        )
+        known = await self._tasks.find(task.id, order.principal.name)
+        if known is None:
+            ahead(task.constraints.deadline_at, order.place, task.constraints.deadline)
+        run, _ = await self._tasks.delegate(request, lambda asked: desk.house.start(asked, call, outlives=True))
+        return run
+
+    async def _hops(self, call: Call, order: Order) -> int:
+        """How often work was delegated before this, each time because of the other: what its delegator works on, and
+        what another gateway says."""
+        told = call.meta.get(HOPS_KEY)
+        before = told if isinstance(told, int) and told > 0 else 0
+        if order.source is None:
+            return before
+        under_way = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)
+        runs = await self._desk.gateway.runs(RunQuery(agent=order.source, statuses=under_way, limit=100))
+        known = correlation_of(call.meta)
+        if known is not None:
+            runs = [run for run in runs if same_work(correlation_of(run.request.attributes), known)]
+        hops = [run.request.attributes.get(HOPS) for run in runs]
+        return max((each for each in (*hops, before) if isinstance(each, int)), default=0)
+
+    def _head(self, run: Run) -> JsonObject:
+        source = run.request.attributes.get("source")
+        return both(SELF, source if isinstance(source, str) else None)
+
+    def _telling(self, call: Call, agent: Agent, run: Run) -> Telling:
+        return Telling(call, agent, self._head(run), {CORRELATION: correlation_in(run), keys.RUN_ID: run.id})
+
+    def _words(self, call: Call, agent: Agent, run: Run) -> TaskWords:
+        return TaskWords(self._telling(call, agent, run), correlation_in(run))
+
+    async def _follow(self, call: Call, agent: Agent, run: Run, words: Words) -> Any:
+        desk, correlation = self._desk, correlation_in(run)
+        how = asker(desk.people.is_agent(call.session), self._head(run), correlation, run.id)
+        patient = desk.pending.patient(call)
+        desk.changed((TASKS,))
+        try:
+            with desk.following(run.id, Served(call, self._name, correlation)):
+                return await Follow(desk.house, patient, agent, run, words, asker=how, outlives=True).go()
+        finally:
+            desk.changed((TASKS,))
+
+
+def correlation_in(run: Run) -> str:
+    """The correlation id of a task."""
+    return correlation_of(run.request.attributes) or run.id
+
+
+def _unfit(path: str, expected: str, received: Any, said: str) -> RpcError:
+    details = {"expected": expected, "received": received}
+    code = NOT_FOUND if path.endswith("taskId") else INVALID
+    data = {"code": "invalid", "path": path, "retryable": False, "details": details}
+    return RpcError(code, f"{path}: {said}", data)

@@ -1,0 +1,86 @@
+"""The standard tools (section 4.2), for clients that may know nothing but MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from adapters.agent_context.codec.answers import found_agents
+from adapters.agent_context.inbound.desk import Desk
+from adapters.agent_context.inbound.results import failed, result
+from adapters.agent_context.inbound.tasks import Delegating
+from adapters.agent_context.wire import tools as wire
+from adapters.agent_context.wire.constants import (
+    AGENT,
+    AGENT_EVALUATE,
+    AGENT_SEARCH,
+    INVALID,
+    TASK_ANSWER,
+    TASK_ASSIGN,
+)
+from adapters.agent_context.wire.messages import read
+from adapters.agent_context.wire.reading import checked
+from gateway.core.types import JsonObject
+from gateway.mcp.runs import listed, page
+from gateway.mcp.server.contract import Call
+from gateway.wire.jsonrpc import INVALID_PARAMS, RpcError
+
+PLACE: Final = "/arguments"
+
+Handler = Callable[[Call, wire.CallTool], Awaitable[JsonObject]]
+
+
+class StandardTools:
+    """One per gateway process."""
+
+    def __init__(self, desk: Desk, tasks: Delegating) -> None:
+        self._desk = desk
+        self._tasks = tasks
+        self._handlers: Mapping[str, Handler] = {
+            AGENT_SEARCH: self._search,
+            TASK_ASSIGN: tasks.assign,
+            AGENT_EVALUATE: self._evaluate,
+            TASK_ANSWER: tasks.answer,
+        }
+
+    async def listing(self, call: Call) -> JsonObject:
+        """`tools/list`."""
+        asked = read(call.params, wire.Page)
+        self._desk.people.known(call)
+        by_name = {tool["name"]: tool for tool in wire.TOOLS}
+        names, following = page("tools", list(by_name), asked.cursor, self._desk.options.page_size)
+        return listed("tools", [by_name[name] for name in names], following)
+
+    async def call(self, call: Call) -> JsonObject:
+        """`tools/call`. What a model did wrong, or an agent, is a result that it can read; the rest is an error."""
+        asked = read(call.params, wire.CallTool)
+        handler = self._handlers.get(asked.name)
+        if handler is None:
+            known = ", ".join(self._handlers)
+            data = {"code": "not_found", "path": "/name", "details": {"expected": known, "received": asked.name}}
+            raise RpcError(INVALID_PARAMS, f"no tool {asked.name}; there are {known}", data)
+        try:
+            return await handler(call, asked)
+        except RpcError as error:
+            if error.error.code != INVALID:
+                raise
+            return failed(error)
+
+    # --- the tools that are done at once ----------------------------------------------------------------------
+
+    async def _search(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        principal = self._desk.people.may(call, "read")
+        wanted = checked(asked.arguments or {}, wire.AgentSearch, PLACE)
+        found = await self._desk.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
+        only = call.session.agent
+        found = [each for each in found if principal.can("read", each["id"]) and only in (None, each["id"])]
+        return found_agents(found, call.client.version, native=call.client.can(AGENT))
+
+    async def _evaluate(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        given = checked(asked.arguments or {}, wire.AgentEvaluate, PLACE)
+        principal = self._desk.people.may(call, "evaluate", given.agent_id)
+        evaluation = await self._desk.directory.evaluate(
+            given.agent_id, given.score, principal, given.task_id, given.review, session=call.session
+        )
+        said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
+        return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)

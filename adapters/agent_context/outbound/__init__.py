@@ -1,0 +1,128 @@
+"""Calls agents of the Agent Context Protocol, and plain MCP servers as if they were some.
+
+link.py        how an agent is reached: Link, Line        sessions.py    over the connection it registered on: Links
+pools.py       over connections of the gateway's own      registered.py  an agent that registered
+discovering.py who lives at a target                      heads.py       what a message says of itself
+turn.py        one run                                    ways.py        which of the two it is:
+messages.py    by agent/message or agent/delegate         tools.py       as a tool
+request.py     what is sent                               answers.py     what comes back, read
+asks.py        what an agent asks meanwhile               growing.py     the text that it tells
+beside.py      what it tells besides
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from weakref import WeakValueDictionary
+
+from adapters.agent_context.options import AgentContextTarget
+from adapters.agent_context.outbound.discovering import Server
+from adapters.agent_context.outbound.pools import PoolLink, Pools
+from adapters.agent_context.outbound.turn import Turns
+from adapters.agent_context.outbound.ways import chooser
+from gateway.adapter import Outbound, RunContext
+from gateway.core.errors import Unsupported
+from gateway.core.types import Agent
+
+
+class One:
+    """One agent of a target. See `gateway.adapter.Outbound` and `Supervised`. Closes nothing: it is the target's."""
+
+    def __init__(self, link: PoolLink, server: Server, name: str | None) -> None:
+        self._link = link
+        self._server = server
+        self._name = name
+        self._turns = Turns(link, chooser(name, link.target.call))
+        self._listed: Agent | None = None
+
+    def listed(self, agent: Agent) -> None:
+        """What the server has just said of it: the next `describe` need not ask."""
+        self._listed = agent
+
+    async def describe(self) -> Agent:
+        """See `Outbound.describe`. Raises NotFound, which lists who is there."""
+        found, self._listed = self._listed, None
+        return await self._server.agent(self._name) if found is None else found
+
+    async def run(self, context: RunContext) -> None:
+        """See `Outbound.run`."""
+        await self._turns.run(context)
+
+    async def attach(self, context: RunContext) -> None:
+        """Raises OutcomeUnknown: see turn.py."""
+        await self._turns.attach(context)
+
+    async def cancel(self, context: RunContext) -> None:
+        """See `Outbound.cancel`."""
+        await self._turns.cancel(context)
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `Supervised.reachable`."""
+        return self._link.reachable
+
+    async def aclose(self) -> None:
+        """See `Outbound.aclose`."""
+
+
+class AgentContextOutbound:
+    """See `gateway.adapter.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
+
+    def __init__(self, target: AgentContextTarget, pools: Pools | None = None) -> None:
+        self._target = target
+        self._link = PoolLink(target, pools=pools)
+        self._server = Server(self._link, target.call)
+        self._one = One(self._link, self._server, target.agent)
+        self._all: WeakValueDictionary[str, One] = WeakValueDictionary()
+
+    async def describe(self) -> Agent:
+        """See `Outbound.describe`."""
+        self._stands_for_one()
+        return await self._one.describe()
+
+    async def run(self, context: RunContext) -> None:
+        """See `Outbound.run`."""
+        self._stands_for_one()
+        await self._one.run(context)
+
+    async def attach(self, context: RunContext) -> None:
+        """Raises OutcomeUnknown: see turn.py."""
+        await self._one.attach(context)
+
+    async def cancel(self, context: RunContext) -> None:
+        """See `Outbound.cancel`."""
+        await self._one.cancel(context)
+
+    @property
+    def discovers(self) -> bool:
+        """See `Discovering.discovers`."""
+        return self._target.agents is not None
+
+    async def discover(self) -> Mapping[str, Outbound]:
+        """See `Discovering.discover`."""
+        found: dict[str, Outbound] = {}
+        for name, agent in (await self._server.agents()).items():
+            known = self._all.get(name)
+            if known is None:
+                known = self._all[name] = One(self._link, self._server, name)
+            known.listed(agent)
+            found[name] = known
+        return found
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """See `Discovering.on_change`."""
+        self._server.on_change(changed)
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `Supervised.reachable`."""
+        return self._link.reachable
+
+    async def aclose(self) -> None:
+        """See `Outbound.aclose`."""
+        await self._server.aclose()
+        await self._link.aclose()
+
+    def _stands_for_one(self) -> None:
+        if self.discovers:
+            raise Unsupported("this target stands for all agents that live there")

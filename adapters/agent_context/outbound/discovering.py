@@ -1,0 +1,215 @@
+"""What lives at a target: the agents of its directory, or the tools of a plain MCP server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_context.codec.agents import agent_of
+from adapters.agent_context.outbound import tools
+from adapters.agent_context.outbound.messages import How, read
+from adapters.agent_context.outbound.pools import PoolLink, capabilities_of, is_native
+from adapters.agent_context.wire.constants import (
+    AGENT,
+    DIRECTORY,
+    OFFLINE,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    RESOURCES_READ,
+    REVOKED,
+    SELF,
+    SUBSCRIBE,
+    TOOLS_LIST,
+    VERSION,
+)
+from gateway.core import delta
+from gateway.core.errors import AgentBroken, AgentError, InterlinguaError, NotFound
+from gateway.core.types import Agent, JsonObject
+from gateway.mcp import versions
+from gateway.mcp.client.contract import Session
+from gateway.mcp.wire import LISTEN
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+CHANGES: Final = frozenset({TOOLS_CHANGED, RESOURCES_CHANGED, RESOURCE_UPDATED})
+AWAY: Final = frozenset({OFFLINE, REVOKED})
+"""`status` of an entry of which there is nobody to call."""
+MOST_TOLD: Final = 100
+"""Names in an error."""
+RETRY_SECONDS: Final = 5.0
+
+
+class Server:
+    """Shared by every agent of a target."""
+
+    def __init__(self, link: PoolLink, how: How) -> None:
+        self._link = link
+        self._how = how
+        self._changed: list[Callable[[], None]] = []
+        self._asking: asyncio.Task[dict[str, Agent]] | None = None
+        self._news: asyncio.Task[None] | None = None
+        link.on_notification(self._heard)
+
+    async def agents(self) -> dict[str, Agent]:
+        """All that are there, by their ids (or names) there. Who asks while they are being fetched shares it.
+
+        Raises AgentError, AgentBroken and what `PoolLink.lease` does.
+        """
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._fetched())
+            self._asking.add_done_callback(self._done)
+        return await asyncio.shield(self._asking)
+
+    async def agent(self, name: str | None) -> Agent:
+        """One of them, by default the only one. Raises NotFound, which lists who is there."""
+        there = await self.agents()
+        if name is None and len(there) == 1:
+            return next(iter(there.values()))
+        if name in there:
+            return there[name]
+        names = _few(there) or "none"
+        if name is None:
+            raise NotFound(f"the server has {len(there)} agents, and the route names none of them; there are: {names}")
+        raise NotFound(f"the server has no agent {name}; there are: {names}")
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Who is told that they are others now, or may be. From the first on a session is kept to hear of it."""
+        self._changed.append(changed)
+        if self._news is None:
+            self._news = asyncio.create_task(self._listen(), name="news of agents")
+
+    async def aclose(self) -> None:
+        """Listen no more. The link is closed by who made it."""
+        tasks = [task for task in (self._news, self._asking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _fetched(self) -> dict[str, Agent]:
+        timeout = self._link.target.request_timeout
+        async with self._link.lease(alone=False) as session:
+            if self._how == "tool" or (self._how == "auto" and not is_native(session)):
+                return await self._tools(session)
+            try:
+                params = {"uri": DIRECTORY}
+                result = read(await session.call(RESOURCES_READ, params, timeout=timeout), RESOURCES_READ)
+            except RpcError as error:
+                log.debug("the server has no directory: %s", error)
+                alone = agent_of(_alone(session))
+                return {alone.name: alone}
+            found: dict[str, Agent] = {}
+            for entry in _entries(result):
+                try:
+                    agent = agent_of(entry)
+                except AgentBroken as error:
+                    log.warning("an entry of the directory is left out: %s", error)
+                    continue
+                if entry.get("status") not in AWAY and agent.name != SELF:
+                    found.setdefault(agent.name, agent)
+            return found
+
+    async def _tools(self, session: Session) -> dict[str, Agent]:
+        if capabilities_of(session).get("tools") in (None, False):
+            said = ", ".join(name for name, value in capabilities_of(session).items() if value not in (None, False))
+            raise AgentError(f"the server has neither agents nor tools; it has {said or 'nothing else either'}")
+        found: dict[str, Agent] = {}
+        for entry in await session.list(TOOLS_LIST, "tools", timeout=self._link.target.request_timeout):
+            agent = tools.agent_of(entry)
+            found.setdefault(agent.name, agent)
+        return found
+
+    def _done(self, task: asyncio.Task[dict[str, Agent]]) -> None:
+        self._asking = None
+        if not task.cancelled():
+            task.exception()
+
+    # --- news -------------------------------------------------------------------------------------------------------
+
+    def _heard(self, method: str, params: Raw) -> None:
+        if method not in CHANGES or (method == RESOURCE_UPDATED and _uri(params) != DIRECTORY):
+            log.debug("%s, which is about no run in progress: %s", method, bytes(params)[:200])
+            return
+        self._tell()
+
+    def _tell(self) -> None:
+        for changed in self._changed:
+            changed()
+
+    async def _listen(self) -> None:
+        """What may have changed unheard, while there was no session or (remote) for long, is told too."""
+        target = self._link.target
+        heard = False
+        while True:
+            try:
+                async with self._link.lease(alone=False) as session:
+                    await self._subscribed(session)
+                    if heard:
+                        self._tell()
+                    heard = True
+                    await asyncio.wait([session.closed], timeout=target.idle if target.url else None)
+            except InterlinguaError as error:
+                log.info("no news of the agents: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _subscribed(self, session: Session) -> None:
+        resources = capabilities_of(session).get("resources")
+        if not isinstance(resources, dict) or not resources.get("subscribe") or not is_native(session):
+            return
+        if versions.modern(session.version):
+            wanted = {"resourceSubscriptions": [DIRECTORY]}
+            await session.call(LISTEN, {"notifications": wanted})
+        else:
+            await session.call(SUBSCRIBE, {"uri": DIRECTORY}, timeout=self._link.target.request_timeout)
+
+
+def _entries(result: JsonObject) -> list[JsonObject]:
+    """The agents that a reading of the directory names. Raises AgentBroken."""
+    contents = result.get("contents")
+    text = next((each.get("text") for each in _objects(contents) if isinstance(each.get("text"), str)), None)
+    try:
+        found = delta.sound(jsonrpc.unpack(Raw((text or "").encode())))
+    except (ValueError, RecursionError) as error:
+        raise AgentBroken("the directory is no JSON", detail=str(error)) from error
+    entries = found.get("agents") if isinstance(found, dict) else found
+    if not isinstance(entries, list):
+        raise AgentBroken("the directory has no list of agents")
+    return _objects(entries)
+
+
+def _objects(value: Any) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _alone(session: Session) -> JsonObject:
+    """The record of an agent that is a server by itself and has no directory."""
+    info = session.server.get("serverInfo")
+    name = info.get("name") if isinstance(info, dict) else None
+    name = name if isinstance(name, str) and name else "agent"
+    said = capabilities_of(session).get(AGENT)
+    said = said if isinstance(said, dict) else {}
+    offered = {key: said[key] if isinstance(said.get(key), list) else [] for key in ("tools", "models")}
+    found = said.get("specializations")
+    capabilities = {**offered, "specializations": found if isinstance(found, list) else [], "protocols": [VERSION]}
+    id = "".join(each if each.isascii() and (each.isalnum() or each in "-_") else "-" for each in name)
+    return {"id": id, "name": name, "capabilities": capabilities}
+
+
+def _uri(params: Raw) -> Any:
+    try:
+        return jsonrpc.unpack(params, dict[str, Any]).get("uri")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _few(names: Collection[str]) -> str:
+    """Names to tell a person; the first of them, where there are very many."""
+    told = ", ".join(sorted(names)[:MOST_TOLD])
+    return told if len(names) <= MOST_TOLD else f"{told} and {len(names) - MOST_TOLD} more"

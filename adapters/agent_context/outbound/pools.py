@@ -1,0 +1,258 @@
+"""Agents that are servers: reached over connections that the gateway makes, by a route's target or an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from importlib import metadata
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from adapters.agent_context.options import AgentContextTarget
+from adapters.agent_context.outbound import heads
+from adapters.agent_context.outbound.link import Line, Listener
+from adapters.agent_context.outbound.sessions import REMEMBERED, unknown, unused
+from adapters.agent_context.wire.constants import (
+    AGENT,
+    CORRELATION,
+    ERROR,
+    MCP_VERSION,
+    MESSAGE,
+    MESSAGES,
+    META,
+    SELF,
+    VERSION,
+)
+from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.core.types import JsonObject
+from gateway.mcp import versions
+from gateway.mcp.client.contract import Hearing, Pool, Session
+from gateway.mcp.client.pool import Pool as SessionPool
+from gateway.mcp.wire import CANCELLED
+from gateway.transport.guard import Guard
+
+log = logging.getLogger(__name__)
+
+QUESTIONS: Final[JsonObject] = {"elicitation": {}, AGENT: {MESSAGES: True, "protocols": [VERSION]}}
+"""What the gateway can do for every agent, whoever its client is: take messages, and ask with a form."""
+
+Pools = Callable[[JsonObject, "PoolLink"], Pool]
+"""Makes the sessions of a client with these capabilities."""
+
+
+class PoolLink:
+    """See `Link`. All agents of one target share it.
+
+    guard: judges the addresses of an endpoint, which an agent named that registered. pools: for tests.
+    late: what came for runs that had ended; wrong: for runs that there never were.
+    """
+
+    def __init__(self, target: AgentContextTarget, *, guard: Guard | None = None, pools: Pools | None = None) -> None:
+        self.target = target
+        self.late = 0
+        self.wrong = 0
+        self._guard = guard
+        self._make = pools or _pool
+        self._pools: dict[bytes, Pool] = {}
+        self._used: set[str] = set()
+        self._over: dict[str, None] = {}
+        self._told: list[Callable[[str, Raw], None]] = []
+        self._telling: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    def to_endpoint(cls, endpoint: JsonObject, *, allow: Iterable[str] = ()) -> PoolLink:
+        """The link to an endpoint that an agent named when it registered: `{url, transport?}`.
+
+        `allow`: CIDRs of internal addresses that may be called. Raises ValueError for no URL.
+        """
+        transport = endpoint.get("transport", "auto")
+        target = AgentContextTarget(protocol="agent_context", url=endpoint["url"], transport=transport)
+        return cls(target, guard=Guard(allow, what="endpoint"))
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `Link`."""
+        known = [pool.reachable for pool in self._pools.values() if pool.reachable is not None]
+        return any(known) if known else None
+
+    @property
+    def guard(self) -> Guard | None:
+        """Judges the addresses of its connections."""
+        return self._guard
+
+    @asynccontextmanager
+    async def open(
+        self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
+    ) -> AsyncIterator[Line]:
+        """See `Link`. A session of its own while there are enough, since not every question says what it is about."""
+        correlation = unused(correlation, self._used)
+        self._used.add(correlation)
+        try:
+            async with self.lease(capabilities) as session:
+                line = PoolLine(session, correlation, knows_agents=self._guard is not None)
+                with session.hearing(listener, correlation) as line.hearing:
+                    try:
+                        yield line
+                    finally:
+                        await line.aclose()
+        finally:
+            self._used.discard(correlation)
+            self._over[correlation] = None
+            if len(self._over) > REMEMBERED:
+                del self._over[next(iter(self._over))]
+
+    @asynccontextmanager
+    async def lease(self, capabilities: JsonObject | None = None, *, alone: bool = True) -> AsyncIterator[Session]:
+        """A session for what is no run: lists, resources. See `gateway.mcp.client.contract.Pool.lease`."""
+        async with self._pool(capabilities or QUESTIONS).lease(alone=alone) as session:
+            yield session
+
+    def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
+        """Who is told notifications that belong to no run."""
+        self._told.append(heard)
+
+    def unclaimed(self, session: Session, method: str, params: Raw) -> None:
+        """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
+        correlation = heads.correlation(method, params)
+        if correlation is None or method not in (MESSAGE, ERROR) or correlation in self._over:
+            self.late += 1
+            return
+        self.wrong += 1
+        log.info("%s with the correlation id of no message", method)
+        if method == MESSAGE:  # an error is never answered with one
+            self._spawn(_tell(session, ERROR, unknown(correlation)))
+
+    async def aclose(self) -> None:
+        """See `Link`."""
+        for task in tuple(self._telling):
+            task.cancel()
+        await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
+
+    def _pool(self, capabilities: JsonObject) -> Pool:
+        key = msgspec.json.encode(capabilities, order="deterministic")
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = self._make(capabilities, self)
+            pool.on_notification(self._heard)
+        return pool
+
+    def _heard(self, method: str, params: Raw) -> None:
+        for told in self._told:
+            told(method, params)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+
+class PoolLine:
+    """See `Line`. Made by `PoolLink.open`."""
+
+    def __init__(self, session: Session, correlation: str, *, knows_agents: bool) -> None:
+        self.correlation = correlation
+        self.knows_agents = knows_agents
+        self.hearing: Hearing
+        self._session = session
+        self._last: asyncio.Task[None] | None = None
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """See `Line`."""
+        return capabilities_of(self._session)
+
+    @property
+    def native(self) -> bool:
+        """See `Line`."""
+        return is_native(self._session)
+
+    @property
+    def gateway(self) -> bool:
+        """See `Line`."""
+        info = self._session.server.get("serverInfo")
+        return self.native and isinstance(info, dict) and info.get("name") == SELF
+
+    @property
+    def lasting(self) -> bool:
+        """See `Line`."""
+        return not versions.modern(self._session.version)
+
+    @property
+    def closed(self) -> asyncio.Future[AgentGone]:
+        """See `Line`."""
+        return self._session.closed
+
+    async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
+        """See `Line.request`. A plain MCP server is told no correlation id."""
+        if self.native:
+            given = params.get(META)
+            params = {**params, META: {**(given if isinstance(given, dict) else {}), CORRELATION: self.correlation}}
+        return await self._session.call(method, params, listener=self.hearing, timeout=timeout)
+
+    async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
+        """See `Line`."""
+        return await self._session.list(method, key, timeout=timeout)
+
+    def tell(self, method: str, params: JsonObject) -> None:
+        """See `Line`. In the order of the calls."""
+        self._last = asyncio.create_task(self._tell_after(self._last, method, params))
+
+    def withdraw(self, reason: str) -> None:
+        """See `Line`."""
+        id = self.hearing.id
+        if id is not None:
+            self.tell(CANCELLED, {"requestId": id, "reason": reason, META: {CORRELATION: self.correlation}})
+
+    async def aclose(self) -> None:
+        """What was told is on its way; bounded by the transport's own limits."""
+        if self._last is not None:
+            await asyncio.wait([self._last], timeout=2.0)
+            self._last.cancel()
+
+    async def _tell_after(self, before: asyncio.Task[None] | None, method: str, params: JsonObject) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await _tell(self._session, method, params)
+
+
+async def _tell(session: Session, method: str, params: JsonObject) -> None:
+    try:
+        await session.tell(method, params)
+    except InterlinguaError as error:
+        log.debug("%s was not taken: %s", method, error)
+
+
+def capabilities_of(session: Session) -> JsonObject:
+    """What a server declared."""
+    found = session.server.get("capabilities")
+    return found if isinstance(found, dict) else {}
+
+
+def is_native(session: Session) -> bool:
+    """Whether a server speaks this protocol."""
+    return capabilities_of(session).get(AGENT) not in (None, False)
+
+
+def _pool(capabilities: JsonObject, link: PoolLink) -> Pool:
+    return SessionPool(
+        link.target,
+        capabilities=capabilities,
+        info=_info(),
+        keyed=heads.correlation,
+        unclaimed=link.unclaimed,
+        dialects={VERSION: MCP_VERSION},
+        guard=link.guard,
+    )
+
+
+def _info() -> JsonObject:
+    """What the gateway says of itself."""
+    try:
+        version = metadata.version("interlingua")
+    except metadata.PackageNotFoundError:  # run from its source
+        version = "0.0.0"
+    return {"name": SELF, "title": "Interlingua", "version": version}

@@ -1,0 +1,315 @@
+"""Agents that are clients of the gateway: reached over the connection that they registered on."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from msgspec import Raw
+
+from adapters.agent_context.outbound import heads
+from adapters.agent_context.outbound.link import Line, Listener
+from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
+from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
+from gateway.core.types import JsonObject
+from gateway.mcp.server.contract import Session
+from gateway.mcp.wire import CANCELLED, ELICIT, META, PROGRESS, PROGRESS_TOKEN, REQUEST_CANCELLED
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING = 32 * 1024 * 1024
+"""Bytes that an agent may be ahead of the run's log: its connection is read for other things too, so it cannot be
+slowed."""
+REMEMBERED = 1000
+"""Correlation ids of runs that have ended, of one session: what comes late is told from what is wrong."""
+UNWANTED = "nobody waits for it any more"
+ENDS = frozenset({"response", "update"})
+"""Kinds of messages that only make sense to who waits for them."""
+
+
+class Links:
+    """All agents that registered on connections to this process. See `link.Heard` for who calls what."""
+
+    def __init__(self) -> None:
+        self.late = 0
+        """What came for runs that had ended,"""
+        self.wrong = 0
+        """and for runs that there never were."""
+        self.answered: Callable[[Session], None] = _nobody
+        """Told the session whenever an agent there has answered: that is a sign of life."""
+        self._ends: dict[Session, _Ends] = {}
+
+    def to(self, session: Session) -> SessionLink:
+        """The link to the agents of a session."""
+        return SessionLink(session, self)
+
+    def heard(self, session: Session, method: str, params: Raw) -> bool:
+        """See `link.Heard`. Progress by its token; `agent/message` and `agent/error` by their correlation id."""
+        ends = self._ends.get(session)
+        if method == PROGRESS:
+            line = None if ends is None else ends.by_token(heads.token(params))
+            if line is not None:
+                line.take(method, params)
+            return line is not None
+        correlation = heads.correlation(method, params)
+        if correlation is None:
+            return False
+        line = None if ends is None else ends.lines.get(correlation)
+        if line is not None and line.claims(method, params):
+            line.take(method, params)
+            return True
+        if method != ERROR and (method != MESSAGE or heads.head(params).kind not in ENDS):
+            return False
+        if ends is not None and correlation in ends.over:
+            self.late += 1
+            return True
+        if method == ERROR or heads.head(params).target not in (None, SELF):
+            return False
+        self.wrong += 1
+        session.tell(ERROR, unknown(correlation))
+        return True
+
+    def asked(self, session: Session, method: str, params: Raw) -> Awaitable[Any] | None:
+        """See `link.Heard`: questions, and what others send as notifications."""
+        ends = self._ends.get(session)
+        correlation = None if ends is None else heads.correlation(method, params)
+        line = None if ends is None or correlation is None else ends.lines.get(correlation)
+        if line is None or not line.claims(method, params):
+            return None
+        return line.asked(method, params)
+
+    def left(self, session: Session) -> None:
+        """See `link.Heard`."""
+        ends = self._ends.pop(session, None)
+        if ends is not None:
+            for line in list(ends.lines.values()):
+                line.end(AgentGone("the agent's connection has ended"))
+
+    def ends(self, session: Session) -> _Ends:
+        """What is open on a session: its `lines`, by correlation id. Not to be changed."""
+        return self._ends.get(session) or _Ends()
+
+    def begun(self, session: Session) -> _Ends:
+        """The same, for `SessionLink` to open a line on."""
+        return self._ends.setdefault(session, _Ends())
+
+
+class _Ends:
+    """The lines of one session."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, SessionLine] = {}
+        self.over: dict[str, None] = {}
+
+    def by_token(self, token: str | None) -> SessionLine | None:
+        return next((line for line in self.lines.values() if line.token == token), None) if token else None
+
+    def ended(self, correlation: str) -> None:
+        del self.lines[correlation]
+        self.over[correlation] = None
+        if len(self.over) > REMEMBERED:
+            del self.over[next(iter(self.over))]
+
+
+class SessionLink:
+    """See `Link`. Closes nothing: the connection is the client's."""
+
+    def __init__(self, session: Session, links: Links) -> None:
+        self.session = session
+        self._links = links
+
+    @property
+    def reachable(self) -> bool:
+        """See `Link`."""
+        return self.session.alive and self.session.can_ask
+
+    @asynccontextmanager
+    async def open(
+        self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
+    ) -> AsyncIterator[Line]:
+        """See `Link`. Raises AgentGone, Unavailable for a client that cannot be asked."""
+        session = self.session
+        if not session.alive:
+            raise AgentGone("the agent is not connected")
+        if not session.can_ask:
+            raise Unavailable("the agent's connection does not take requests now")
+        ends = self._links.begun(session)
+        correlation = unused(correlation, ends.lines)
+        line = ends.lines[correlation] = SessionLine(session, correlation, listener)
+        line.answered = self._links.answered
+        try:
+            yield line
+        finally:
+            ends.ended(correlation)
+            await line.aclose()
+
+    async def aclose(self) -> None:
+        """See `Link`."""
+
+
+_numbers = itertools.count(1)
+
+
+def _nobody(session: Session) -> None:
+    """Where nobody wants to know."""
+
+
+class SessionLine:
+    """See `Line`. Made by `SessionLink.open`."""
+
+    native = True
+    lasting = True
+    knows_agents = True
+    gateway = False
+
+    def __init__(self, session: Session, correlation: str, listener: Listener) -> None:
+        self.correlation = correlation
+        self.token = f"run-{next(_numbers)}"
+        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+        self.answered: Callable[[Session], None] = _nobody
+        self._session = session
+        self._listener = listener
+        self._source = SELF
+        self._waiting: deque[tuple[str, Raw]] = deque()
+        self._size = 0
+        self._pump: asyncio.Task[None] | None = None
+        self._broken: AgentBroken | None = None
+        self._asked: set[asyncio.Task[Any]] = set()
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """See `Line`."""
+        return self._session.client.capabilities
+
+    async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
+        """See `Line.request`."""
+        source = params.get("source")
+        self._source = source if isinstance(source, str) else SELF
+        given = params.get(META)
+        meta = {**(given if isinstance(given, dict) else {}), "correlationId": self.correlation}
+        sent = {**params, META: {**meta, PROGRESS_TOKEN: self.token}}
+        asking = asyncio.ensure_future(self._session.ask(method, sent, timeout=timeout))
+        either: tuple[asyncio.Future[Any], ...] = (asking, self.closed)
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise self._gone()
+            self.answered(self._session)
+            while self._pump is not None:
+                await asyncio.wait([self._pump])
+        except asyncio.CancelledError:
+            if asking.done():
+                self.withdraw(UNWANTED)
+            raise
+        finally:
+            if not asking.done():
+                asking.cancel()
+                await asyncio.wait([asking])
+        if self._broken is not None:
+            raise self._broken
+        return asking.result()
+
+    async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
+        """See `Line.list`."""
+        raise Unsupported("an agent that registered lists nothing")
+
+    def tell(self, method: str, params: JsonObject) -> None:
+        """See `Line`."""
+        self._session.tell(method, params)
+
+    def withdraw(self, reason: str) -> None:
+        """See `Line`. What the request was called on the wire is not known here: the correlation id says it."""
+        meta = {"correlationId": self.correlation}
+        self.tell(CANCELLED, {"requestId": self.correlation, "reason": reason, META: meta})
+
+    # --- what the agent says ------------------------------------------------------------------------------------
+
+    def claims(self, method: str, params: Raw) -> bool:
+        """Whether what has its correlation id is about the run: a message to a third agent is not."""
+        if method == MESSAGE:
+            return heads.head(params).target in (None, SELF, self._source)
+        return method in (ERROR, ELICIT) or method.startswith("notifications/")
+
+    def take(self, method: str, params: Raw) -> None:
+        """A notification about the run. In order; held while the log does not grow."""
+        if self._pump is None:
+            waiting = self._listener.notification(method, params)
+            if waiting is not None:
+                self._pump = asyncio.create_task(self._pumped(waiting))
+            return
+        self._waiting.append((method, params))
+        self._size += len(params)
+        if self._size > MOST_WAITING and self._broken is None:
+            self._broken = AgentBroken("the agent says more than can be written down")
+            self.end(AgentGone(str(self._broken)))
+
+    async def asked(self, method: str, params: Raw) -> Any:
+        """A request about the run. Cancelled when the run ends first."""
+        task = asyncio.ensure_future(self._listener.asked(method, params))
+        self._asked.add(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._asked.discard(task)
+            task.cancel()
+        if task.cancelled():
+            raise RpcError(REQUEST_CANCELLED, "the run that this is about has ended")
+        return task.result()
+
+    def end(self, why: AgentGone) -> None:
+        """Nothing more comes."""
+        if not self.closed.done():
+            self.closed.set_result(why)
+
+    async def aclose(self) -> None:
+        """Nobody listens any more."""
+        self.end(AgentGone("the run has ended"))
+        for task in list(self._asked):
+            task.cancel()
+        if self._pump is not None:
+            self._waiting.clear()
+            self._pump.cancel()
+            await asyncio.wait([self._pump])
+
+    async def _pumped(self, waiting: Awaitable[None] | None) -> None:
+        try:
+            while True:
+                if waiting is not None:
+                    with suppress(InterlinguaError):
+                        await waiting
+                if not self._waiting:
+                    return
+                method, params = self._waiting.popleft()
+                self._size -= len(params)
+                waiting = self._listener.notification(method, params)
+        finally:
+            self._pump = None
+
+    def _gone(self) -> InterlinguaError:
+        if self._broken is not None:
+            return self._broken
+        why = self.closed.result()
+        return AgentGone(str(why), detail=why.detail)
+
+
+def unused(correlation: str, used: Any) -> str:
+    """The id, or the first of `ID~2`, `ID~3`, ... that nobody uses."""
+    if correlation not in used:
+        return correlation
+    return next(each for number in itertools.count(2) if (each := f"{correlation}~{number}") not in used)
+
+
+def unknown(correlation: str) -> JsonObject:
+    """The params of an `agent/error` about a message that belongs to nothing."""
+    error: JsonObject = {
+        "code": NOT_FOUND,
+        "message": "No message with this correlation id is under way.",
+        "details": {"expected": "the correlationId of a message that waits for a response", "received": correlation},
+    }
+    return {"error": error, META: {"correlationId": correlation}}

@@ -1,0 +1,173 @@
+"""A plain MCP server: each of its tools is an agent, whose input are the tool's arguments."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from adapters.agent_context.outbound.link import Line
+from adapters.agent_context.outbound.messages import read
+from adapters.agent_context.outbound.request import OURS, TEXTS, meta
+from adapters.agent_context.outbound.turn import Turn
+from adapters.agent_context.wire.constants import META, PROTOCOL, TOOLS_CALL
+from gateway.core import delta, projection
+from gateway.core import events as e
+from gateway.core.errors import AgentBroken, AgentFailed, Invalid
+from gateway.core.types import NULL, Agent, AgentCapabilities, Failure, InterruptSpec, Json, JsonObject
+from gateway.mcp.wire import PROGRESS, PROGRESS_TOKEN
+from gateway.wire import jsonrpc
+
+FILES: Final = "files"
+MCP: Final = "mcp"
+"""Key of `Agent.extra` with the tool as it is listed, of an agent that is one."""
+ELICITATION: Final = InterruptSpec(
+    kind="elicitation",
+    payload_schema={"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
+    answer_schema={"type": "object"},
+)
+OBJECT: Final[JsonObject] = {"type": "object"}
+
+
+def agent_of(tool: JsonObject) -> Agent:
+    """The agent that a tool of `tools/list` is. Raises AgentBroken for an entry that is none."""
+    tool = delta.sound(tool)
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise AgentBroken("the server lists a tool without a name", detail=repr(tool)[:200])
+    input_schema, output_schema = tool.get("inputSchema"), tool.get("outputSchema")
+    taken = input_schema if isinstance(input_schema, dict) else OBJECT
+    given = output_schema if isinstance(output_schema, dict) else projection.MESSAGE_OUTPUT_SCHEMA
+    description = tool.get("description") or tool.get("title")
+    return Agent(
+        name=name,
+        description=description if isinstance(description, str) else "",
+        input_schema=taken,
+        output_schema=given,
+        interrupts=(ELICITATION,),
+        capabilities=AgentCapabilities(interrupts=True, cancel=True, custom_streaming=True, artifacts=True),
+        labels={"tools": [name]},
+        text_input=projection.text_pointer(taken),
+        text_output=projection.text_pointer(given),
+        extra={MCP: tool},
+    )
+
+
+def is_tool(agent: Agent) -> bool:
+    """Whether an agent is a tool of a plain MCP server, as far as it was described by one."""
+    return MCP in agent.extra
+
+
+class ToolCall:
+    """See `turn.Way`. `name` is the tool's; None for the only one there is."""
+
+    def __init__(self, turn: Turn, name: str | None) -> None:
+        self._turn = turn
+        self._context = turn.context
+        self._name = name
+
+    def check(self) -> None:
+        """See `Way`. Raises Invalid for an input that is no object."""
+        if not isinstance(self._context.run.request.input, dict):
+            raise Invalid("a tool's arguments are an object", path="/input")
+
+    async def go(self, line: Line) -> e.Event:
+        """See `Way`."""
+        self.check()
+        params: JsonObject = {"name": await self._named(line), "arguments": self._context.run.request.input}
+        sent = {key: value for key, value in self._meta().items() if not key.startswith(OURS)}
+        if sent:
+            params[META] = sent
+        result = read(await line.request(TOOLS_CALL, params), TOOLS_CALL)
+        return await self._ended(result)
+
+    def told(self, method: str, params: Raw) -> list[e.Event]:
+        """See `Way`."""
+        try:
+            said = delta.sound(jsonrpc.unpack(params)) if params else {}
+        except (ValueError, RecursionError):
+            return []
+        if not isinstance(said, dict):
+            return []
+        said.pop(PROGRESS_TOKEN, None)
+        if method == PROGRESS:
+            return [e.Custom(name="progress", data={key: value for key, value in said.items() if key != META})]
+        return [e.Custom(name=PROTOCOL, data={"notification": method, "params": said})]
+
+    async def asked(self, method: str, params: Raw) -> Any:
+        """See `Way`."""
+        return await self._turn.asks.answer(method, params)
+
+    def again(self) -> None:
+        """See `Way`. Progress may be told twice, which harms nobody."""
+
+    async def _named(self, line: Line) -> str:
+        if self._name is not None:
+            return self._name
+        published = self._context.agent.extra.get(MCP, {}).get("name")
+        if isinstance(published, str):
+            return published
+        tools = await line.list("tools/list", "tools")
+        if len(tools) != 1:
+            raise AgentFailed(f"the server has {len(tools)} tools, and the route names none of them")
+        return str(tools[0].get("name"))
+
+    def _meta(self) -> JsonObject:
+        request = self._context.run.request
+        found = meta(self._context, request.creation if request.protocol == PROTOCOL else {})
+        return {key: value for key, value in found.items() if key in TEXTS or key in request.metadata}
+
+    async def _ended(self, result: JsonObject) -> e.Event:
+        blocks = result.get("content")
+        found = [each for each in blocks if isinstance(each, dict)] if isinstance(blocks, list) else []
+        texts = [each["text"] for each in found if each.get("type") == "text" and isinstance(each.get("text"), str)]
+        text = delta.sound("\n".join(texts))
+        if result.get("isError") is True:
+            failure = Failure(code=AgentFailed.code, message=text or "the tool failed")
+            return e.RunFailed(failure=failure, origin={"result": delta.sound(result)})
+        for number, block in enumerate(found, 1):
+            await self._file(block, number)
+        return e.RunFinished(output=self._output(result.get("structuredContent"), text))
+
+    def _output(self, structured: Json, text: str) -> Raw:
+        """The structured result of a tool that has an output schema; else its text."""
+        agent = self._context.agent
+        if isinstance(structured, dict) and (not text or agent.output_schema != projection.MESSAGE_OUTPUT_SCHEMA):
+            return Raw(msgspec.json.encode(delta.sound(structured)))
+        if not text:
+            return NULL if agent.text_output is None else _encoded(projection.wrap("", agent.text_output))
+        if agent.text_output is None:
+            return Raw(msgspec.json.encode(text))
+        return _encoded(projection.wrap(text, agent.text_output, agent.output_schema, projection.ASSISTANT))
+
+    async def _file(self, block: JsonObject, number: int) -> None:
+        """An image, a sound or a resource becomes a file of the run's; a link stays one."""
+        kind = block.get("type")
+        if kind in ("image", "audio"):
+            await self._added(f"{kind}-{number}", block.get("data"), block.get("mimeType"))
+        elif kind == "resource" and isinstance(block.get("resource"), dict):
+            resource = block["resource"]
+            name = str(resource.get("uri") or f"resource-{number}").rstrip("/").rpartition("/")[2] or f"file-{number}"
+            if isinstance(resource.get("text"), str):
+                media = resource.get("mimeType") or "text/plain"
+                await self._context.add_artifact(name, resource["text"].encode(), media_type=str(media))
+            else:
+                await self._added(name, resource.get("blob"), resource.get("mimeType"))
+        elif kind == "resource_link":
+            link = delta.sound(block)
+            self._turn.say(e.PartStarted(part=f"file-{number}", message=FILES, kind="file", value=link))
+
+    async def _added(self, name: str, data: Any, media_type: Any) -> None:
+        try:
+            content = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError, TypeError) as error:
+            raise AgentBroken(f"the tool answers with {name}, which is no base64") from error
+        media = media_type if isinstance(media_type, str) and media_type else "application/octet-stream"
+        await self._context.add_artifact(name, content, media_type=media)
+
+
+def _encoded(document: Json) -> Raw:
+    return Raw(msgspec.json.encode(document))

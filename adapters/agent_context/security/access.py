@@ -1,0 +1,133 @@
+"""Principals: who a client is by its credentials, and what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Final
+
+from adapters.agent_context.options import ANONYMOUS, RIGHTS, AccessOptions, Client, Right
+from adapters.agent_context.security.credentials import Subjects, Tokens, Verifier
+from adapters.agent_context.wire.records import AgentAuth
+from gateway.core.errors import Denied
+from gateway.core.types import JsonObject
+
+_TO: Final[dict[Right, str]] = {
+    "register": "register agents",
+    "message": "send messages",
+    "delegate": "delegate tasks",
+    "read": "read the directory, tasks and metrics",
+    "evaluate": "evaluate agents",
+    "sample": "ask for samples of a model",
+    "revoke": "revoke access",
+}
+_OF: Final[dict[Right, str]] = {
+    "register": "register {}",
+    "message": "send messages to {}",
+    "delegate": "delegate tasks to {}",
+    "read": "read about {}",
+    "evaluate": "evaluate {}",
+    "sample": "ask {} for samples",
+    "revoke": "revoke the access of {}",
+}
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody, and what they may do: `may` with the agents whose ids fit one of the patterns.
+
+    Two principals of the same name are the same somebody, and own the same agents.
+    """
+
+    name: str
+    may: frozenset[str] = field(default_factory=frozenset)
+    agents: tuple[str, ...] = ("*",)
+
+    def can(self, right: Right, agent_id: str | None = None) -> bool:
+        """Whether it may do something (with this agent; None: at all)."""
+        if right not in self.may:
+            return False
+        return agent_id is None or any(fnmatchcase(agent_id, pattern) for pattern in self.agents)
+
+    def check(self, right: Right, agent_id: str | None = None) -> None:
+        """Raise Denied if it may not."""
+        if not self.can(right):
+            raise Denied(f"{self.name} may not {_TO[right]}")
+        if not self.can(right, agent_id):
+            raise Denied(f"{self.name} may not {_OF[right].format(agent_id)}")
+
+
+ANYBODY: Final = Principal(ANONYMOUS, frozenset(RIGHTS))
+"""Everybody, where no access is configured."""
+
+
+class Access:
+    """`inbound.agent_context.access`; without it everybody is `anonymous` and may do everything."""
+
+    def __init__(self, options: AccessOptions | None) -> None:
+        self._options = options
+        clients: Iterable[Client] = options.clients if options is not None else ()
+        self._clients = {client.name: client for client in clients}
+        self._tokens = Tokens(self._clients.values())
+        self._verifier = Verifier(self._clients.values())
+        self._subjects = Subjects(options.jwt) if options is not None and options.jwt is not None else None
+
+    @property
+    def restricted(self) -> bool:
+        """Whether there is anything that not everybody may do."""
+        return self._options is not None
+
+    def principal(
+        self, bearer: str | None, auth: AgentAuth | None = None, record: JsonObject | None = None
+    ) -> Principal:
+        """Who it is that sent `Authorization: Bearer ...`, or registers an agent.
+
+        `auth` and `record` are given with a registration only: the agent's `auth`, and the whole agent as it was sent.
+        Every credential that is given must hold, and all must be the same client's; a client with a public key has to
+        sign, and a signature that nobody can check is none. Without any it is `anonymous`. Raises Denied.
+        """
+        if self._options is None:
+            return ANYBODY
+        token = auth.token.get_secret_value() if auth is not None and auth.token is not None else None
+        names = {self._name(each) for each in (bearer, token) if each is not None}
+        if len(names) > 1:
+            raise Denied("the token of the connection and that of the agent are different clients'")
+        name = next(iter(names), None)
+        if record is not None:
+            name = self._signer(name, record, auth.signature if auth is not None else None)
+        return self._named(name)
+
+    def _name(self, token: str) -> str:
+        client = self._tokens.client(token)
+        if client is not None:
+            return client.name
+        name = self._subjects.name(token) if self._subjects is not None else None
+        if name is None or name == ANONYMOUS:
+            raise Denied("the token is not valid")
+        return name
+
+    def _signer(self, name: str | None, record: JsonObject, signature: str | None) -> str | None:
+        """Who registers: `name` by its token; None if it showed none."""
+        client = self._clients.get(name) if name is not None else None
+        if signature is None:
+            if client is not None and client.public_key is not None:
+                raise Denied("the signature is missing")
+            return name
+        if name is not None and (client is None or client.public_key is None):
+            raise Denied("there is no public key to check the signature with")
+        signer = self._verifier.signed(record, signature, client)
+        if signer is None:
+            raise Denied("the signature is not valid")
+        return signer.name
+
+    def _named(self, name: str | None) -> Principal:
+        assert self._options is not None
+        if name is None:
+            return Principal(ANONYMOUS, frozenset(self._options.anonymous))
+        client = self._clients.get(name)
+        if client is not None:
+            return Principal(name, frozenset(client.may), client.agents)
+        jwt = self._options.jwt
+        assert jwt is not None, "a name that no client of the list has is a JWT's"
+        return Principal(name, frozenset(jwt.may), jwt.agents)

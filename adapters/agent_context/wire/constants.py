@@ -1,0 +1,125 @@
+"""Names of the protocol, and what the gateway adds to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL: Final = "agent_context"
+"""This adapter's name: key of `Agent.extra`, protocol of its runs."""
+VERSION: Final = "ACP-0.1"
+MCP_VERSION: Final = "2025-11-25"
+"""The revision of MCP that VERSION stands for where a client proposes it in `initialize`."""
+SELF: Final = "interlingua"
+"""The gateway's own agent id: the source of what nobody else says."""
+
+# --- methods ---------------------------------------------------------------------------------------------------------
+
+REGISTER: Final = "agent/register"
+UNREGISTER: Final = "agent/unregister"
+MESSAGE: Final = "agent/message"
+DELEGATE: Final = "agent/delegate"
+HEARTBEAT: Final = "agent/heartbeat"
+ERROR: Final = "agent/error"
+REVOKE: Final = "agent/revoke"
+"""An extension, as is the next: an agent's access is taken away at once (section 7.1), and given back."""
+RESTORE: Final = "agent/restore"
+METHODS: Final = (REGISTER, MESSAGE, DELEGATE, HEARTBEAT, ERROR, UNREGISTER)
+"""Those of the protocol itself, in the order of its appendix A."""
+
+RESOURCES_LIST: Final = "resources/list"
+TEMPLATES_LIST: Final = "resources/templates/list"
+RESOURCES_READ: Final = "resources/read"
+SUBSCRIBE: Final = "resources/subscribe"
+UNSUBSCRIBE: Final = "resources/unsubscribe"
+TOOLS_LIST: Final = "tools/list"
+TOOLS_CALL: Final = "tools/call"
+SAMPLE: Final = "sampling/createMessage"
+
+RESOURCE_UPDATED: Final = "notifications/resources/updated"
+RESOURCES_CHANGED: Final = "notifications/resources/list_changed"
+
+# --- resources and tools ---------------------------------------------------------------------------------------------
+
+DIRECTORY: Final = "agent://directory"
+TASKS: Final = "agent://tasks"
+METRICS: Final = "agent://metrics/{agentId}"
+METRICS_PREFIX: Final = "agent://metrics/"
+JSON_TYPE: Final = "application/json"
+"""Of all resources."""
+
+AGENT_SEARCH: Final = "agentSearch"
+TASK_ASSIGN: Final = "taskAssign"
+AGENT_EVALUATE: Final = "agentEvaluate"
+TASK_ANSWER: Final = "taskAnswer"
+"""An extension: answers a question of a task, for clients that cannot be asked."""
+
+# --- capabilities ----------------------------------------------------------------------------------------------------
+
+AGENT: Final = "agent"
+"""Of `capabilities`: who declares it knows this protocol, who does not knows MCP only."""
+SERVED: Final = {"discovery": True, "evaluation": True, "coordination": True, "monitoring": True}
+"""What the gateway declares under it (appendix B)."""
+MESSAGES: Final = "messages"
+"""Of a client's `capabilities.agent`: it can be sent `agent/message`."""
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+REQUEST: Final = "request"
+"""`content.type`, as are the next two."""
+RESPONSE: Final = "response"
+UPDATE: Final = "update"
+
+REGISTERED: Final = "registered"
+"""`status` of an answer, as are the next."""
+UNREGISTERED: Final = "unregistered"
+COMPLETED: Final = "completed"
+ACCEPTED: Final = "accepted"
+ACKNOWLEDGEMENTS: Final = frozenset({"accepted", "received", "pending", "queued", "ok"})
+"""`status` of an answer that is none yet: the work is done later and told by a message."""
+
+ACTIVE: Final = "active"
+"""`status` of an agent in the directory, as are the next."""
+BUSY: Final = "busy"
+INACTIVE: Final = "inactive"
+OFFLINE: Final = "offline"
+REVOKED: Final = "revoked"
+
+# --- error codes, besides those of JSON-RPC --------------------------------------------------------------------------
+
+INVALID: Final = -32001
+"""The protocol's own example: a payload that does not fit. All others are the gateway's choice."""
+NOT_FOUND: Final = -32002
+"""No such agent, task, resource; MCP's own code for resources."""
+DENIED: Final = -32003
+"""A bad token or signature, a policy, a revoked agent."""
+UNAVAILABLE: Final = -32004
+"""The agent is offline or inactive; it may be tried again."""
+CONFLICT: Final = -32005
+"""The id is taken."""
+DEADLINE: Final = -32006
+"""The deadline is past, or passed meanwhile."""
+NO_MATCH: Final = -32007
+"""No agent can do what is required."""
+AGENT_FAILED: Final = -32008
+WAITS: Final = -32050
+"""The run waits for an answer that its client cannot be asked for."""
+CANCELLED: Final = -32800
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+META: Final = "_meta"
+CORRELATION: Final = "correlationId"
+"""Of `_meta`: the same in every message about one piece of work."""
+PROGRESS_TOKEN: Final = "progressToken"
+TRACEPARENT: Final = "traceparent"
+ASSIGNMENT: Final = "interlingua/assignment"
+"""Of an answer's `_meta`: why this agent was chosen."""
+RUN_ID: Final = "interlingua/run"
+LOST: Final = "interlingua/lost"
+"""Of an answer's `_meta`: what could not be said, how often, by name (losses.py)."""
+HOPS: Final = "interlingua/hops"
+"""Of the `_meta` of what one gateway sends another: how often the work was delegated before."""
+SENDER: Final = "interlingua/source"
+"""Of the same: the agent that sends, which the other could not know as one."""
+RESUME: Final = "interlingua/resume"
+"""Of a call's `_meta`: which question its payload answers. Of an error's data: with what to answer."""

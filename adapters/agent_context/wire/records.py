@@ -1,0 +1,122 @@
+"""An agent as it registers (section 3.1, appendix A)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from adapters.agent_context.wire.base import (
+    ID_LENGTH,
+    AgentIdentifier,
+    Positive,
+    Score,
+    Text,
+    Unit,
+    Whole,
+    Wire,
+)
+from adapters.agent_context.wire.documents import usable
+
+
+def _short(identifier: str) -> str:
+    if len(identifier) > ID_LENGTH:
+        raise ValueError(f"longer than {ID_LENGTH} characters")
+    return identifier
+
+
+class AgentCapabilities(Wire):
+    """Capabilities and features an agent supports"""
+
+    tools: list[str] = Field(description="List of tools the agent can use")
+    models: list[str] = Field(description="Language models the agent can work with")
+    specializations: list[str] = Field(description="Areas of expertise or specific skills")
+    protocols: list[str] = Field(description="Supported protocol versions and extensions")
+
+    @property
+    def offered(self) -> frozenset[str]:
+        """What a requirement may name: tools, models and specializations, in lower case."""
+        return frozenset(name.casefold() for name in (*self.tools, *self.models, *self.specializations))
+
+
+class AgentMeta(Wire):
+    """About the agent, in its own words."""
+
+    version: str | None = None
+    provider: str | None = None
+    created: str | None = None
+    last_active: str | None = None
+    description: str | None = Field(default=None, description="What it is for, for people. An extension.")
+
+
+class AgentAuth(Wire):
+    """What proves who registers. Never shown to anybody."""
+
+    token: SecretStr | None = Field(default=None, description="A token or JWT, as `Authorization: Bearer` would say.")
+    signature: Text | None = Field(
+        default=None,
+        description="Base64 of an Ed25519 signature of the whole agent object less this member (less auth, if nothing "
+        "else is in it), as canonical JSON (RFC 8785).",
+    )
+
+
+class Evaluation(Wire):
+    """How good it has been, 0 to 10."""
+
+    quality_score: Score | None = None
+    evaluation_count: Annotated[Whole, Field(ge=0)] | None = None
+    last_evaluated: str | None = None
+    reviews: list[str] | None = None
+
+
+class CostMetrics(Wire):
+    """What it costs and how fast it is."""
+
+    cost_per_token: Positive | None = None
+    average_speed: Positive | None = Field(default=None, description="Tokens per second.")
+    average_execution_time: Positive | None = Field(default=None, description="Seconds.")
+
+
+class Dependency(Wire):
+    """What it relies on."""
+
+    name: Text
+    type: Text
+    impact: Unit | None = None
+    security_rating: Score | None = Field(default=None, description="0 to 10; the lowest of all is the agent's.")
+
+
+class Endpoint(Wire):
+    """Where it can be called, instead of the connection it registers on. An extension."""
+
+    url: Annotated[str, Field(pattern=r"^(https?|wss?)://[^\s/]", description="http, https, ws or wss.")]
+    transport: Literal["auto", "streamable", "sse", "ws"] = Field(
+        default="auto", description="How it is spoken to; auto: by its url, and what answers there."
+    )
+
+
+JsonSchema = Annotated[dict[str, Any], AfterValidator(usable)]
+
+
+class AgentRecord(Wire):
+    """Agent object with required fields."""
+
+    id: Annotated[AgentIdentifier, AfterValidator(_short), Field(json_schema_extra={"maxLength": ID_LENGTH})]
+    name: Text
+    capabilities: AgentCapabilities
+    meta: AgentMeta | None = None
+    auth: AgentAuth | None = None
+    evaluation: Evaluation | None = None
+    cost_metrics: CostMetrics | None = None
+    dependencies: list[Dependency] | None = None
+    endpoint: Endpoint | None = None
+    input_schema: JsonSchema | None = Field(
+        default=None, description="JSON Schema of the payloads it takes. An extension."
+    )
+    output_schema: JsonSchema | None = Field(
+        default=None, description="JSON Schema of the documents it answers with. An extension."
+    )
+
+    def public(self) -> dict[str, Any]:
+        """It as it was sent, with every key, less what proves who it is: this may be kept and shown."""
+        return self.model_dump(by_alias=True, exclude_unset=True, exclude={"auth"})

@@ -1,0 +1,63 @@
+"""One run for one call of an MCP client: started, followed, asked about, answered. For adapters' inbound halves.
+
+house.py      what all calls of a protocol share: which agents, starting and cancelling runs, progress tokens in use
+follow.py     one run for one call: what is said on the way, its questions, and its answer
+words.py      Words: how a run is told (a seam); ToolWords: as a tool's result is, for any MCP client
+asking.py     the run's open questions, put to the client of the call that follows it
+asker.py      Asker: how one question is put (a seam); Elicitation: as MCP asks
+waiting.py    runs that wait for an answer, and the calls that bring it, by a handle or by `requestState`
+caller.py     the client, as far as the agent may ask it (sampling, roots)
+speaking.py   notifications/message: what is told beside the answer
+paging.py     lists in pages
+pure:
+questions.py  interrupts as forms, errors and answers; handles
+tools.py      a run as the call of a tool
+documents.py  agents' documents where the protocol wants objects; agents as tools   schemas.py  their schemas
+keys.py       the gateway's own keys of `_meta`
+
+A call that starts a run:
+
+    house = House("name", gateway)                       # one per gateway process
+    with house.progressing(call):                        # in Service.request
+        agent = await house.agent(call.session, name)
+        run = await house.start(RunRequest(...), call)
+        return await Follow(house, call, agent, run, words).go()
+
+One that answers the question of an earlier one: `Waiting(house).answer(...)` (a handle) or `.again(...)` (a modern
+client's `requestState`) give the run, and then it is followed likewise.
+"""
+
+from gateway.mcp.runs.asker import ELICITATION, Asker, Elicitation
+from gateway.mcp.runs.caller import CallCaller
+from gateway.mcp.runs.documents import Documents
+from gateway.mcp.runs.follow import Follow, Native
+from gateway.mcp.runs.house import House
+from gateway.mcp.runs.paging import listed, page
+from gateway.mcp.runs.speaking import Log, wanted
+from gateway.mcp.runs.tools import ToolProgress, Tools
+from gateway.mcp.runs.waiting import Given, Waiting, elsewhere, state_of
+from gateway.mcp.runs.words import Events, ToolWords, Words
+
+__all__ = [
+    "ELICITATION",
+    "Asker",
+    "CallCaller",
+    "Documents",
+    "Elicitation",
+    "Events",
+    "Follow",
+    "Given",
+    "House",
+    "Log",
+    "Native",
+    "ToolProgress",
+    "ToolWords",
+    "Tools",
+    "Waiting",
+    "Words",
+    "elsewhere",
+    "listed",
+    "page",
+    "state_of",
+    "wanted",
+]

@@ -1,0 +1,46 @@
+"""How a client is asked what a run asks: the seam between a run's questions and a protocol's way to put them."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from gateway.core.types import Answer, Interrupt, Json, JsonObject
+from gateway.mcp.runs import questions
+from gateway.mcp.server.contract import Call
+from gateway.mcp.wire import ELICIT
+
+
+class Asker(Protocol):
+    """Asked about one question and one call at a time; has no memory of either."""
+
+    def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
+        """The request (method, params) that puts the question to the client of that call; None if there is none.
+
+        Cheap, and asked more than once. In a modern revision it is not sent but handed back with the call.
+        """
+
+    def again(self, params: JsonObject, why: str) -> JsonObject:
+        """The same params once more, to be told with it why the answer to them did not fit."""
+
+    def answer(self, interrupt: Interrupt, result: Json) -> Answer:
+        """What the client's result says. Raises the tree's errors or ValueError for what is none: that is a refusal."""
+
+
+class Elicitation:
+    """`elicitation/create`, as far as the client takes forms and the question has one (gateway/mcp/forms.py)."""
+
+    def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
+        """See `Asker`."""
+        params = questions.elicitation(interrupt, call.client)
+        return None if params is None else (ELICIT, params)
+
+    def again(self, params: JsonObject, why: str) -> JsonObject:
+        """See `Asker`."""
+        return {**params, "message": f"{why}\n\n{params.get('message', '')}"}
+
+    def answer(self, interrupt: Interrupt, result: Json) -> Answer:
+        """See `Asker`."""
+        return questions.answer_of(interrupt, result)
+
+
+ELICITATION: Final = Elicitation()

@@ -1,0 +1,207 @@
+"""One run as the client of one call is told of it: what is said on the way, its questions, and last the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from gateway.adapter import Batch, Snapshot, Watch
+from gateway.core import events as e
+from gateway.core.errors import AgentGone
+from gateway.core.stream import coalesce
+from gateway.core.types import Agent, Interrupt, Run, RunStatus
+from gateway.mcp import versions
+from gateway.mcp.runs.asker import ELICITATION, Asker
+from gateway.mcp.runs.asking import Questions
+from gateway.mcp.runs.house import House
+from gateway.mcp.runs.speaking import Log
+from gateway.mcp.runs.waiting import state_of
+from gateway.mcp.runs.words import Events, Words
+from gateway.mcp.server.contract import Call, InputRequired
+from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
+
+LAGGING = 32
+"""Events at once from which on neighbouring deltas are joined, whoever the agent is."""
+
+
+class Native(Protocol):
+    """What an agent of the client's own protocol tells of its run besides events: passed on in its own words.
+
+    Brought by the adapter. A `Custom` event that it takes comes after all that was told of the events before it; the
+    words are fed that event as well.
+    """
+
+    def takes(self, event: e.Custom) -> bool:
+        """Whether `pass_on` is for this one."""
+
+    def pass_on(self, event: e.Custom) -> None:
+        """Tell the client, if it wants to know."""
+
+
+class Unanswerable(RpcError):
+    """The answer for a client that has said its last word when its run asks something; it may still read."""
+
+    def __init__(self) -> None:
+        super().__init__(REQUEST_CANCELLED, "the run is cancelled: it has a question, and its client has gone")
+
+
+class Follow:
+    """Made for one call, used once: `go`.
+
+    `asker`: how the run's questions are put; None: as MCP asks. `native`: used only for an agent of the client's own
+    protocol, whose tokens come as they are then, and not joined. `outlives`: the run goes on when the connection of its
+    client ends, and is cancelled only if the client takes its call back.
+    """
+
+    def __init__(
+        self,
+        house: House,
+        call: Call,
+        agent: Agent,
+        run: Run,
+        words: Words,
+        *,
+        asker: Asker | None = None,
+        native: Native | None = None,
+        outlives: bool = False,
+    ) -> None:
+        self._house = house
+        self._call = call
+        self._run = run
+        self._words = words
+        self._outlives = outlives
+        self._native = native if house.documents.native(agent) is not None else None
+        self._log = Log(call, run)
+        self._questions = Questions(house, call, run.id, asker or ELICITATION)
+        self._counted: Counter[str] = Counter()
+        self._end: e.Event | None = None
+        self._news: asyncio.Task[Batch | None] | None = None
+        self._snapshot: Snapshot | None = None
+
+    async def go(self) -> Any:
+        """Tell the client of the run from its beginning, and return the answer of its call, or raise it.
+
+        A run whose client wants no answer any more, or has gone and cannot answer, is cancelled; one that waits for
+        another call goes on waiting.
+        """
+        try:
+            return await self._follow()
+        except (asyncio.CancelledError, AgentGone, Unanswerable):
+            if not self._left:
+                self._house.cancel(self._run.id)
+            raise
+        finally:
+            self._questions.leave()
+            if self._news is not None:
+                self._news.cancel()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> Any:
+        gateway = self._house.gateway
+        seen = self._words.tells or self._log.on or self._native is not None
+        if not seen:  # then nothing is worth a look before it stops
+            run = await gateway.wait(self._run.id)
+            if run is not None and run.status.ended:
+                return await self._ended(run)
+        async with gateway.watch(self._run.id) as watch:
+            while True:
+                question = self._questions.under_way
+                batch = await self._next(watch, question)
+                if batch is None:
+                    break
+                if isinstance(batch, Batch):
+                    self._take(batch)
+                    await self._call.drain()
+                    if batch.snapshot is None:
+                        continue
+                    self._snapshot = batch.snapshot
+                if self._questions.any and not watch.run.status.ended:
+                    interrupt = self._ask(watch.run)
+                    if interrupt is not None:
+                        return self._words.interrupted(watch.run, interrupt, self._so_far())
+            run = watch.run
+        for notification in self._words.last(run):
+            self._call.send(notification)
+        self._count(run)
+        return await self._ended(run)
+
+    async def _next(self, watch: Watch, question: asyncio.Task[None] | None) -> Batch | bool | None:
+        """The next events; True once the question under way is over; None at the end."""
+        if self._news is None and question is None:
+            return await watch.next()
+        if self._news is None:
+            self._news = asyncio.create_task(watch.next())
+        if question is not None:
+            await asyncio.wait((self._news, question), return_when=asyncio.FIRST_COMPLETED)
+        if question is not None and not self._news.done():
+            return True
+        news, self._news = self._news, None
+        return await news
+
+    def _take(self, batch: Batch) -> None:
+        events = batch.events
+        if not events:  # nothing but a snapshot: of a run taken up again, say
+            self._tell((), batch.snapshot)
+            return
+        self._questions.feed(events)
+        joined: Events = events
+        native = self._native
+        if (self._words.tells or self._log.on) and not (native is not None and len(events) < LAGGING):
+            joined = coalesce(events)
+        if native is not None and any(isinstance(event, e.Custom) and native.takes(event) for _, event in events):
+            for at, (_, event) in enumerate(joined):
+                self._tell(joined[at : at + 1], None)
+                if isinstance(event, e.Custom) and native.takes(event):
+                    native.pass_on(event)
+            self._tell((), batch.snapshot)
+        else:
+            self._tell(joined, batch.snapshot)
+        if isinstance(events[-1][1], e.TERMINAL):
+            self._end = events[-1][1]
+        if len(events) > 1 or type(events[0][1]) is not e.PartDelta:
+            self._count(None)
+
+    def _tell(self, events: Events, snapshot: Snapshot | None) -> None:
+        for notification in self._words.feed(events, snapshot):
+            self._call.send(notification)
+        if self._log.on:
+            self._log.feed(events)
+
+    def _ask(self, run: Run) -> Interrupt | None:
+        """Put what is open to the client; a question that it cannot be asked is returned. Raises InputRequired, and
+        Unanswerable where nobody is left who could answer: by a form now, or with a handle later."""
+        questions = self._questions
+        if not (self._call.session.alive or self._outlives or self._house.quiet):
+            raise Unanswerable()
+        if versions.modern(self._call.client.version) and (forms := questions.forms()):
+            raise InputRequired(forms, state_of(run.id))
+        return questions.ask()
+
+    @property
+    def _left(self) -> bool:
+        """Whether the run goes on although its call does not."""
+        return self._outlives and not self._call.session.alive
+
+    def _so_far(self) -> bytes:
+        return b"null" if self._snapshot is None else self._snapshot.encoded
+
+    def _count(self, run: Run | None) -> None:
+        """Have what could not be said counted; what is found at the end is too late for the record."""
+        new = self._words.losses - self._counted
+        if not new:
+            return
+        self._counted = self._words.losses.copy()
+        if run is None:
+            for what, count in new.items():
+                self._house.gateway.lost(self._run.id, what, count)
+        self._log.lost(new)
+
+    async def _ended(self, run: Run) -> Any:
+        if run.status is not RunStatus.SUCCESS:
+            self._log.failed(run)
+        losses = Counter(run.losses)
+        return await self._words.result(replace(run, losses={**(losses | self._words.losses)}), self._end)

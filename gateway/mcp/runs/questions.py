@@ -1,0 +1,126 @@
+"""Interrupts to an MCP client: as a form where it takes forms, else as an answer to its call. Pure.
+
+The answer that carries a question also has a handle. The next call that brings the handle in its `_meta` answers the
+question: with its `input` (or a tool's arguments), or with an outcome that is none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Raw
+
+from gateway.core import delta
+from gateway.core.errors import Invalid
+from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, Run
+from gateway.mcp import forms
+from gateway.mcp.forms import elicitation_answer as answer_of
+from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
+from gateway.mcp.server.contract import Client
+from gateway.wire.jsonrpc import RpcError
+
+__all__ = [
+    "ANSWER",
+    "answer_of",
+    "as_input",
+    "carried",
+    "elicitation",
+    "given",
+    "handle",
+    "interrupted_error",
+    "resumed",
+]
+
+ANSWER: Final = "answer"
+"""The key of an answer that is no object: `input` is one."""
+RESUME_PATH: Final = "/_meta/" + delta.escape(RESUME)
+"""Where a call has the handle in its params."""
+_OUTCOME_PATH: Final = "/_meta/" + delta.escape(OUTCOME)
+
+
+def elicitation(interrupt: Interrupt, client: Client) -> JsonObject | None:
+    """Params of an `elicitation/create` for that client, None if it takes none, or the question has no form.
+
+    `answer_of(interrupt, result)` reads what comes back.
+    """
+    modes = forms.elicitation_modes(client.capabilities, client.version)
+    return forms.as_elicitation(interrupt, modes, forms.dialect(client.version))
+
+
+# --- as an answer ------------------------------------------------------------------------------------------------
+
+
+def handle(run_id: str, interrupt_id: str) -> str:
+    """What names a question of a run to its client."""
+    return f"{run_id}.{interrupt_id}"
+
+
+def carried(run: Run, interrupt: Interrupt, output: bytes | None = None) -> JsonObject:
+    """A question as `data` of an error, or for `_meta` of an answer; `output` is the published output so far."""
+    data: JsonObject = {
+        "interrupt": {
+            "id": interrupt.id,
+            "kind": interrupt.kind,
+            "message": interrupt.message,
+            "payload": interrupt.payload,
+            "answerSchema": interrupt.answer_schema,
+        },
+        "resume": handle(run.id, interrupt.id),
+        "run": run.id,
+    }
+    return data if output is None else {**data, "output": Raw(output)}
+
+
+def interrupted_error(run: Run, interrupt: Interrupt, output: bytes | None = None) -> RpcError:
+    """The error that answers a call while its run waits; `output` as in `carried`."""
+    message = interrupt.message or f"the agent asks: {interrupt.kind}"
+    return RpcError(INTERRUPTED, message, carried(run, interrupt, output))
+
+
+# --- the call that answers ---------------------------------------------------------------------------------------
+
+
+def resumed(meta: JsonObject) -> tuple[str, str] | None:
+    """(run, interrupt) that a call answers, None for one that starts a run. Raises Invalid for what is no handle."""
+    return None if RESUME not in meta else named(meta[RESUME], RESUME_PATH)
+
+
+def named(resume: Json, path: str) -> tuple[str, str]:
+    """(run, interrupt) of a handle. Raises Invalid."""
+    run_id, dot, interrupt_id = resume.partition(".") if isinstance(resume, str) else ("", "", "")
+    if not (run_id and dot and interrupt_id):
+        raise Invalid(f"{path}: no handle of a question", path=path)
+    return run_id, interrupt_id
+
+
+def given(interrupt: Interrupt, value: Json, outcome: Json = None, *, path: str = _OUTCOME_PATH) -> Answer:
+    """The answer that a call gives with its input and `_meta["interlingua/outcome"]` (at `path`, for complaints).
+
+    A question whose answer is no object takes it as `{"answer": value}`. Raises Invalid for an unknown outcome.
+    """
+    try:
+        said = Outcome.ANSWERED if outcome is None else Outcome(outcome)
+    except ValueError:
+        known = ", ".join(Outcome)
+        raise Invalid(f"{path}: there is no outcome {outcome!r}, only {known}", path=path) from None
+    if said is not Outcome.ANSWERED:
+        return Answer(outcome=said)
+    if isinstance(value, dict) and value.keys() == {ANSWER} and not _takes(interrupt, ANSWER):
+        value = value[ANSWER]
+    return Answer(value=value)
+
+
+def as_input(interrupt: Interrupt, answer: Answer) -> JsonObject:
+    """The `input` of a call that answers a question of another gateway's: what `given` makes the same answer of."""
+    value = answer.value
+    if answer.outcome is not Outcome.ANSWERED:
+        return {}
+    if isinstance(value, dict) and (value.keys() != {ANSWER} or _takes(interrupt, ANSWER)):
+        return value
+    return {ANSWER: value}
+
+
+def _takes(interrupt: Interrupt, key: str) -> bool:
+    """Whether an answer may be an object with that key."""
+    properties = interrupt.answer_schema.get("properties")
+    return isinstance(properties, dict) and key in properties

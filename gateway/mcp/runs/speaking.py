@@ -1,0 +1,89 @@
+"""What a client is told of a run beside its answer: `notifications/message`, from the level on that it asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from gateway.core import events as e
+from gateway.core.types import Run
+from gateway.mcp.server.contract import Call
+from gateway.mcp.wire import LEVELS, MESSAGE
+
+DEBUG: Final = "debug"
+INFO: Final = "info"
+WARNING: Final = "warning"
+ERROR: Final = "error"
+
+_LEVEL_OF: Final[Mapping[type[e.Event], str]] = {
+    e.ToolCallStarted: INFO,
+    e.ToolCallUpdated: DEBUG,
+    e.ToolCallEnded: INFO,
+    e.PlanUpdated: INFO,
+    e.UsageReported: DEBUG,
+    e.Custom: DEBUG,
+}
+"""Events that no output can say. Thoughts are told apart by their part; the rest is output, or asked, or the end."""
+
+
+class _Leveled(msgspec.Struct):
+    level: str = INFO
+
+
+def wanted(least: str | None, level: str) -> bool:
+    """Whether who asked for messages from `least` on (None: for none) gets those of `level`. Unknown levels are all."""
+    if least is None:
+        return False
+    return least not in LEVELS or level not in LEVELS or LEVELS.index(level) >= LEVELS.index(least)
+
+
+def heard(least: str | None, params: Raw) -> bool:
+    """`wanted` of a message that somebody else made."""
+    try:
+        return wanted(least, msgspec.json.decode(params, type=_Leveled).level)
+    except (ValueError, RecursionError):
+        return False
+
+
+class Log:
+    """The messages about one run to one call's client."""
+
+    def __init__(self, call: Call, run: Run) -> None:
+        self._call = call
+        self._run = run
+        self._thoughts: set[str] = set()
+        self.on = wanted(call.log_level, INFO)
+        """Whether anything is told of what happens on the way."""
+
+    def feed(self, events: Iterable[tuple[int, e.Event]]) -> None:
+        """Tell what of these is told; every event of the run, in order. Tokens of thoughts should come joined."""
+        if not self.on:
+            return
+        for _, event in events:
+            if isinstance(event, e.PartStarted) and event.kind == "thought":
+                self._thoughts.add(event.part)
+            level = _LEVEL_OF.get(type(event))
+            if isinstance(event, e.PartDelta | e.PartReplaced) and event.part in self._thoughts:
+                level = DEBUG
+            if level is not None and wanted(self._call.log_level, level):
+                self._say(level, {"event": Raw(e.encode(replace(event, origin=None)))})
+
+    def lost(self, what: Mapping[str, int]) -> None:
+        """Something could not be said: how often, by name."""
+        if what and wanted(self._call.log_level, WARNING):
+            self._say(WARNING, {"lost": dict(what)})
+
+    def failed(self, run: Run) -> None:
+        """The run has ended, and not well."""
+        if wanted(self._call.log_level, ERROR):
+            said = {"status": run.status.value}
+            if run.failure is not None:
+                said |= {"code": run.failure.code, "message": run.failure.message}
+            self._say(ERROR, {"failure": said})
+
+    def _say(self, level: str, data: dict[str, Any]) -> None:
+        self._call.notify(MESSAGE, {"level": level, "logger": self._run.agent, "data": {"run": self._run.id, **data}})

@@ -1,0 +1,256 @@
+"""An agent as a tool: the run of `tools/call` for clients that know nothing of agents. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from msgspec import Raw
+from referencing import Registry
+
+from gateway.core import delta as deltas
+from gateway.core import events as e
+from gateway.core import projection
+from gateway.core.errors import Invalid
+from gateway.core.types import Agent, Answer, Artifact, Interrupt, Json, JsonObject, Run, RunStatus
+from gateway.mcp import versions
+from gateway.mcp.runs import questions
+from gateway.mcp.runs.documents import Documents
+from gateway.mcp.runs.keys import FAILURE, INTERRUPT, LOST, OUTPUT, RESUME, told
+from gateway.mcp.wire import PROGRESS
+
+ANSWER: Final = "interlingua_answer"
+"""The name of the tool that answers a question, unless an adapter has another."""
+RESUME_PATH: Final = "/arguments/resume"
+"""Where a call of it has the handle in its params."""
+
+
+class Tools:
+    """The answers of `tools/call`. `documents`: how the protocol publishes them; `answer`: the tool that answers."""
+
+    def __init__(self, documents: Documents, answer: str = ANSWER) -> None:
+        self._documents = documents
+        self._answer = answer
+
+    def result(self, agent: Agent, run: Run, version: str, artifacts: Sequence[Artifact] = ()) -> JsonObject:
+        """The result for a run that has ended, in words that the revision knows.
+
+        `content` has what a model reads, `structuredContent` the whole document; files are links. A run that did not
+        succeed is an error, with the output so far.
+        """
+        if run.status is not RunStatus.SUCCESS:
+            return self.failed(agent, run)
+        document, files = bytes(run.output), [artifact for artifact in artifacts if artifact.agent_created]
+        result: JsonObject = {"content": [_text(_words(agent, document)), *_links(files, version)], "isError": False}
+        said = told(run)
+        if versions.has_structured_output(version):
+            published = self._documents.output_of(agent, document)
+            unfit = _unfit(self._documents.tool_output(agent), published)
+            if unfit is None:
+                result["structuredContent"] = Raw(published)
+            else:
+                result["isError"] = True
+                result["content"].insert(0, _text(f"The output does not fit the output schema: {unfit}"))
+                said[LOST] = {**said.get(LOST, {}), "output_schema": 1}
+        elif files:
+            said[LOST] = {**said.get(LOST, {}), "artifact": len(files)}
+        return {**result, "_meta": said}
+
+    def failed(self, agent: Agent, run: Run) -> JsonObject:
+        """The result for a run that did not succeed."""
+        failure = run.failure
+        why = failure.message if failure is not None else "cancelled" if run.status is RunStatus.CANCELLED else "failed"
+        content = [_text(f"{agent.name}: {why}")]
+        said = told(run)
+        if failure is not None:
+            said[FAILURE] = {"code": failure.code, "message": failure.message, "retryable": failure.retryable}
+        document = bytes(run.output)
+        if document != b"null":
+            said[OUTPUT] = Raw(self._documents.output_of(agent, document))
+            words = _words(agent, document)
+            if words:
+                content.append(_text(f"Its output so far:\n\n{words}"))
+        return {"content": content, "isError": True, "_meta": said}
+
+    def interrupted(self, agent: Agent, run: Run, interrupt: Interrupt, output: bytes | None = None) -> JsonObject:
+        """The result for a run that waits for an answer; `output` is the agent's own document so far."""
+        published = None if output is None or output == b"null" else self._documents.output_of(agent, output)
+        carried = questions.carried(run, interrupt, published)
+        question = interrupt.message or f"The agent asks: {interrupt.kind}"
+        lines = [question, ""]
+        if interrupt.payload is not None and interrupt.kind != "elicitation":
+            lines += ["About: " + deltas.encode(interrupt.payload).decode(), ""]
+        lines += [
+            f"Nothing is done before this is answered. To answer, call the tool {self._answer} with `resume` "
+            f'"{carried["resume"]}" and `answer` as JSON of this schema:',
+            deltas.encode(interrupt.answer_schema or {}).decode(),
+        ]
+        content = [_text("\n".join(lines))]
+        words = _words(agent, output) if output is not None and output != b"null" else ""
+        if words:
+            content.insert(0, _text(words))
+        said = {**told(run), INTERRUPT: carried["interrupt"], RESUME: carried["resume"]}
+        if published is not None:
+            said[OUTPUT] = Raw(published)
+        return {"content": content, "isError": True, "_meta": said}
+
+    def answer_tool(self) -> JsonObject:
+        """The tool that answers a question, as it is listed."""
+        return {
+            "name": self._answer,
+            "description": "Answers the question that the result of another tool has asked, and goes on with that "
+            "call.",
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "resume": {"type": "string", "description": "The handle that came with the question."},
+                    "answer": {"description": "The answer, of the schema that came with the question."},
+                    "outcome": {
+                        "type": "string",
+                        "enum": ["answered", "declined", "cancelled"],
+                        "description": "answered unless the question is refused; no answer is needed then.",
+                    },
+                },
+                "required": ["resume"],
+            },
+        }
+
+
+def refused(error: Invalid) -> JsonObject:
+    """The result for arguments that do not fit: a model reads it, and may do better."""
+    return {
+        "content": [_text(str(error))],
+        "isError": True,
+        "_meta": {FAILURE: {"code": error.code, "message": str(error), "path": error.path}},
+    }
+
+
+# --- the call of the tool that answers ---------------------------------------------------------------------------
+
+
+def answers(arguments: JsonObject) -> tuple[str, str]:
+    """(run, interrupt) that its arguments answer. Raises Invalid."""
+    return questions.named(arguments.get("resume"), RESUME_PATH)
+
+
+def answer_given(interrupt: Interrupt, arguments: JsonObject) -> Answer:
+    """The answer in them. Raises Invalid."""
+    return questions.given(interrupt, arguments.get("answer"), arguments.get("outcome"), path="/arguments/outcome")
+
+
+# --- progress ----------------------------------------------------------------------------------------------------
+
+
+def tool_progress(token: str | int | float, progress: float, message: str | None, version: str) -> bytes:
+    """A whole `notifications/progress` (JSON-RPC text, one line)."""
+    said = b""
+    if message is not None and versions.has_progress_message(version):
+        said = b',"message":' + deltas.encode(message)
+    start = b'{"jsonrpc":"2.0","method":"' + PROGRESS.encode() + b'","params":{"progressToken":'
+    return start + deltas.encode(token) + b',"progress":' + deltas.encode(progress) + said + b"}}"
+
+
+class ToolProgress:
+    """What one client is told of one run that it called as a tool: `progress` is the number of the event."""
+
+    def __init__(self, agent: Agent, version: str, token: str | int | float) -> None:
+        self.losses: Counter[str] = Counter()
+        """Nothing is lost: the result has it all."""
+        self._version = version
+        self._token = token
+        self._text = deltas.split(agent.text_output or "")
+        self._data: set[str] = set()
+        self._quiet: set[str] = set()
+
+    def feed(self, events: Sequence[tuple[int, e.Event]]) -> list[bytes]:
+        """Whole notifications: new text, thoughts, and the names of tools that are called."""
+        out = []
+        for number, event in events:
+            message = self._message(event)
+            if message:
+                out.append(tool_progress(self._token, number, message, self._version))
+        return out
+
+    def _message(self, event: e.Event) -> str:
+        match event:
+            case e.PartStarted():
+                if event.kind == "data":
+                    self._data.add(event.part)
+                return event.value if isinstance(event.value, str) and event.kind in ("text", "thought") else ""
+            case e.PartDelta():
+                return _text_in(event.delta, self._text if event.part in self._data else [])
+            case e.ToolCallStarted():
+                return event.title or event.name
+        return ""
+
+
+def _text_in(change: Json, steps: Sequence[str]) -> str:
+    """The text that a delta adds at a pointer, wherever it is in a list."""
+    for step in steps:
+        if isinstance(change, dict):
+            change = change.get(step)
+        elif isinstance(change, list):
+            change = change[-1] if change else None
+        else:
+            return ""
+    return change if isinstance(change, str) else ""
+
+
+# --- content -----------------------------------------------------------------------------------------------------
+
+
+def _text(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _words(agent: Agent, document: bytes) -> str:
+    """What a model reads: the text alone where the document is nothing else, else the document as JSON."""
+    value = deltas.decode(document)
+    text = projection.unwrap(value, agent.text_output) if agent.text_output is not None else None
+    if text is None:
+        return value if isinstance(value, str) else document.decode()
+    if not isinstance(value, dict) or _leaves(value) <= 1:
+        return text
+    return document.decode()
+
+
+def _leaves(value: Json) -> int:
+    if isinstance(value, dict):
+        return sum(_leaves(part) for key, part in value.items() if key != "artifacts")
+    if isinstance(value, list):
+        return sum(map(_leaves, value))
+    return 0 if value is None else 1
+
+
+def _links(artifacts: Sequence[Artifact], version: str) -> list[JsonObject]:
+    made = [artifact for artifact in artifacts if artifact.agent_created]
+    return [_link(artifact, version) for artifact in made]
+
+
+def _link(artifact: Artifact, version: str) -> JsonObject:
+    """A link where the revision has one and the gateway knows its own address: SDKs take no other for a URI."""
+    if not versions.has_structured_output(version) or "://" not in artifact.url:
+        return _text(f"{artifact.name}: {artifact.url}")
+    return {
+        "type": "resource_link",
+        "uri": artifact.url,
+        "name": artifact.name,
+        "mimeType": artifact.media_type,
+        "size": artifact.size,
+    }
+
+
+def _unfit(schema: JsonObject, published: bytes) -> str | None:
+    """Why a document does not fit the schema that the tool is listed with; None if it does."""
+    try:
+        judge = Draft202012Validator(schema, registry=Registry())
+        error: Any = best_match(judge.iter_errors(msgspec.json.decode(published)))
+    except (SchemaError, RecursionError, ValueError):
+        return None
+    except Exception:  # a reference that leads nowhere, a pattern that is none: no judge of the output
+        return None
+    return None if error is None else f"{error.json_path}: {error.message}"

@@ -1,0 +1,125 @@
+"""Runs that wait for an answer, and the calls that bring it: by a handle, or by a state that comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import Raw
+
+from gateway.core.errors import Conflict, Invalid, NotFound
+from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
+from gateway.mcp.runs import questions
+from gateway.mcp.runs.asker import ELICITATION, Asker
+from gateway.mcp.runs.house import House
+from gateway.mcp.server.contract import Call, InputRequired
+from gateway.wire.jsonrpc import INVALID_REQUEST, RpcError
+
+STATE_PATH: Final = "/requestState"
+TRIES: Final = 3
+"""How often a question is put to a client whose answers do not fit; then it is declined."""
+
+
+def state_of(run_id: str, misses: int = 0) -> str:
+    """What a modern client comes back with: whose questions it was asked, and how many answers did not fit."""
+    return f"{run_id}.{misses}"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a call brings. `path`: where its handle is in the params; `value` is at `place`; `make` makes an answer."""
+
+    path: str
+    value: Json
+    place: str
+    make: Callable[[Interrupt], Answer]
+
+
+class Waiting:
+    """One per gateway process."""
+
+    def __init__(self, house: House, asker: Asker = ELICITATION) -> None:
+        self._house = house
+        self._asker = asker
+
+    async def answer(self, call: Call, handle: tuple[str, str], agent: Agent, given: Given) -> Run:
+        """Answer the question of a handle. Raises Invalid, and it stays open; RpcError where it is open no more."""
+        run_id, interrupt_id = handle
+        run = await self._run(agent.name, run_id, given.path)
+        interrupt = next((each for each in run.interrupts if each.id == interrupt_id), None)
+        if interrupt is None:
+            raise self._over(run, agent)
+        answer = given.make(interrupt)
+        self._house.goes_on(run, call)
+        try:
+            await self._house.whole(self._house.gateway.answer(run.id, answer, interrupt.id))
+        except Invalid as error:
+            place = given.place if answer.value is given.value else f"{given.place}/{questions.ANSWER}"
+            raise elsewhere(error, {"": place}) from None
+        except Conflict:
+            raise self._over(await self._house.gateway.run(run.id), agent) from None
+        return run
+
+    async def again(self, call: Call, agent: Agent, state: str, responses: JsonObject | None) -> Run:
+        """The run whose questions a modern client comes back with answers to. What is open no more needs none.
+
+        An answer that does not fit is asked for again, with the reason, until it was asked for often enough.
+        """
+        run_id, missed = questions.named(state, STATE_PATH)
+        run = await self._run(agent.name, run_id, STATE_PATH)
+        misses = int(missed) + 1 if missed.isdecimal() else 1
+        unfit: JsonObject = {}
+        for interrupt in run.interrupts:
+            if interrupt.id not in (responses or ()):
+                continue
+            why = await self._take(run, interrupt, self._asker.answer(interrupt, (responses or {})[interrupt.id]))
+            form = None if why is None else self._asker.form(interrupt, call)
+            if form is not None and misses < TRIES:
+                unfit[interrupt.id] = {"method": form[0], "params": self._asker.again(form[1], str(why))}
+            elif why is not None:
+                await self._take(run, interrupt, Answer(outcome=Outcome.DECLINED))
+        if unfit:
+            raise InputRequired(unfit, state_of(run.id, misses))
+        return run
+
+    async def _take(self, run: Run, interrupt: Interrupt, answer: Answer) -> Invalid | None:
+        """Hand an answer on; Invalid where it does not fit. One that comes too late is passed over."""
+        try:
+            await self._house.whole(self._house.gateway.answer(run.id, answer, interrupt.id))
+        except Conflict:
+            return None
+        except Invalid as why:
+            return why
+        return None
+
+    async def _run(self, name: str, run_id: str, path: str) -> Run:
+        """The run, if it is one of that agent that was started here. Who does not know it learns nothing of others."""
+        try:
+            run = await self._house.gateway.run(run_id)
+        except NotFound:
+            run = None
+        if run is None or run.request.protocol != self._house.protocol or run.agent != name:
+            raise Invalid(f"{path}: no run of agent {name} has this question", path=path)
+        return run
+
+    def _over(self, run: Run, agent: Agent) -> RpcError:
+        """The question was answered already: what became of its run."""
+        data: JsonObject = {"code": Conflict.code, "run": run.id, "status": run.status.value}
+        said = f"this question is open no more; its run is {run.status.value}"
+        if run.failure is not None:
+            said = f"{said}: {run.failure.message}"
+        if run.status.ended and bytes(run.output) != b"null":
+            data["output"] = Raw(self._house.documents.output_of(agent, bytes(run.output)))
+        return RpcError(INVALID_REQUEST, said, data)
+
+
+def elsewhere(error: Invalid, places: Mapping[str, str]) -> Invalid:
+    """The complaint with the place in the params; the longest beginning that is known counts."""
+    before = max((each for each in places if error.path.startswith(each)), key=len, default=None)
+    if before is None:
+        return error
+    path = places[before] + error.path.removeprefix(before)
+    told = str(error)
+    said = told.removeprefix(f"{error.path or '/'}: ")
+    return Invalid(f"{path}: {said}" if said != told else told, path=path, detail=error.detail)

@@ -1,0 +1,188 @@
+"""A coordinator in an engine of the test's own process; its agents are functions, its directory is a list."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from adapters.agent_context.codec.ranking import Candidate
+from adapters.agent_context.coordination import Coordinator
+from adapters.agent_context.coordination.job import Kept
+from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire.messages import Task
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.types import Agent, Json, JsonObject, Run, RunQuery, Standing
+from gateway.engine import Engine
+from gateway.engine.directory import Entry
+from gateway.engine.rules import Rules
+from gateway.store import open_store
+from tests.support.scripted import AGENT, Script, Scripted, route, until
+
+NAME = "interlingua-tasks"
+
+
+class FakeDirectory:
+    """Whatever candidates the test wants."""
+
+    def __init__(self, *candidates: Candidate) -> None:
+        self.there = list(candidates)
+        self.asked = 0
+
+    async def candidates(self) -> Sequence[Candidate]:
+        self.asked += 1
+        return list(self.there)
+
+    def change(self, name: str, **fields: Any) -> None:
+        self.there = [replace(one, **fields) if one.id == name else one for one in self.there]
+
+
+def candidate(name: str, quality: float | None = None, *can: str, **fields: Any) -> Candidate:
+    """An agent that can do `sums` and whatever else."""
+    standing = Standing(quality=quality, approve=fields.pop("approve", False))
+    return Candidate(id=name, labels={"specializations": ["sums", *can]}, standing=standing, **fields)
+
+
+def task(task_id: str = "t1", *, text: str = "two and two", can: Sequence[str] = ("sums",), **limits: Json) -> Task:
+    """A task of the type `calc`."""
+    return Task.model_validate(
+        {
+            "id": task_id,
+            "type": "calc",
+            "payload": {"messages": [{"text": text}]},
+            "requirements": {"capabilities": list(can), "constraints": limits},
+        }
+    )
+
+
+@dataclass
+class House:
+    """An open engine with its coordinator."""
+
+    engine: Engine
+    coordinator: Coordinator
+    tasks: Tasks
+    directory: FakeDirectory
+    agents: Mapping[str, Scripted] = field(default_factory=dict)
+
+    async def delegate(self, one: Task | None = None, principal: str = "me", **more: Any) -> Run:
+        return (await self.tasks.delegate(self.tasks.request(one or task(), principal, **more)))[0]
+
+    async def ended(self, run: Run | str) -> Run:
+        """The run once it has ended, questions and all."""
+        run_id = run if isinstance(run, str) else run.id
+        while True:
+            stopped = await self.engine.wait(run_id, timeout=5)
+            assert stopped is not None, await self.engine.run(run_id)
+            if stopped.status.ended:
+                return stopped
+            await asyncio.sleep(0)
+
+    async def asked(self, run: Run, question: str | None = None) -> Run:
+        """The run once it asks something (that question)."""
+        live = self.engine.live[run.id]
+        await until(lambda: any(question in (None, one.id) for one in live.run.interrupts))
+        return live.run
+
+    async def done(self, one: Task | None = None, **more: Any) -> Run:
+        return await self.ended(await self.delegate(one, **more))
+
+    async def attempts(self, run: Run) -> list[Run]:
+        """All runs of agents there ever were for the task, oldest first."""
+        query = RunQuery(protocol=PROTOCOL, limit=100, oldest_first=True)
+        mark = "interlingua/attempt"
+        found = [one for one in await self.engine.runs(query) if mark in one.request.metadata]
+        return [one for one in found if one.request.metadata[mark].startswith(run.id)]
+
+    def kept(self, run: Run) -> Kept:
+        live = self.engine.live.get(run.id)
+        return Kept.of(live.run if live is not None else run)
+
+    def text(self, run: Run) -> str:
+        live = self.engine.live.get(run.id)
+        document = json.loads(live.log.output.encoded if live is not None else bytes(run.output))
+        return "" if document is None else document["messages"][0]["text"]
+
+
+@asynccontextmanager
+async def house(
+    *candidates: Candidate,
+    file: Path | None = None,
+    gateway: Callable[[Engine], Any] = lambda engine: engine,
+    agents: Mapping[str, Script | Scripted],
+    timeouts: Mapping[str, float] | None = None,
+    grace: float = 0.05,
+    **options: Json,
+) -> AsyncIterator[House]:
+    """`agents` by name; a candidate for each that is not among `candidates`. `gateway`: what the coordinator sees."""
+    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=Rules(cancel_grace=grace))
+    known = {one.id for one in candidates}
+    directory = FakeDirectory(*candidates, *(candidate(name) for name in agents if name not in known))
+    made = {name: one if isinstance(one, Scripted) else Scripted(one) for name, one in agents.items()}
+    coordinator = Coordinator(AgentContextServe(**options), gateway(engine), directory)
+    entries = [Entry(route(coordinator.name, timeout=None), coordinator)]
+    entries += [Entry(route(name, timeout=(timeouts or {}).get(name, 600)), one) for name, one in made.items()]
+    engine.use(entries)
+    await engine.open()
+    try:
+        yield House(engine, coordinator, Tasks(engine, coordinator), directory, made)
+    finally:
+        await engine.close()
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+
+def says(text: str) -> Script:
+    """An agent that says this, word by word."""
+
+    async def script(context: RunContext) -> None:
+        for word in text.split(" "):
+            context.emit(e.PartDelta(part="text", delta=word + " "))
+            await context.drain()
+        context.emit(e.RunFinished())
+
+    return script
+
+
+def fails(error: Exception, after: str = "") -> Script:
+    """An agent that fails, maybe after it has said something."""
+
+    async def script(context: RunContext) -> None:
+        if after:
+            context.emit(e.PartDelta(part="text", delta=after))
+            await context.drain()
+        raise error
+
+    return script
+
+
+def holds(after: str, go: asyncio.Event) -> Script:
+    """An agent that says something, waits, and goes on."""
+
+    async def script(context: RunContext) -> None:
+        await context.set_upstream({"id": context.run.id})
+        context.emit(e.PartDelta(part="text", delta=after))
+        await context.drain()
+        await go.wait()
+        context.emit(e.PartDelta(part="text", delta=" done"), e.RunFinished())
+
+    return script
+
+
+def described(**fields: Any) -> Agent:
+    """The scripted agent with other fields."""
+    import msgspec
+
+    return msgspec.structs.replace(AGENT, **fields)
+
+
+def ids(run: Run) -> list[JsonObject]:
+    return [{"id": one.id, "kind": one.kind} for one in run.interrupts]

@@ -1,0 +1,114 @@
+"""The coordinator as the inbound half hosts it, with the real directory: over a restart, and in the lists of agents."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.agent_context.coordination.tasks import Tasks, assignment_of, task_of
+from adapters.agent_context.inbound import AgentContextInbound
+from adapters.agent_context.options import AgentContextServe
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import Conflict
+from gateway.core.types import Answer, Run, RunStatus
+from gateway.engine import Engine
+from gateway.engine.directory import Entry
+from gateway.store import open_store
+from tests.adapters.agent_context.coordination.rig import holds, says, task
+from tests.adapters.agent_context.coordination.test_restarts import never
+from tests.support.aio import run
+from tests.support.scripted import Script, Scripted, route, until
+
+SUMS = {"specializations": ["sums"]}
+
+
+@asynccontextmanager
+async def gateway(
+    *agents: tuple[Any, Script | Scripted], file: Path | None = None, **options: Any
+) -> AsyncIterator[tuple[Engine, Tasks]]:
+    engine = Engine(open_store(f"sqlite:///{file}" if file else "sqlite://"))
+    inbound = AgentContextInbound(AgentContextServe(**options), engine)
+    engine.use([Entry(where, one if isinstance(one, Scripted) else Scripted(one)) for where, one in agents])
+    engine.roster.hosts = {"agent_context": inbound}
+    await engine.open()
+    try:
+        yield engine, Tasks(engine, inbound.coordinator)
+    finally:
+        inbound.quiet()
+        await engine.close()
+
+
+async def delegated(tasks: Tasks, **limits: Any) -> Run:
+    return (await tasks.delegate(tasks.request(task(**limits), "me")))[0]
+
+
+async def ended(engine: Engine, run_id: str) -> Run:
+    done = await engine.wait(run_id, timeout=5)
+    assert done is not None and done.status.ended
+    return done
+
+
+def test_routes_with_the_label_are_chosen_by_what_their_routes_say_of_them() -> None:
+    async def scene() -> None:
+        good = route("good", labels=SUMS, delegation={"quality": 9, "security": 9})
+        async with gateway(
+            (route("poor", labels=SUMS, delegation={"quality": 2}), never),
+            (good, says("four")),
+            (route("poet", labels={"specializations": ["rhymes"]}), never),
+        ) as (engine, tasks):
+            done = await ended(engine, (await delegated(tasks, maxCost=None)).id)
+            assert task_of(done)["agent"] == "good" and done.status is RunStatus.SUCCESS
+            left_out = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
+            assert left_out == {"poet": "lacks sums"}
+
+    run(scene())
+
+
+def test_a_task_is_taken_up_by_the_next_gateway_with_its_own_coordinator(tmp_path: Path) -> None:
+    async def again(context: RunContext) -> None:
+        context.emit(e.PartReplaced(part="text", value="half and more"), e.RunFinished())
+
+    async def scene() -> None:
+        where, file = route("a", labels=SUMS), tmp_path / "s.db"
+        async with gateway((where, holds("half", asyncio.Event())), file=file) as (engine, tasks):
+            started = await delegated(tasks)
+            await until(lambda: b"half" in engine.live[started.id].log.output.encoded)
+        async with gateway((where, Scripted(never, attach=again)), file=file) as (engine, tasks):
+            done = await ended(engine, started.id)
+            assert json.loads(bytes(done.output)) == {"messages": [{"text": "half and more"}]}
+            assert [one["id"] for one in await tasks.list(None)] == ["t1"]
+
+    run(scene())
+
+
+def test_a_route_that_wants_approval_gets_no_task_without_it() -> None:
+    async def scene() -> None:
+        where = route("a", labels=SUMS, delegation={"approve": True})
+        async with gateway((where, says("four"))) as (engine, tasks):
+            started = await delegated(tasks)
+            asked = await engine.wait(started.id, timeout=5)
+            assert asked is not None and task_of(asked)["status"] == "awaiting_approval"
+            await engine.answer(started.id, Answer(value={"optionId": "approve"}))
+            assert (await ended(engine, started.id)).status is RunStatus.SUCCESS
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("named", "seen"), [(None, []), ("anybody", ["anybody"])])
+def test_other_protocols_see_the_coordinator_only_under_a_name_of_its_own(named: str | None, seen: list[str]) -> None:
+    async def scene() -> None:
+        options = {} if named is None else {"coordinator": named}
+        async with gateway((route("a", labels=SUMS), says("four")), **options) as (engine, tasks):
+            assert [name for name in engine.names("plain") if name != "a"] == seen
+            assert (await ended(engine, (await delegated(tasks)).id)).status is RunStatus.SUCCESS
+            with pytest.raises(Conflict):
+                await delegated(tasks, priority=7)
+
+    run(scene())

@@ -1,0 +1,149 @@
+"""What a task says of its attempt: the same text and the same events, wherever batches end and gateways stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.agent_context.coordination.coordinator import OUTPUT
+from adapters.agent_context.coordination.mirror import Mirror
+from gateway.adapter import Batch
+from gateway.core import events as e
+from gateway.core import projection
+from gateway.core.output import Output
+from gateway.core.stream import Opener
+from gateway.core.types import Agent, Role
+from tests.support.scripted import AGENT
+
+SPEAKER = msgspec.structs.replace(AGENT, text_output="/message")
+TASK = Agent(name="tasks", input_schema={}, output_schema=OUTPUT, text_output="/messages/-/text")
+
+texts = st.text("ab ", max_size=4)
+spoken = st.builds(e.PartDelta, part=st.sampled_from(["x", "y"]), delta=texts)
+rewritten = st.builds(e.PartReplaced, part=st.sampled_from(["x", "y"]), value=texts)
+messages = st.builds(e.MessageStarted, message=st.sampled_from(["m", "n"]))
+started = st.builds(e.PartStarted, part=st.sampled_from(["v", "w"]), message=st.just("m"), value=texts)
+thoughts = st.builds(e.PartStarted, part=st.just("t"), message=st.just("m"), kind=st.just("thought"))
+thinking = st.builds(e.PartDelta, part=st.just("t"), delta=texts)
+others = st.sampled_from(
+    [
+        e.ToolCallUpdated(call="c", status="in_progress"),
+        e.PlanUpdated(),
+        e.UsageReported(output_tokens=3),
+        e.Custom(name="own", data=1),
+        e.MessageStarted(message="u", role=Role.USER),
+    ]
+)
+speech = st.lists(st.one_of(spoken, spoken, rewritten, messages, started, thoughts, thinking, others), max_size=12)
+grown = st.fixed_dictionaries({}, optional={"message": texts, "n": st.integers(0, 3)})
+documents = st.lists(
+    st.one_of(
+        st.builds(e.PartDelta, part=st.just("doc"), delta=grown.filter(bool)),
+        st.builds(e.PartReplaced, part=st.just("doc"), pointer=st.just("/message"), value=texts),
+        others,
+    ),
+    max_size=10,
+)
+
+
+class Task:
+    """The task's side: what it says is made legal and folded, as the engine would."""
+
+    def __init__(self) -> None:
+        self.log: list[e.Event] = []
+        self.losses: Counter[str] = Counter()
+        self._opener = Opener()
+        self._output = Output(TASK)
+
+    def emit(self, *events: e.Event) -> None:
+        for event in self._opener.feed(events):
+            self.log.append(event)
+            self._output.apply(event)
+
+    def lost(self, what: str, count: int = 1) -> None:
+        self.losses[what] += count
+
+    @property
+    def text(self) -> str:
+        return projection.unwrap(self._output.document, "/messages/-/text") or "" if not self._output.empty else ""
+
+
+def legal(events: list[e.Event]) -> list[e.Event]:
+    """An attempt's log."""
+    opener = Opener()
+    if any(isinstance(event, e.PartDelta | e.PartReplaced) and event.part == "doc" for event in events):
+        opener.feed([e.PartStarted(part="doc", message="m", kind="data")])
+        first: list[e.Event] = [
+            e.RunStarted(),
+            e.MessageStarted(message="m"),
+            e.PartStarted(part="doc", message="m", kind="data", value={"message": ""}),
+        ]
+        return [*first, *opener.feed(events)]
+    return opener.feed(events)
+
+
+def played(mirror: Mirror, log: list[e.Event], cuts: list[int]) -> None:
+    """The log in batches that end at the cuts, each at the newest event there was."""
+
+    async def feed() -> None:
+        shared, at = Output(SPEAKER), 0
+        for cut in [*sorted(cut for cut in cuts if cut < len(log)), len(log)]:
+            for event in log[at:cut]:
+                shared.apply(event)
+            events = tuple(enumerate(log[at:cut], at + 1))
+            await mirror.feed(Batch(events=events, last=cut, snapshot=shared))
+            at = cut
+
+    asyncio.run(feed())
+
+
+def said(log: list[e.Event]) -> str:
+    output = Output(SPEAKER)
+    for event in log:
+        output.apply(event)
+    return "" if output.empty else projection.unwrap(output.document, "/message") or ""
+
+
+def mirror_of(task: Task) -> Mirror:
+    gateway: Any = None
+    context: Any = task
+    return Mirror(context, gateway, SPEAKER, 1, e.UsageReported())
+
+
+def passed(log: list[e.Event]) -> list[tuple[str, Any]]:
+    """What is said beside the text, but for the names of it."""
+    out: list[tuple[str, Any]] = []
+    thought = {event.part for event in log if isinstance(event, e.PartStarted) and event.kind == "thought"}
+    for event in log:
+        if isinstance(event, e.PartDelta) and event.part in thought:
+            out.append(("thought", event.delta))
+        elif isinstance(event, e.ToolCallStarted | e.ToolCallUpdated | e.PlanUpdated | e.UsageReported | e.Custom):
+            out.append((type(event).__name__, getattr(event, "status", None)))
+    return out
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.one_of(speech, documents), st.lists(st.integers(0, 20), max_size=4))
+def test_the_task_says_what_its_attempt_says(events: list[e.Event], cuts: list[int]) -> None:
+    log, task = legal(events), Task()
+    played(mirror_of(task), log, cuts)
+    assert task.text == said(log)
+    assert passed(task.log) == passed(log)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.one_of(speech, documents), st.integers(0, 30), st.integers(0, 30))
+def test_after_a_restart_it_says_the_rest_and_nothing_twice(events: list[e.Event], stopped: int, written: int) -> None:
+    log, task = legal(events), Task()
+    before = log[: min(stopped, len(log))]
+    played(mirror_of(task), before, [])
+    again = mirror_of(task)
+    again.resume(list(task.log), log[: max(len(before), min(written, len(log)))])
+    played(again, log, [])
+    assert task.text == said(log)
+    assert passed(task.log) == passed(log)

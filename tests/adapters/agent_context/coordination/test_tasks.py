@@ -1,0 +1,210 @@
+"""Tasks by their ids, delegated once; and what each reader may see of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from adapters.agent_context.coordination import index
+from adapters.agent_context.coordination import tasks as tasks_module
+from adapters.agent_context.coordination.tasks import Tasks, status_of, task_of
+from adapters.agent_context.security import Principal
+from gateway.core.errors import Conflict, Invalid
+from gateway.core.types import Run, RunRequest, RunStatus
+from tests.adapters.agent_context.coordination.rig import holds, house, says, task
+from tests.support.aio import run
+from tests.support.scripted import until
+
+ME, YOU = Principal("me", frozenset(("read",))), Principal("you", frozenset(("read",)))
+
+
+def test_the_same_task_is_done_once_and_followed_by_whoever_delegates_it_again() -> None:
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            first, new = await there.tasks.delegate(there.tasks.request(task(), "me"))
+            again, newer = await there.tasks.delegate(there.tasks.request(task(), "me"))
+            assert (new, newer) == (True, False) and first.id == again.id
+            done = await there.ended(first)
+            later, newest = await there.tasks.delegate(there.tasks.request(task(), "me"))
+            assert not newest and later.id == done.id and task_of(later)["status"] == "completed"
+            assert len(there.agents["a"].contexts) == 1
+
+    run(scene())
+
+
+def test_two_who_delegate_it_at_the_same_moment_get_one_task() -> None:
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            both = await asyncio.gather(*(there.delegate() for _ in range(5)))
+            assert len({one.id for one in both}) == 1
+            await there.ended(both[0])
+            assert len(there.agents["a"].contexts) == 1
+
+    run(scene())
+
+
+def test_another_task_under_the_same_id_is_refused_and_anothers_is_not() -> None:
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            mine = await there.delegate(task(text="two and two"))
+            with pytest.raises(Conflict, match="t1 was delegated before"):
+                await there.delegate(task(text="three and three"))
+            with pytest.raises(Conflict):
+                await there.delegate(task(text="two and two"), target="a")
+            theirs = await there.delegate(task(text="three and three"), principal="you")
+            assert theirs.id != mine.id
+            for one in (mine, theirs):
+                await there.ended(one)
+
+    run(scene())
+
+
+def test_the_status_that_a_client_sends_along_is_no_part_of_the_task() -> None:
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            first = await there.delegate(task().model_copy(update={"status": "pending"}))
+            assert (await there.delegate(task().model_copy(update={"status": "running"}))).id == first.id
+            await there.ended(first)
+
+    run(scene())
+
+
+def test_a_task_is_found_by_id_and_delegator_in_the_store_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "PAGE", 2)
+
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}, file=tmp_path / "s.db") as there:
+            mine = await there.done()
+            for number in range(5):
+                await there.done(principal=f"other {number}")
+        async with house(agents={"a": says("four")}, file=tmp_path / "s.db") as there:
+            found = await there.tasks.find("t1", "me")
+            assert found is not None and found.id == mine.id
+            assert await there.tasks.find("t1", "nobody") is None and await there.tasks.find("t2", "me") is None
+            assert (await there.delegate()).id == mine.id
+
+    run(scene())
+
+
+def test_a_task_that_was_deleted_may_be_delegated_anew() -> None:
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            first = await there.done()
+            await there.engine.delete_run(first.id)
+            second = await there.done()
+            assert second.id != first.id and second.status is RunStatus.SUCCESS
+
+    run(scene())
+
+
+def test_a_deadline_that_passed_on_the_way_ends_the_task_unasked() -> None:
+    async def scene() -> None:
+        async with house(agents={"a": says("x")}) as there:
+            done = await there.done(task(deadline="2025-02-22T00:00:00Z"))
+            assert task_of(done)["status"] == "expired" and not there.agents["a"].contexts
+
+    run(scene())
+
+
+def test_the_list_shows_everybody_that_there_are_tasks_and_only_to_their_owner_what_they_say() -> None:
+    async def scene() -> None:
+        go = asyncio.Event()
+        async with house(agents={"a": holds("secret", go)}, per_agent=1) as there:
+            first = await there.delegate(task("t1", text="private", priority=2))
+            await until(lambda: there.text(first) == "secret")
+            second = await there.delegate(task("t2", deadline="2100-01-01T00:00:00Z"), principal="you")
+            await until(lambda: there.coordinator.queue.waiting == 1)
+            await there.engine.store.flush()
+            newest, oldest = await there.tasks.list(YOU)
+            assert (newest["id"], newest["status"], newest["deadline"]) == ("t2", "pending", "2100-01-01T00:00:00Z")
+            assert newest["payload"] == {"messages": [{"text": "two and two"}]}
+            assert (oldest["id"], oldest["status"], oldest["priority"], oldest["agent"]) == ("t1", "running", 2, "a")
+            assert {"payload", "result", "_meta", "error", "interrupts"}.isdisjoint(oldest)
+            assert "private" not in str(oldest) and first.id not in str(oldest)
+            go.set()
+            for one in (first, second):
+                await there.ended(one)
+            newest, oldest = await there.tasks.list(ME)
+            assert oldest["result"] == {"messages": [{"text": "secret done"}]} and "result" not in newest
+            assert oldest["_meta"]["interlingua/run"] == first.id
+            assert all("payload" in one for one in await there.tasks.list(None))
+
+    run(scene())
+
+
+def test_a_list_has_the_newest_tasks_whatever_pages_they_are_read_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks_module, "PAGE", 2)
+    monkeypatch.setattr(tasks_module, "MOST", 5)
+
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            for number in range(7):
+                await there.done(task(f"t{number}"))
+            assert [one["id"] for one in await there.tasks.list(ME)] == ["t6", "t5", "t4", "t3", "t2"]
+
+    run(scene())
+
+
+def test_only_so_many_tasks_are_remembered_and_the_others_are_still_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "MOST", 2)
+
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            runs = [await there.done(task(f"t{number}")) for number in range(4)]
+            assert len(there.tasks._index._runs) == 2
+            found = await there.tasks.find("t0", "me")
+            assert found is not None and found.id == runs[0].id
+            assert await there.tasks.find("t9", "me") is None
+
+    run(scene())
+
+
+def test_a_task_that_another_process_was_given_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "LOOK_SECONDS", 0.0)
+
+    async def scene() -> None:
+        agents = {"a": says("four")}
+        async with (
+            house(agents=agents, file=tmp_path / "s.db") as one,
+            house(agents=agents, file=tmp_path / "s.db") as two,
+        ):
+            assert await two.tasks.find("t1", "me") is None
+            done = await one.done()
+            found = await two.tasks.find("t1", "me")
+            assert found is not None and found.id == done.id and (await two.delegate()).id == done.id
+
+    run(scene())
+
+
+def test_a_task_that_is_none_is_refused_with_the_place_in_it() -> None:
+    async def scene() -> None:
+        async with house(agents={"a": says("x")}, coordinator="anybody") as there:
+            started = await there.engine.start(RunRequest(agent="anybody", input={"task": {"id": 1}}, protocol="plain"))
+            done = await there.ended(started)
+            assert done.failure is not None and done.failure.code == "invalid" and "/task/id" in done.failure.message
+            with pytest.raises(Invalid):
+                await there.engine.start(RunRequest(agent="anybody", input={"x": 1}, protocol="plain"))
+            assert isinstance(Tasks(there.engine, there.coordinator), Tasks)
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (RunStatus.PENDING, "pending"),
+        (RunStatus.RUNNING, "pending"),
+        (RunStatus.INTERRUPTED, "running"),
+        (RunStatus.SUCCESS, "completed"),
+        (RunStatus.ERROR, "failed"),
+        (RunStatus.CANCELLED, "cancelled"),
+        (RunStatus.TIMEOUT, "expired"),
+    ],
+)
+def test_each_status_of_a_run_is_one_of_a_task(status: RunStatus, told: str) -> None:
+    asked = RunRequest(agent="x", input={"task": {"id": "t", "type": "calc"}}, protocol="agent_context")
+    assert status_of(Run(id="r", request=asked, status=status, created_at=1.0, updated_at=1.0)) == told

@@ -1,0 +1,255 @@
+"""Registering, updating, taking over, leaving: who may be which agent, and that every protocol can call it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from adapters.agent_context.wire.records import AgentRecord
+from gateway.core.errors import Conflict, Denied, Invalid, NotFound, TooLarge
+from gateway.core.types import RunStatus
+from tests.adapters.agent_context.directory.rig import ANNA, ANYBODY, BERT, house, record, session
+from tests.support.aio import run
+from tests.support.scripted import Scripted, echo, route
+
+
+def test_an_agent_that_registers_can_be_called_at_once_by_clients_of_every_protocol() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            at = await it.register()
+            for protocol in ("test", "agent_client", "agent_context"):
+                assert list(it.engine.names(protocol)) == ["it"]
+            done = await it.ended()
+            assert done.status is RunStatus.SUCCESS and json.loads(bytes(done.output)) == {"message": "done"}
+            assert at.asked[0][0] == "agent/message" and at.asked[0][1]["target"] == "it"
+
+    run(scene())
+
+
+def test_a_record_that_was_read_is_kept_under_every_key_less_its_credentials() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            auth = {"token": "s3cret", "signature": "c2ln"}
+            sent = AgentRecord.model_validate(record(auth=auth, xNew={"a": 1}, meta={"version": "2", "odd": True}))
+            await it.directory.register(sent, ANNA, session())
+            entry = await it.directory.entry("it")
+            assert entry["xNew"] == {"a": 1} and entry["meta"]["odd"] is True and "auth" not in entry
+            assert "s3cret" not in str(await it.engine.kept("agent_context"))
+
+    run(scene())
+
+
+def test_the_same_id_on_another_live_connection_is_a_conflict_and_changes_nothing() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            at = await it.register(xVersion=1)
+            with pytest.raises(Conflict, match="connected on another connection"):
+                await it.register(xVersion=2)
+            with pytest.raises(Conflict, match="taken"):
+                await it.register(who=BERT)
+            assert (await it.directory.entry("it"))["xVersion"] == 1
+            assert it.directory.session_of("it") is at
+
+    run(scene())
+
+
+def test_the_same_session_updates_its_record_and_runs_go_to_the_new_one() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            at = await it.register()
+            await it.register(at=at, capabilities=record()["capabilities"] | {"tools": ["saw"]})
+            assert (await it.directory.entry("it"))["capabilities"]["tools"] == ["saw"]
+            assert (await it.engine.agent("it", "test")).labels["tools"] == ["saw"]
+            assert (await it.ended()).status is RunStatus.SUCCESS
+
+    run(scene())
+
+
+def test_the_same_principal_takes_over_once_its_connection_has_gone_and_nobody_else_does() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            first = await it.register()
+            outbound = it.directory.hosted()["it"].outbound
+            it.hang_up(first)
+            with pytest.raises(Conflict, match="taken"):
+                await it.register(who=BERT)
+            second = await it.register()
+            assert it.directory.session_of("it") == second
+            assert it.directory.hosted()["it"].outbound is outbound, "the same agent, for the engine"
+            assert (await it.ended()).status is RunStatus.SUCCESS
+            assert not first.asked and second.asked
+
+    run(scene())
+
+
+@pytest.mark.parametrize("how", ["silent", "cannot be asked"])
+def test_a_connection_that_is_as_good_as_gone_is_taken_over_too(how: str) -> None:
+    async def scene() -> None:
+        async with house() as it:
+            first = await it.register()
+            if how == "silent":
+                it.clock.pass_(91)
+            else:
+                first.can_ask = False
+            second = await it.register()
+            it.hang_up(first)
+            assert it.directory.session_of("it") is second and await it.status() == "active"
+
+    run(scene())
+
+
+@pytest.mark.parametrize("name", ["routed", "interlingua", "interlingua-tasks"])
+def test_names_of_the_route_table_and_the_gateways_own_cannot_be_taken(name: str) -> None:
+    async def scene() -> None:
+        async with house((route("routed"), Scripted(echo))) as it:
+            with pytest.raises(Conflict, match="belongs to the gateway"):
+                await it.register(name)
+            assert not it.directory.hosted()
+
+    run(scene())
+
+
+def test_one_session_registers_many_agents_and_all_are_offline_when_it_ends() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            at = await it.register("one")
+            await asyncio.gather(it.register("two", at=at), it.register("three", at=at))
+            assert set(it.directory.ids()) == {"one", "two", "three"}
+            it.uris.clear()
+            it.hang_up(at)
+            assert [await it.status(name) for name in ("one", "two", "three")] == ["offline"] * 3
+            assert it.uris[0] >= {"agent://directory", "agent://metrics/one", "agent://metrics/three"}
+            failed = await it.ended("two")
+            assert failed.failure is not None and failed.failure.code == "unavailable" and failed.failure.retryable
+            assert not at.asked
+
+    run(scene())
+
+
+def test_an_agent_that_left_is_gone_from_every_list_and_a_run_under_way_goes_on() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            go = asyncio.Event()
+
+            async def slowly(method: str, params: object) -> object:
+                await go.wait()
+                return {"content": {"type": "response", "payload": {"messages": [{"text": "late"}]}}}
+
+            at = await it.register(at=session(slowly))
+            under_way = await it.start()
+            with pytest.raises(Denied, match="somebody else"):
+                await it.directory.unregister("it", BERT)
+            await it.directory.unregister("it", ANNA)
+            assert not it.engine.names("test") and not it.directory.ids()
+            with pytest.raises(NotFound):
+                await it.directory.unregister("it", ANNA)
+            go.set()
+            done = await it.engine.wait(under_way.id, timeout=5)
+            assert done is not None and json.loads(bytes(done.output)) == {"message": "late"}
+            assert await it.register(at=at) is at
+
+    run(scene())
+
+
+def test_where_everybody_is_the_same_principal_an_agent_with_a_connection_is_its_own() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            at = await it.register(who=ANYBODY)
+            other = session()
+            assert not it.directory.owned("it", ANYBODY)
+            with pytest.raises(Denied, match="connection of its own"):
+                await it.directory.unregister("it", ANYBODY, other)
+            with pytest.raises(Denied, match="connection of its own"):
+                await it.directory.heartbeat("it", "busy", ANYBODY, other)
+            await it.directory.heartbeat("it", "busy", ANYBODY, at)
+            assert await it.status() == "busy"
+            it.hang_up(at)
+            assert it.directory.owned("it", ANYBODY)
+            await it.directory.unregister("it", ANYBODY, other)
+
+    run(scene())
+
+
+def test_two_sessions_that_register_the_same_id_at_the_same_moment_get_one_agent_and_one_conflict() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            both = await asyncio.gather(it.register(), it.register(), return_exceptions=True)
+            refused = [one for one in both if isinstance(one, Conflict)]
+            served = [one for one in both if not isinstance(one, BaseException)]
+            assert len(refused) == len(served) == 1
+            assert it.directory.session_of("it") is served[0]
+
+    run(scene())
+
+
+def test_a_session_that_ends_while_its_agent_registers_leaves_it_offline() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            at = session()
+            registering = asyncio.create_task(it.register(at=at))
+            await asyncio.sleep(0)
+            it.hang_up(at)
+            await registering
+            assert await it.status() == "offline" and it.directory.session_of("it") is None
+            await it.directory.settled()
+            kept = {one.name: one.data for one in await it.engine.kept("agent_context")}
+            assert "process" not in kept["agent/it"]
+
+    run(scene())
+
+
+def test_records_that_cannot_be_kept_are_refused_with_the_reason() -> None:
+    async def scene() -> None:
+        async with house() as it:
+            with pytest.raises(TooLarge, match="65536"):
+                await it.register(xBig="x" * 70_000)
+            with pytest.raises(Invalid, match="no agent"):
+                await it.directory.register({"id": "it", "name": "It"}, ANNA, session())
+            assert not it.directory.ids()
+
+    run(scene())
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/", "ws://[::1]:1/x", "http://10.0.0.1/"])
+def test_an_endpoint_at_an_internal_address_is_refused_unless_the_options_allow_it(url: str) -> None:
+    async def scene() -> None:
+        async with house() as it:
+            with pytest.raises(Denied, match="endpoint"):
+                await it.register(endpoint={"url": url})
+        async with house(endpoints=["127.0.0.0/8", "10.0.0.0/8", "::1/128"]) as it:
+            await it.register(endpoint={"url": url})
+            assert await it.status() == "active"
+
+    run(scene())
+
+
+def test_credentials_in_an_endpoint_are_refused_or_never_shown() -> None:
+    async def scene() -> None:
+        async with house(endpoints=["127.0.0.0/8"]) as it:
+            with pytest.raises(Invalid, match="user name"):
+                await it.register(endpoint={"url": "http://u:s3cret@127.0.0.1:1/"})
+            secret = {"url": "http://127.0.0.1:1/mcp?key=s3cret", "transport": "auto", "headers": {"x": "s3cret"}}
+            await it.register(endpoint=secret)
+            entries = await it.directory.entries()
+            assert entries[0]["endpoint"] == {"url": "http://127.0.0.1:1/mcp", "transport": "auto"}
+            assert "s3cret" not in str(await it.engine.agent("it", "test"))
+
+    run(scene())
+
+
+def test_an_agent_with_an_endpoint_stays_when_the_session_it_registered_on_ends() -> None:
+    async def scene() -> None:
+        async with house(endpoints=["127.0.0.0/8"]) as it:
+            at = await it.register(endpoint={"url": "http://127.0.0.1:1/"})
+            it.hang_up(at)
+            assert await it.status() == "active"
+            failed = await it.ended()
+            assert failed.failure is not None and failed.failure.code == "agent_gone", "it was tried"
+            it.clock.pass_(91)
+            assert await it.status() == "inactive"
+            await it.directory.heartbeat("it", "active", ANNA)
+            assert await it.status() == "active"
+
+    run(scene())

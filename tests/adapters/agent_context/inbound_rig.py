@@ -1,0 +1,187 @@
+"""The inbound half on a real socket over a real engine.
+
+| agent | does |
+|---|---|
+| `echo` | says the input's words one by one; keeps threads |
+| `asker` | asks for `ok`, a boolean, and says what it was told |
+| `held` | says `before `, waits for `Rig.gate` or a cancel, says `after` |
+| `failer` | says `so far`, fails with `it failed on purpose` |
+| `filer` | a file `notes.txt`, and the text `see the file` |
+| `strict` | takes {"count": integer} only, gives {"count": integer + 1}; keeps no threads |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from msgspec import Raw
+from msgspec.structs import replace
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount
+
+from adapters.agent_context import ADAPTER
+from adapters.agent_context.inbound import AgentContextInbound
+from adapters.agent_context.options import AgentContextServe
+from gateway.adapter import RunContext
+from gateway.core import delta as deltas
+from gateway.core import events as e
+from gateway.core.errors import AgentFailed
+from gateway.core.types import Agent, AgentCapabilities, Interrupt, Run, RunQuery
+from gateway.engine import Engine
+from gateway.paths import FixedPaths
+from gateway.store import Store, open_store
+from tests.adapters.agent_context.inbound_talker import Talker, over_http, over_socket
+from tests.support.scripted import AGENT, Script, Scripted, echo, route, until, use
+
+YES_NO: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+COUNT: dict[str, Any] = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+STRICT = Agent(
+    name="strict", input_schema=COUNT, output_schema=COUNT, capabilities=AgentCapabilities(streaming=True, cancel=True)
+)
+
+
+async def failer(context: RunContext) -> None:
+    """See the table."""
+    context.emit(e.PartDelta(part="text", delta="so far"))
+    await context.drain()
+    raise AgentFailed("it failed on purpose", detail="a secret")
+
+
+async def filer(context: RunContext) -> None:
+    """See the table."""
+    context.emit(e.PartDelta(part="text", delta="see the file"))
+    await context.add_artifact("notes.txt", b"hello", media_type="text/plain")
+    context.emit(e.RunFinished())
+
+
+async def asker(context: RunContext) -> None:
+    """See the table."""
+    context.emit(e.PartDelta(part="text", delta="Let me see. "))
+    answer = await context.ask(Interrupt(id="q1", kind="input", message="Is it?", answer_schema=YES_NO))
+    context.emit(e.PartDelta(part="text", delta=f"{answer.outcome.value} {answer.value}"), e.RunFinished())
+    await context.drain()
+
+
+async def strict(context: RunContext) -> None:
+    """See the table."""
+    count = context.run.request.input["count"]
+    context.emit(e.RunFinished(output=Raw(deltas.encode({"count": count + 1}))))
+
+
+class Rig:
+    """A server: `url` is the mount's. `gate` lets `held` go on."""
+
+    def __init__(self, url: str, engine: Engine, inbound: AgentContextInbound, gate: asyncio.Event) -> None:
+        self.url = url
+        self.engine = engine
+        self.inbound = inbound
+        self.gate = gate
+        self.agents: dict[str, Scripted] = {}
+
+    def socket(self, agent: str | None = None, **how: Any) -> AbstractAsyncContextManager[Talker]:
+        """A client over a WebSocket that has shaken hands; `hello` are its capabilities."""
+        url = self.url.replace("http", "ws", 1) + "/ws" + ("" if agent is None else f"/{agent}")
+        return over_socket(url, **{"hello": {}, **how})
+
+    def http(self, agent: str | None = None, **how: Any) -> AbstractAsyncContextManager[Talker]:
+        """The same over Streamable HTTP."""
+        return over_http(self.url + ("" if agent is None else f"/{agent}"), **{"hello": {}, **how})
+
+    async def newest(self, agent: str | None = None) -> Run:
+        """The newest run (of that agent), once there is one."""
+        async with asyncio.timeout(5):
+            while not (runs := await self.engine.runs(RunQuery(agent=agent))):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.002)
+        return runs[0]
+
+
+@asynccontextmanager
+async def rig(
+    *more: tuple[Any, Scripted],
+    file: Path | None = None,
+    store: Store | None = None,
+    routes: dict[str, dict[str, Any]] | None = None,
+    **options: Any,
+) -> AsyncIterator[Rig]:
+    """One on a free port, while the block lasts. `routes`: options of the routes by agent.
+
+    AssertionError at the end if an error was logged, or a task failed.
+    """
+    mistakes: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(str(context)))
+    handler = _Errors(mistakes)
+    logging.getLogger().addHandler(handler)
+    try:
+        async with _rig(
+            more, store or open_store(f"sqlite:///{file}" if file else "sqlite://"), routes or {}, options
+        ) as made:
+            yield made
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert not mistakes, mistakes
+
+
+@asynccontextmanager
+async def _rig(
+    more: tuple[tuple[Any, Scripted], ...], store: Store, routes: dict[str, dict[str, Any]], options: dict[str, Any]
+) -> AsyncIterator[Rig]:
+    gate = asyncio.Event()
+
+    async def held(context: RunContext) -> None:
+        context.emit(e.PartDelta(part="text", delta="before "))
+        await context.drain()
+        await gate.wait()
+        context.emit(e.PartDelta(part="text", delta="after"), e.RunFinished())
+
+    scripts: dict[str, Script] = {
+        "echo": echo, "asker": asker, "held": held, "failer": failer, "filer": filer, "strict": strict
+    }  # fmt: skip
+    described = replace(AGENT, text_input="/message", text_output="/message")
+    agents = {n: Scripted(s, agent=STRICT if n == "strict" else described) for n, s in scripts.items()}
+    agents["held"].on_cancel = gate.set
+    made = [(route(name, **routes.get(name, {})), agent) for name, agent in agents.items()]
+    engine = Engine(store)
+    use(engine, *made, *more)
+    inbound = AgentContextInbound(AgentContextServe(**options), engine)
+    engine.roster.hosts = {ADAPTER.name: inbound}
+    engine.roster.on_change = inbound.agents_changed
+    await engine.open()
+    mounts: list[BaseRoute] = [Mount(ADAPTER.path, routes=list(inbound.routes()))]
+    app = FixedPaths(Starlette(routes=mounts), mounts)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", ws="websockets-sansio", http="httptools"
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    engine.public_url = f"http://127.0.0.1:{port}"
+    rig = Rig(f"http://127.0.0.1:{port}{ADAPTER.path}", engine, inbound, gate)
+    rig.agents = agents
+    try:
+        yield rig
+    finally:
+        gate.set()
+        inbound.quiet()
+        await inbound.server.aclose()
+        server.should_exit = server.force_exit = True
+        await task
+        await inbound.settled()
+        await engine.close()
+
+
+class _Errors(logging.Handler):
+    """Collects what is logged as an error: nothing that a client or an agent does is one of ours."""
+
+    def __init__(self, found: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._found = found
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._found.append(self.format(record))

@@ -1,0 +1,119 @@
+"""Errors of the tree as the protocol's, an agent's as errors of the tree, and both as `agent/error`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from adapters.agent_context.codec import errors as codec
+from adapters.agent_context.codec.errors import CODES, ERRORS, Expired, NoMatch
+from adapters.agent_context.wire.messages import ErrorNote, read
+from gateway.core import errors
+from gateway.core.types import Failure
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+from gateway.wire.jsonrpc.messages import ErrorObject
+from tests.adapters.agent_context.wire_schema import valid
+
+TREE = [cls for cls in codec._TREE.values() if cls is not errors.InterlinguaError]
+
+
+def sent(error: RpcError) -> dict[str, Any]:
+    """The error as it is on the wire, which the schema allows."""
+    message = json.loads(jsonrpc.error(1, error.error))
+    valid("JSONRPCError", message)
+    found: dict[str, Any] = message["error"]
+    return found
+
+
+@pytest.mark.parametrize("cls", TREE)
+def test_every_error_is_told_with_its_code_and_whether_to_try_again(cls: type[errors.InterlinguaError]) -> None:
+    told = sent(codec.to_rpc(cls("it broke", detail="secret"), "corr-1"))
+    assert told["code"] == errors.lookup(ERRORS, cls("")) == CODES[cls.code]
+    assert told["message"] == "it broke"
+    data = told["data"]
+    assert (data["code"], data["retryable"], data["correlationId"]) == (cls.code, cls.retryable, "corr-1")
+    assert "secret" not in json.dumps(told)
+
+
+@pytest.mark.parametrize("cls", [cls for cls in TREE if not issubclass(cls, errors.GatewayError)])
+def test_what_another_gateway_says_is_the_same_error_here(cls: type[errors.InterlinguaError]) -> None:
+    told = codec.to_rpc(cls("it broke")).error
+    again = codec.tree_error(ErrorObject(told.code, told.message, Raw(json.dumps(told.data).encode())))
+    assert (type(again), str(again)) == (cls, "it broke")
+
+
+@pytest.mark.parametrize(
+    ("code", "cls"),
+    [
+        (-32001, errors.Invalid),
+        (-32602, errors.Invalid),
+        (-32002, errors.NotFound),
+        (-32003, errors.Denied),
+        (-32004, errors.AgentGone),
+        (-32005, errors.Conflict),
+        (-32006, Expired),
+        (-32007, NoMatch),
+        (-32601, errors.Unsupported),
+        (-32008, errors.AgentFailed),
+        (-32603, errors.AgentFailed),
+        (7, errors.AgentFailed),
+    ],
+)
+@pytest.mark.parametrize("data", [Raw(), Raw(b"null"), Raw(b'"words"'), Raw(b'{"code": 5}'), {"code": "internal"}])
+def test_an_agents_own_code_tells_what_it_means(code: int, cls: type[errors.InterlinguaError], data: Any) -> None:
+    found = codec.tree_error(ErrorObject(code, "no", data))
+    assert (type(found), str(found)) == (cls, "no")
+
+
+def test_an_error_without_words_is_told_with_its_code() -> None:
+    assert str(codec.tree_error(ErrorObject(-5, "", Raw()))) == "the agent answered with error -5"
+
+
+def test_the_path_of_a_misfit_comes_along_both_ways() -> None:
+    told = codec.to_rpc(errors.Invalid("/a/b: no", path="/a/b"))
+    assert sent(told)["data"]["path"] == "/a/b"
+    again = codec.tree_error(told.error)
+    assert isinstance(again, errors.Invalid) and again.path == "/a/b"
+
+
+def test_an_answer_keeps_its_own_correlation_and_what_is_no_object() -> None:
+    own = RpcError(-5, "x", {"correlationId": "own"})
+    assert codec.to_rpc(own, "other").error.data == {"correlationId": "own"}
+    words = RpcError(-5, "x", "words")
+    assert codec.to_rpc(words, "other") is words
+    assert codec.to_rpc(own) is own
+
+
+def test_a_run_that_failed_is_told_by_its_failure() -> None:
+    told = sent(codec.failure_error(Failure(code="no_match", message="nobody can"), run="r"))
+    assert (told["code"], told["message"]) == (-32007, "nobody can")
+    assert told["data"] == {"code": "no_match", "retryable": False, "run": "r"}
+    assert sent(codec.failure_error(Failure(code="of another kind", message="x")))["code"] == -32603
+    assert sent(codec.failure_error(None))["message"] == "the run failed"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RpcError(
+            -32001, "Invalid", {"details": {"expected": "a", "received": "b"}, "path": "/x", "correlationId": "c"}
+        ),
+        codec.to_rpc(errors.Denied("no"), "c"),
+        RpcError(-5, "bare"),
+        RpcError(-5, "words", "words"),
+    ],
+)
+def test_a_note_says_what_the_answer_would_have(error: RpcError) -> None:
+    note = codec.note(error, source="interlingua")
+    message = json.loads(jsonrpc.notification("agent/error", note))
+    valid("ErrorNotification", message)
+    found = read(json.dumps(message["params"]).encode(), ErrorNote)
+    assert (found.error.code, found.error.message) == (error.error.code, error.error.message)
+    if isinstance(error.error.data, dict):
+        assert found.correlation_id == "c"
+        assert found.error.details == error.error.data.get("details", {"code": "denied", "retryable": False})
+    assert codec.note_error(found).code == error.error.code

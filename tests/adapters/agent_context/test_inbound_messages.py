@@ -1,0 +1,355 @@
+"""`agent/message`: to agents of other protocols and to agents that registered, as a request and as a notification."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.core.types import RunStatus
+from tests.adapters.agent_context.inbound_rig import Rig, rig
+from tests.adapters.agent_context.inbound_talker import AGENT, in_seconds, refused, request, response, text_of
+from tests.support.aio import run
+from tests.support.scripted import until
+
+
+def test_a_message_is_a_run_of_its_target_and_its_answer_the_output() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            found = await client.message("echo", "hello my friend", meta={"correlationId": "c-1"})
+            assert found["status"] == "completed"
+            assert found["content"] == {"type": "response", "payload": {"messages": [{"text": "hello my friend "}]}}
+            assert found["_meta"]["correlationId"] == "c-1"
+            run = await there.engine.run(found["_meta"]["interlingua/run"])
+            assert (run.agent, run.request.protocol, run.status) == ("echo", "agent_context", RunStatus.SUCCESS)
+            assert run.request.attributes["correlationId"] == "c-1"
+            assert client.told == []
+
+    run(main())
+
+
+def test_a_correlation_id_is_made_where_there_is_none() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            first, second = [(await client.message("echo"))["_meta"]["correlationId"] for _ in range(2)]
+            assert first != second
+
+    run(main())
+
+
+def test_text_is_told_as_progress_to_who_sent_a_token_and_as_updates_to_who_speaks_the_protocol() -> None:
+    async def main() -> None:
+        async with rig() as there:
+            for hello, meta in (({}, {"progressToken": "t"}), (AGENT, {"correlationId": "c"}), ({}, {})):
+                async with there.socket(hello=hello) as client:
+                    there.gate.clear()
+                    asked = await client.begin("agent/message", target="held", content=request(), meta=meta)
+                    if not meta:
+                        await there.newest("held")
+                    elif "progressToken" in meta:
+                        (told,) = await client.hears("notifications/progress")
+                        assert (told["progressToken"], told["message"]) == ("t", "before ")
+                    else:
+                        (told,) = await client.hears("agent/message")
+                        assert told["source"] == "held"
+                        assert told["content"] == {"type": "update", "payload": {"messages": [{"text": "before "}]}}
+                        assert told["_meta"]["correlationId"] == "c"
+                    assert not asked.done()
+                    there.gate.set()
+                    assert text_of(await asked) == "before after"
+                    assert bool(client.told) is bool(meta)
+
+    run(main())
+
+
+def test_an_input_that_an_agents_schema_wants_comes_in_the_payload_and_the_whole_output_goes_back() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            content = {"type": "request", "payload": {"input": {"count": 4}}}
+            found = await client.ask("agent/message", target="strict", content=content)
+            assert found["content"]["payload"]["output"] == {"count": 5}
+            content = {"type": "request", "payload": {"count": 1}}
+            found = await client.ask("agent/message", target="strict", content=content)
+            assert found["content"]["payload"]["output"] == {"count": 2}
+
+    run(main())
+
+
+def test_a_file_is_part_of_the_payload() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            (file,) = (await client.message("filer"))["content"]["payload"]["artifacts"]
+            assert (file["name"], file["mimeType"], file["size"]) == ("notes.txt", "text/plain", 5)
+
+    run(main())
+
+
+def test_a_session_id_is_a_thread_of_the_client_with_the_agent() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            content = request("hi", context={"sessionId": "s-1"})
+            for target in ("echo", "echo", "asker"):
+                asked = await client.begin("agent/message", target=target, content=content)
+                if target == "echo":
+                    await asked
+            threads = [one.thread for one in (await there.newest("echo"), await there.newest("asker"))]
+            assert None not in threads and threads[0] != threads[1]
+            assert await there.engine.count_runs(_on(threads[0])) == 2
+
+            found = await client.ask(
+                "agent/message",
+                target="strict",
+                content={"type": "request", "payload": {"input": {"count": 1}, "context": {"sessionId": "s-1"}}},
+            )
+            assert found["_meta"]["interlingua/lost"] == {"session": 1}
+
+    run(main())
+
+
+def _on(thread: str | None) -> Any:
+    from gateway.core.types import RunQuery
+
+    return RunQuery(thread=thread)
+
+
+def test_a_failure_is_an_error_with_the_code_of_the_protocol_and_the_correlation_id() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            error = await refused(client.message("failer", meta={"correlationId": "c-2"}))
+            assert (error.code, error.message) == (-32008, "it failed on purpose")
+            assert error.data["correlationId"] == "c-2" and error.data["code"] == "agent_failed"
+            assert error.data["retryable"] is False and "secret" not in str(error.data)
+
+    run(main())
+
+
+def test_a_notification_is_answered_by_a_message_and_a_failed_one_by_an_error() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            await client.tell("agent/message", target="echo", content=request("one two"), meta={"correlationId": "a"})
+            (told,) = await client.hears("agent/message")
+            assert (told["source"], told["content"]["type"], text_of(told)) == ("echo", "response", "one two ")
+            assert told["_meta"]["correlationId"] == "a"
+            await client.tell("agent/message", target="failer", content=request(), meta={"correlationId": "b"})
+            (told,) = await client.hears("agent/error")
+            assert told["error"]["code"] == -32008 and told["_meta"] == {"correlationId": "b"}
+            await client.tell("agent/message", target="nobody", content=request(), meta={"correlationId": "c"})
+            told = (await client.hears("agent/error", 2))[1]
+            assert told["error"]["code"] == -32002 and told["_meta"] == {"correlationId": "c"}
+
+    run(main())
+
+
+def test_a_message_taken_back_or_left_behind_cancels_its_run() -> None:
+    async def main() -> None:
+        async with rig() as there:
+            async with there.socket() as client:
+                asked = await client.begin("agent/message", target="held", content=request())
+                await there.newest("held")
+                await client.cancel(asked)
+                assert (await refused(asked)).code == -32800
+                await _ends(there, RunStatus.CANCELLED)
+            for how in ("agent/message", "notification"):
+                there.gate.clear()
+                before = (await there.newest("held")).id
+                async with there.socket() as client:
+                    if how == "notification":
+                        await client.tell("agent/message", target="held", content=request())
+                    else:
+                        await client.begin("agent/message", target="held", content=request())
+                    await _newer(there, before)
+                await _ends(there, RunStatus.CANCELLED)
+
+    run(main())
+
+
+async def _newer(there: Rig, before: str) -> None:
+    async with asyncio.timeout(5):
+        while (await there.newest("held")).id == before:  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(0.002)
+
+
+async def _ends(there: Rig, status: RunStatus) -> None:
+    found = await there.engine.wait((await there.newest("held")).id, 5)
+    assert found is not None and found.status is status
+
+
+def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            past = {"constraints": {"deadline": "2025-02-22T00:00:00Z"}}
+            error = await refused(
+                client.ask(
+                    "agent/message", target="held", content=request(requirements=past), meta={"correlationId": "d"}
+                )
+            )
+            assert error.code == -32006 and error.data["correlationId"] == "d"
+            assert error.data["details"] == {
+                "expected": "a deadline that is not past",
+                "received": "2025-02-22T00:00:00Z",
+            }
+            assert error.data["path"] == "/content/payload/requirements/constraints/deadline"
+            assert not await there.engine.count_runs(_on(None))
+
+            soon = {"constraints": {"deadline": in_seconds(0.3)}}
+            error = await refused(client.ask("agent/message", target="held", content=request(requirements=soon)))
+            assert (error.code, error.data["code"]) == (-32006, "deadline")
+            await _ends(there, RunStatus.CANCELLED)
+
+    run(main())
+
+
+def test_what_a_client_says_besides_goes_to_the_agent_as_metadata() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+            needs = {"capabilities": ["analysis"], "constraints": {"priority": 3}}
+            content = request("x", context={"sessionId": "s", "topic": "y"}, requirements=needs)
+            meta = {"team": "mail", "correlationId": "c", "traceparent": trace, "progressToken": 1, "interlingua/x": 1}
+            await client.ask("agent/message", target="echo", content=content, meta=meta)
+            asked = (await there.newest("echo")).request
+            assert asked.metadata == {
+                "team": "mail",
+                "context": {"sessionId": "s", "topic": "y"},
+                "requirements": needs,
+            }
+            assert asked.traceparent is not None and trace.split("-")[1] in asked.traceparent
+
+    run(main())
+
+
+# --- agents among themselves -----------------------------------------------------------------------------------------
+
+
+def test_an_agent_gets_what_another_sent_word_for_word_and_the_other_what_it_answered() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=AGENT) as painter, there.socket(hello=AGENT) as writer:
+            await painter.register("painter")
+            await writer.register("writer")
+            seen: list[dict[str, Any]] = []
+
+            async def paint(params: dict[str, Any]) -> Any:
+                seen.append(params)
+                return {"content": {"type": "response", "payload": {"picture": [1, 2], "messages": [{"text": "done"}]}}}
+
+            painter.on["agent/message"] = paint
+            payload = {"strange": {"a": None}, "messages": [{"text": "a house", "role": "user"}]}
+            found = await writer.ask(
+                "agent/message",
+                source="writer",
+                target="painter",
+                content={"type": "request", "payload": payload},
+                meta={"correlationId": "c-9"},
+            )
+            assert seen[0]["content"] == {"type": "request", "payload": payload}
+            assert (seen[0]["source"], seen[0]["target"]) == ("writer", "painter")
+            assert seen[0]["_meta"]["correlationId"] == "c-9" == found["_meta"]["correlationId"]
+            assert text_of(found) == "done"
+            assert found["content"]["payload"]["output"]["picture"] == [1, 2]
+
+            del seen[0]
+            await writer.ask("agent/message", target="painter", content=request())  # it is from its only agent
+            assert seen[0]["source"] == "writer"
+
+    run(main())
+
+
+@pytest.mark.parametrize("source", ["painter", "echo", "nobody"])
+def test_nobody_speaks_in_the_name_of_another(source: str) -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=AGENT) as painter, there.socket() as client:
+            await painter.register("painter")
+            for method, rest in (
+                ("agent/message", {"target": "echo", "content": request()}),
+                ("agent/delegate", {"task": {"id": "1", "type": "x", "payload": {}}}),
+            ):
+                error = await refused(client.ask(method, source=source, meta={"correlationId": "s"}, **rest))
+                assert error.code == -32003 and error.data["correlationId"] == "s"
+            assert not await there.engine.count_runs(_on(None))
+
+    run(main())
+
+
+def test_a_response_that_nobody_waits_for_is_refused() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=AGENT) as client:
+            for kind in ("response", "update"):
+                content: dict[str, Any] = {"type": kind, "payload": {}}
+                asked = client.ask("agent/message", target="interlingua", content=content, meta={"correlationId": "z"})
+                error = await refused(asked)
+                assert error.code == -32002 and error.data["details"]["received"] == "z"
+                await client.tell("agent/message", target="interlingua", content=content, meta={"correlationId": "y"})
+            told = await client.hears("agent/error", 2)
+            assert [each["_meta"]["correlationId"] for each in told] == ["y", "y"]
+
+    run(main())
+
+
+def test_an_agent_that_acknowledges_answers_later_and_says_more_meanwhile() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=AGENT) as painter, there.socket(hello=AGENT) as client:
+            await painter.register("painter")
+
+            async def accept(params: dict[str, Any]) -> Any:
+                return {"status": "accepted"}
+
+            painter.on["agent/message"] = accept
+            asked = await client.begin(
+                "agent/message", target="painter", content=request(), meta={"correlationId": "k"}
+            )
+            await until(lambda: bool(painter.asked))
+            meta = {"correlationId": "k"}
+            for kind, text in (("update", "half "), ("response", "half whole")):
+                content = {"type": kind, "payload": {"messages": [{"text": text}]}}
+                await painter.tell("agent/message", source="painter", target="interlingua", content=content, meta=meta)
+                if kind == "update":
+                    (told,) = await client.hears("agent/message")
+                    assert text_of(told) == "half " and told["_meta"]["correlationId"] == "k"
+            assert text_of(await asked) == "half whole"
+
+    run(main())
+
+
+def test_an_agent_that_leaves_in_the_middle_fails_its_messages_and_can_be_tried_again_later() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            async with there.socket(hello=AGENT) as painter:
+                await painter.register("painter")
+                painter.on["agent/message"] = _never
+                asked = await client.begin(
+                    "agent/message", target="painter", content=request(), meta={"correlationId": "g"}
+                )
+                await until(lambda: bool(painter.asked))
+            error = await refused(asked)
+            assert (error.code, error.data["retryable"], error.data["correlationId"]) == (-32004, True, "g")
+            error = await refused(client.message("painter", meta={"correlationId": "h"}))
+            assert (error.code, error.data["retryable"], error.data["correlationId"]) == (-32004, True, "h")
+            async with there.socket(hello=AGENT) as painter:
+                await painter.register("painter")
+
+                async def work(params: dict[str, Any]) -> Any:
+                    return response("back again")
+
+                painter.on["agent/message"] = work
+                assert text_of(await client.message("painter")) == "back again"
+
+    run(main())
+
+
+async def _never(params: dict[str, Any]) -> Any:
+    await asyncio.Event().wait()
+
+
+def test_a_registered_agent_is_told_when_a_message_to_it_is_taken_back() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=AGENT) as painter, there.socket() as client:
+            await painter.register("painter")
+            painter.on["agent/message"] = _never
+            asked = await client.begin("agent/message", target="painter", content=request())
+            await until(lambda: bool(painter.asked))
+            await client.cancel(asked)
+            (told,) = await painter.hears("notifications/cancelled")
+            assert told["requestId"] == painter.asked[0]["id"]
+
+    run(main())

@@ -1,0 +1,211 @@
+"""The published schema: it is current, has the protocol's own definitions unchanged, and refuses what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from adapters.agent_context.wire import constants, messages, sampling, schema, tools
+from adapters.agent_context.wire.messages import Delegate, Message, Register, read
+from gateway.core import delta
+from gateway.wire.jsonrpc import RpcError
+from tests.adapters.agent_context.codec_records import example, unhurried
+from tests.adapters.agent_context.wire_schema import FILE, document, valid, validator
+from tests.core.json_values import INTEGERS, SOUND, json_values
+
+APPENDIX_A = json.loads("""
+{
+  "$schema": "http://json-schema.org/draft-07/schema#",
+  "definitions": {
+    "AgentIdentifier": {
+      "type": "string",
+      "description": "A unique identifier for an agent",
+      "pattern": "^[a-zA-Z0-9-_]+$"
+    },
+    "AgentCapabilities": {
+      "type": "object",
+      "description": "Capabilities and features an agent supports",
+      "properties": {
+        "tools": {
+          "type": "array",
+          "description": "List of tools the agent can use",
+          "items": { "type": "string" }
+        },
+        "models": {
+          "type": "array",
+          "description": "Language models the agent can work with",
+          "items": { "type": "string" }
+        },
+        "specializations": {
+          "type": "array",
+          "description": "Areas of expertise or specific skills",
+          "items": { "type": "string" }
+        },
+        "protocols": {
+          "type": "array",
+          "description": "Supported protocol versions and extensions",
+          "items": { "type": "string" }
+        }
+      },
+      "required": ["tools", "models", "specializations", "protocols"]
+    },
+    "AgentRequest": {
+      "allOf": [
+        { "$ref": "#/definitions/JSONRPCRequest" },
+        {
+          "properties": {
+            "method": {
+              "type": "string",
+              "enum": [
+                "agent/register",
+                "agent/message",
+                "agent/delegate",
+                "agent/heartbeat",
+                "agent/error",
+                "agent/unregister"
+              ]
+            }
+          }
+        }
+      ]
+    }
+  }
+}
+""")
+
+
+def test_the_file_is_what_the_models_say() -> None:
+    assert json.loads(FILE.read_text(encoding="utf-8")) == schema.schema(), "run: python docs/make.py"
+
+
+def test_it_is_a_schema_of_draft_2020_12_in_which_every_reference_leads_somewhere() -> None:
+    found = document()
+    assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    Draft202012Validator.check_schema(found)
+    text = json.dumps(found)
+    for name in found["$defs"]:
+        assert f'"#/$defs/{name}"' in text or name in ("AgentRequest",) or name in BESIDE, f"{name} is used nowhere"
+    for part in text.split('"$ref": "')[1:]:
+        assert part.partition('"')[0].removeprefix("#/$defs/") in found["$defs"]
+
+
+BESIDE = {model.__name__ for model in schema.BESIDE} | {f"{name}Tool" for name in schema.TOOLS} | set(schema.TOOLS)
+
+
+@pytest.mark.parametrize("name", APPENDIX_A["definitions"])
+def test_the_definitions_of_appendix_a_are_in_it_unchanged(name: str) -> None:
+    theirs = json.loads(json.dumps(APPENDIX_A["definitions"][name]).replace("#/definitions/", "#/$defs/"))
+    assert document()["$defs"][name] == theirs
+
+
+def test_the_models_say_the_same_as_appendix_a() -> None:
+    made = schema._models()
+    for name in ("AgentIdentifier", "AgentCapabilities"):
+        assert made[name] == schema.APPENDIX[name]
+
+
+def test_every_method_tool_and_error_has_a_definition() -> None:
+    text = json.dumps(document())
+    methods = {value for name, value in vars(constants).items() if name.isupper() and isinstance(value, str)}
+    methods = {value for value in methods if value.startswith(("agent/", "resources/", "tools/", "sampling/"))}
+    assert {method for method in methods if f'{{"const": "{method}"}}' not in text} == set()
+    assert set(constants.METHODS) <= methods
+    names = {document()["$defs"][f"{name}Tool"]["const"]["name"] for name in schema.TOOLS}
+    assert names == {tool["name"] for tool in tools.TOOLS}
+    assert "ErrorObject" in document()["$defs"]
+
+
+@pytest.mark.parametrize("name", schema.TOOLS)
+def test_a_tools_input_schema_takes_no_more_keys_than_its_arguments_have_and_all_of_them(name: str) -> None:
+    definition, arguments, _ = schema.TOOLS[name]
+    Draft202012Validator.check_schema(definition["inputSchema"])
+    known = {field.alias for field in arguments.model_fields.values()}
+    assert set(definition["inputSchema"]["properties"]) == known
+
+
+# --- what it refuses is refused --------------------------------------------------------------------------------------
+
+TASK = {
+    "task": {
+        "id": "task-001",
+        "type": "analysis",
+        "requirements": {"capabilities": ["data-analysis"], "constraints": {"maxTokens": 1000, "priority": 2}},
+        "payload": {"dataset": "http://data.example.com/dataset.csv"},
+        "status": "pending",
+    },
+    "wait": True,
+    "target": "a",
+}
+MESSAGE = {
+    "source": "agent-id-1",
+    "target": "agent-id-2",
+    "content": {"type": "request", "payload": {"messages": [{"text": "Hi"}]}},
+    "_meta": {"correlationId": "corr-1234", "progressToken": 1},
+}
+TEXT = {"type": "text", "text": "a"}
+GOOD: list[tuple[type[BaseModel], Any]] = [
+    (Register, {"agent": example()}),
+    (Delegate, TASK),
+    (Message, MESSAGE),
+    (messages.Heartbeat, {"agentId": "a", "status": "active"}),
+    (messages.ErrorNote, {"error": {"code": -32001, "message": "x", "details": {}}, "_meta": {"correlationId": "c"}}),
+    (tools.AgentEvaluate, {"agentId": "a", "score": 7.5, "review": "good", "taskId": "t"}),
+    (tools.AgentSearch, {"capabilities": ["a"], "minScore": 7.5, "maxCost": 0.001}),
+    (tools.TaskAnswer, {"taskId": "t", "answer": None, "outcome": "answered", "interrupt": "i"}),
+    (sampling.CreateMessage, {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 1}),
+    (tools.TaskAssign, {"message": "Hi", "type": "x", "maxTokens": 5, "agentId": "a", "wait": False}),
+]
+
+
+def places(value: Any) -> list[list[Any]]:
+    """Every place in a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [[], *([key, *rest] for key, part in inside for rest in places(part))]
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> tuple[type[BaseModel], Any]:
+    """Good params with something else in one place, or nothing."""
+    model, params = draw(st.sampled_from(GOOD))
+    params = copy.deepcopy(params)
+    at = draw(st.sampled_from(places(params)))
+    other = draw(json_values(SOUND, INTEGERS | st.sampled_from([0.5, 5.0, -1, 10.5])))
+    if not at:
+        return model, other
+    inside = params
+    for step in at[:-1]:
+        inside = inside[step]
+    if isinstance(inside, dict) and draw(st.booleans()):
+        del inside[at[-1]]
+    else:
+        inside[at[-1]] = other
+    return model, params
+
+
+@given(changed())
+@unhurried
+def test_what_is_read_is_what_the_schema_allows_and_nothing_else(case: tuple[type[BaseModel], Any]) -> None:
+    model, params = case
+    raw = delta.encode(params)
+    try:
+        read(raw, model)
+        fits = True
+    except RpcError as error:
+        fits = False
+        told = valid("ErrorObject", {"code": error.error.code, "message": str(error), "data": error.error.data})
+        assert told["code"] == -32001
+        assert told["data"]["details"]["expected"] and told["data"]["details"]["received"]
+    assert validator(model.__name__).is_valid(json.loads(raw)) is fits
+
+
+@pytest.mark.parametrize(("model", "params"), GOOD)
+def test_good_params_are_read_and_allowed(model: type[BaseModel], params: Any) -> None:
+    read(delta.encode(params), model)
+    valid(model.__name__, params)

@@ -1,0 +1,171 @@
+"""Agent Context 0.1: the examples of the protocol's own document, read; and those of our answers, written.
+
+What is read stands as it is there, less comments and the commas that they leave behind. What is written is on one line
+and in the gateway's own order of members: that it is the example apart from that is seen from `given`, which has the
+example as it is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from adapters.agent_context.codec import agents, answers, content, errors
+from adapters.agent_context.wire import constants as c
+from adapters.agent_context.wire import messages, sampling, tools
+from adapters.agent_context.wire.reading import checked, read
+from gateway.core import projection
+from gateway.core.types import Agent, Json
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Notification, Request, RpcError
+
+ANYBODY = Agent(
+    name="anybody",
+    input_schema=projection.MESSAGE_SCHEMA,
+    output_schema=projection.MESSAGE_OUTPUT_SCHEMA,
+    text_input="/message",
+    text_output="/message",
+)
+"""An agent that takes text."""
+
+# --- reads -----------------------------------------------------------------------------------------------------------
+
+
+def _message(chunks: Iterable[bytes], method: str) -> Request | Notification:
+    message = jsonrpc.decode(b"".join(chunks))
+    assert isinstance(message, Request | Notification) and message.method == method
+    return message
+
+
+def _plain(model: BaseModel) -> Any:
+    return model.model_dump(by_alias=True, exclude_unset=True)
+
+
+def _registered(chunks: Iterable[bytes], given: Any) -> Any:
+    """`agent/register`: the agent of the core, and what is told of it in the directory."""
+    record = read(_message(chunks, c.REGISTER).params, messages.Register).agent
+    agent = agents.agent_of(record.public())
+    assert agents.record_of(agent) == record.public() == agent.extra["agent_context"]
+    assert record.auth is not None and record.auth.token is not None
+    auth = [record.auth.token.get_secret_value(), record.auth.signature]
+    agent = msgspec.structs.replace(agent, extra={}, interrupts=())
+    return {"agent": msgspec.to_builtins(agent), "auth": auth}
+
+
+def _sent(chunks: Iterable[bytes], given: Any) -> Any:
+    """`agent/message`, to an agent that takes text."""
+    asked = read(_message(chunks, c.MESSAGE).params, messages.Message)
+    said = messages.payload_of(asked.content.payload)
+    assert said.context is not None and said.requirements is not None and said.requirements.constraints is not None
+    return {
+        "source": asked.source,
+        "target": asked.target,
+        "type": asked.content.type,
+        "input": content.input_of(ANYBODY, asked.content.payload),
+        "session": said.context.session_id,
+        "capabilities": said.requirements.capabilities,
+        "deadline": said.requirements.constraints.deadline_at,
+        "priority": said.requirements.constraints.priority,
+        "correlation": asked.correlation_id,
+    }
+
+
+def _delegated(chunks: Iterable[bytes], given: Any) -> Any:
+    """`agent/delegate`, to an agent that takes text: it is told the payload as JSON."""
+    task = read(_message(chunks, c.DELEGATE).params, messages.Delegate).task
+    losses: list[str] = []
+    return {
+        "id": task.id,
+        "type": task.type,
+        "capabilities": list(task.needed),
+        "deadline": task.constraints.deadline_at,
+        "maxTokens": task.constraints.max_tokens,
+        "priority": task.constraints.priority,
+        "payload": task.payload,
+        "input": content.input_of(ANYBODY, task.payload, lost=losses.append),
+        "lost": losses,
+    }
+
+
+def _beat(chunks: Iterable[bytes], given: Any) -> Any:
+    """`agent/heartbeat`, a notification."""
+    message = _message(chunks, c.HEARTBEAT)
+    assert isinstance(message, Notification)
+    return _plain(read(message.params, messages.Heartbeat))
+
+
+def _failed(chunks: Iterable[bytes], given: Any) -> Any:
+    """`agent/error`, as the error of the tree that it stands for."""
+    told = read(_message(chunks, c.ERROR).params, messages.ErrorNote)
+    error = errors.note_error(told)
+    tree = errors.tree_error(error)
+    return {"correlation": told.correlation_id, "data": error.data, "code": tree.code, "message": str(tree)}
+
+
+def _plainly(method: str, model: type[BaseModel]) -> Callable[[Iterable[bytes], Any], Any]:
+    def reader(chunks: Iterable[bytes], given: Any) -> Any:
+        return _plain(read(_message(chunks, method).params, model))
+
+    return reader
+
+
+def _called(chunks: Iterable[bytes], given: Any) -> Any:
+    """`tools/call` of agentSearch."""
+    asked = read(_message(chunks, c.TOOLS_CALL).params, tools.CallTool)
+    arguments = checked(asked.arguments, tools.AgentSearch, "/arguments")
+    return {
+        "name": asked.name,
+        "arguments": {name: getattr(arguments, name) for name in tools.AgentSearch.model_fields},
+    }
+
+
+# --- writes ----------------------------------------------------------------------------------------------------------
+
+
+def _example(line: bytes, given: Any) -> bytes:
+    assert json.loads(line) == given["example"]
+    return line + b"\n"
+
+
+def _written(result: Callable[[Any, Any], Json]) -> Callable[[Any, Any], bytes]:
+    """A result."""
+
+    def writer(value: Any, given: Any) -> bytes:
+        return _example(jsonrpc.result(given["example"]["id"], result(value, given)), given)
+
+    return writer
+
+
+def _tool(value: Any, given: Any) -> bytes:
+    """The definition of the tool of that name, as `tools/list` has it."""
+    return _example(msgspec.json.encode(next(tool for tool in tools.TOOLS if tool["name"] == value)), given)
+
+
+def _noted(value: Any, given: Any) -> bytes:
+    """An error where there is no answer to put it in. The value is the error; given: the correlation id."""
+    error = RpcError(value["code"], value["message"], value["data"])
+    return _example(jsonrpc.notification(c.ERROR, errors.note(error, given["correlationId"])), given)
+
+
+READ = {
+    "register": _registered,
+    "message": _sent,
+    "delegate": _delegated,
+    "heartbeat": _beat,
+    "error": _failed,
+    "resource": _plainly(c.RESOURCES_READ, tools.Resource),
+    "sample": _plainly(c.SAMPLE, sampling.CreateMessage),
+    "call": _called,
+}
+WRITE = {
+    "registered": _written(lambda value, given: answers.registered()),
+    "found": _written(lambda value, given: answers.found_agents(value, given["version"], native=True)),
+    "tool": lambda value, given: (
+        msgspec.json.encode(next(each for each in tools.TOOLS if each["name"] == value)) + b"\n"
+    ),
+    "note": _noted,
+}
