@@ -7,7 +7,7 @@ LOSSES = {
     "answered on its own.",
     "late_message": "What an agent says about a run that has ended is left out.",
     "config": "An agent of this protocol takes no configuration with a run.",
-    "task_part": "Output of a task's agent that is neither its text nor a thought, data or file beside it is not "
-    "passed on.",
+    "task_part": "Output of a task's agent that is neither its text nor a thought or file beside it is not passed on: "
+    "the task's result has it.",
     "task_artifact": "A file of a task's agent that cannot be read any more is not passed on.",
 }

@@ -7,7 +7,10 @@ a new one when it is written. `/message` of `{"message": "Hi"}`, `/messages/-/co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 from gateway.core.delta import ABSENT, Json, join, pointer_get, split
 
@@ -61,6 +64,13 @@ def text_pointer(schema: Schema, explicit: str | None = None) -> str | None:
     if explicit is not None:
         split(explicit)
         return explicit
+    return _searched(msgspec.json.encode(schema))
+
+
+@lru_cache(maxsize=1024)
+def _searched(encoded: bytes) -> str | None:
+    """`text_pointer` of an encoded schema: a search takes long, and many agents have the same."""
+    schema: Schema = msgspec.json.decode(encoded)
     path = _find(schema, schema, _DEPTH)
     return None if path is None else join(path)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import interlingua
-from tests.support.processes import PROGRAM, Gateway, environment, start
+from tests.support.processes import PROGRAM, ROOT, Gateway, environment, launch, start
 
 DRAFT = "Dear friend,\n\nHello there\n\nYours, Mail Composer\n"
 
@@ -120,16 +120,9 @@ def test_ctrl_c_cancels_the_run_and_is_exit_code_130(where: list[str]) -> None:
 def test_a_reader_that_goes_away_ends_the_program_quietly(table: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with os.fdopen(writing, "wb") as out:
-        done = subprocess.run(
-            [*PROGRAM, "run", "mailcomposer", "hello", "--routes", str(table)],
-            stdout=out,
-            stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            env=environment(),
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert done.returncode != 0
-    assert "Traceback" not in done.stderr
+    argv = [*PROGRAM, "run", "mailcomposer", "hello", "--routes", str(table)]
+    with os.fdopen(writing, "wb") as out, tempfile.TemporaryFile() as nothing, tempfile.TemporaryFile() as complained:
+        process = launch(argv, nothing, out, complained, env=environment(), cwd=ROOT)
+        assert process.wait(60) != 0
+        complained.seek(0)
+        assert b"Traceback" not in complained.read()

@@ -25,7 +25,7 @@ def names(gateway: Gateway) -> list[str]:
 
 
 def test_it_says_where_it_is_and_what_to_try_once_it_is_up(text: str, tmp_path: Path) -> None:
-    with Gateway(text, tmp_path) as gateway:
+    with Gateway(text, tmp_path, fresh=True) as gateway:
         process = gateway.process
         process.wait_until(lambda: "Try:" in process.stdout(), "announced")
         said = process.stdout()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.conftest import interlingua
 from tests.support.processes import ROOT, free_port
 
 HELLO = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}).encode()
@@ -63,27 +64,27 @@ def test_both_outputs_in_one_pipe_do_too(routes: Path) -> None:
 
 
 def test_an_unknown_agent_is_named_with_those_there_are(routes: Path) -> None:
-    done = stdio("nobody", "--routes", str(routes))
+    done = interlingua("stdio", "nobody", "--routes", str(routes))
     assert done.returncode == 2 and not done.stdout
-    assert b"nobody" in done.stderr and b"have parrot" in done.stderr
+    assert "nobody" in done.stderr and "have parrot" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("--routes", "x.yaml", "--gateway", "http://127.0.0.1:9"), b"not both"),
-        (("--routes", "/no/such/routes.yaml"), b"/no/such/routes.yaml"),
-        (("--protocol", "plain", "--gateway", "http://127.0.0.1:9"), b"have agent_client"),
+        (("--routes", "x.yaml", "--gateway", "http://127.0.0.1:9"), "not both"),
+        (("--routes", "/no/such/routes.yaml"), "/no/such/routes.yaml"),
+        (("--protocol", "plain", "--gateway", "http://127.0.0.1:9"), "have agent_client"),
     ],
 )
-def test_a_wrong_use_is_told_in_a_line(args: tuple[str, ...], told: bytes) -> None:
-    done = stdio(*args)
+def test_a_wrong_use_is_told_in_a_line(args: tuple[str, ...], told: str) -> None:
+    done = interlingua("stdio", *args)
     assert done.returncode == 2 and not done.stdout
-    assert told in done.stderr and b"Traceback" not in done.stderr
+    assert told in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_gateway_that_is_not_there_is_told(routes: Path) -> None:
-    done = stdio("parrot", "--gateway", f"http://127.0.0.1:{free_port()}", stdin=LINES)
+    done = interlingua("stdio", "parrot", "--gateway", f"http://127.0.0.1:{free_port()}", stdin=LINES)
     assert done.returncode == 1 and not done.stdout
-    assert b"could be made" in done.stderr or b"refused" in done.stderr
-    assert b"Traceback" not in done.stderr
+    assert "could be made" in done.stderr or "refused" in done.stderr
+    assert "Traceback" not in done.stderr

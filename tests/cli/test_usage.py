@@ -16,7 +16,7 @@ HEAVY = ("aiohttp", "httpx2", "jsonschema", "msgspec", "opentelemetry", "pydanti
 
 
 def test_help_names_every_command() -> None:
-    done = interlingua("--help")
+    done = interlingua("--help", fresh=True)
     assert done.returncode == 0
     for command in ("serve", "check", "agents", "run", "schema"):
         assert f"  {command} " in done.stdout
@@ -37,7 +37,7 @@ def test_help_imports_nothing_that_only_a_command_needs() -> None:
 
 
 def test_the_version_is_printed() -> None:
-    done = interlingua("--version")
+    done = interlingua("--version", fresh=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
 

@@ -2,5 +2,9 @@
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.support.examples import EXAMPLES
+
+settings.register_profile(
+    "unhurried", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("unhurried")

@@ -1,11 +1,12 @@
 """Processes are awaited, shown when they fail, and never outlive their block."""
 
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ProcessFailed, free_port, port_answers, start
+from tests.support.processes import PROGRAM, ROOT, Gateway, ProcessFailed, free_port, port_answers, start
 
 LISTEN = """
 import signal, socket, sys
@@ -73,3 +74,25 @@ def test_a_killed_process_ends_at_once_without_its_own_shutdown(tmp_path: Path) 
     with start(python(LISTEN.format(before=before), str(port)), port=port) as process:
         process.kill9()
         assert not process.alive and not mark.exists()
+
+
+def test_a_gateway_that_is_forked_says_and_ends_as_a_fresh_one(tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text("routes: [{name: a b, target: {protocol: mpc}}]\n")
+    (tmp_path / "good.yaml").write_text("routes: [{name: ${NAME}, target: {protocol: plain, url: 'http://x:1'}}]\n")
+    variables = {"NAME": "given", "PYTHONPATH": str(ROOT)}
+    for arguments in (["check"], ["check", "good.yaml"], ["--nonsense"]):
+        seen = []
+        for fresh in (False, True):
+            with start([*PROGRAM, *arguments], variables, cwd=tmp_path, fresh=fresh) as process:
+                seen.append((process.wait(30), process.stdout(), process.stderr()))
+        assert seen[0] == seen[1] and any(seen[0][1:])
+
+
+def test_a_forked_gateway_is_a_process_that_ends_by_a_signal(tmp_path: Path) -> None:
+    with Gateway("routes: [{name: a, target: {protocol: plain, url: 'http://127.0.0.1:9'}}]\n", tmp_path) as gateway:
+        assert gateway.process.alive and port_answers(gateway.port)()
+        gateway.kill9()
+        assert gateway.process.wait(1) == -signal.SIGKILL and not port_answers(gateway.port)()
+        gateway.restart()
+        gateway.process.signal(signal.SIGTERM)
+        assert gateway.process.wait(20) == 0

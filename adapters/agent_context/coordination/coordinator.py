@@ -58,10 +58,11 @@ class Coordinator:
     def hosted(self) -> Mapping[str, Hosted]:
         """The coordinator under its name; for other protocols' clients only where the options give it one.
 
-        It has no time limit: tasks have deadlines, and their attempts the limits of their agents.
+        It has no time limit: tasks have deadlines, and their attempts the limits of their agents. Each turn of a
+        conversation with it is a task of its own.
         """
         protocols = () if self._options.coordinator is not None else (PROTOCOL,)
-        return {self.name: Hosted(self, protocols=protocols, timeout=None)}
+        return {self.name: Hosted(self, protocols=protocols, timeout=None, lossy=True)}
 
     async def describe(self) -> Agent:
         """See `Outbound.describe`."""

@@ -43,6 +43,7 @@ class Work:
         self._chooser = chooser
         self._options = options
         self._job = job
+        self._refused_since: float | None = None  # loop time at which the gateway first would not start a run
 
     async def go(self, *, again: bool) -> e.Event:
         """See to the task. `again`: after a restart."""
@@ -127,6 +128,10 @@ class Work:
             log.info("task %s: no run of %s can be started: %s", job.id, agent, error)
             job.kept.attempts.remove(attempt)
             self._leave()
+            now = asyncio.get_running_loop().time()
+            self._refused_since = now if self._refused_since is None else self._refused_since
+            if now - self._refused_since > self._options.patience:
+                raise
             await asyncio.sleep(PAUSE_SECONDS)
             return False
         except InterlinguaError as error:

@@ -224,7 +224,7 @@ class Delegating:
         """How often work was delegated before this, each time because of the other: what its delegator works on, and
         what another gateway says."""
         told = call.meta.get(HOPS_KEY)
-        before = told if isinstance(told, int) and told > 0 else 0
+        before = min(told, 1000) if isinstance(told, int) and told > 0 else 0
         if order.source is None:
             return before
         under_way = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)

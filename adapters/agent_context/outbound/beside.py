@@ -13,14 +13,7 @@ from gateway.core.types import JsonObject, Role
 
 FILES: Final = "files"
 """The message that files belong to."""
-_ALONE: Final = (
-    e.ToolCallStarted,
-    e.ToolCallUpdated,
-    e.ToolCallEnded,
-    e.PlanUpdated,
-    e.UsageReported,
-    e.Custom,
-)
+_ALONE: Final = (e.PlanUpdated, e.UsageReported, e.Custom)
 
 
 class Beside:
@@ -29,6 +22,7 @@ class Beside:
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
         self._files: set[str] = set()
+        self._tools: dict[str, bool] = {}  # whether they are open
 
     def read(self, meta: JsonObject) -> list[e.Event]:
         """The events of an update; none where it carries none that is taken."""
@@ -48,9 +42,19 @@ class Beside:
             case e.ArtifactAdded():
                 artifact = event.artifact
                 return self._file(artifact.url, artifact.name, artifact.media_type, artifact.size)
+            case e.ToolCallStarted() | e.ToolCallUpdated() | e.ToolCallEnded() if self._takes(event):
+                return [event]
             case _ if isinstance(event, _ALONE):
                 return [event]
         return []
+
+    def _takes(self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded) -> bool:
+        """Whether it may follow what was told of the same call."""
+        known = self._tools.get(event.call)
+        if known is not (None if isinstance(event, e.ToolCallStarted) else True):
+            return False
+        self._tools[event.call] = not isinstance(event, e.ToolCallEnded)
+        return True
 
     def files(self, artifacts: Any) -> list[e.Event]:
         """Those that a payload names, `[{"name", "url", "mimeType"?, "size"?}]`, and that were not told before."""

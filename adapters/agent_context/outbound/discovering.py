@@ -163,11 +163,14 @@ class Server:
         resources = capabilities_of(session).get("resources")
         if not isinstance(resources, dict) or not resources.get("subscribe") or not is_native(session):
             return
-        if versions.modern(session.version):
-            wanted = {"resourceSubscriptions": [DIRECTORY]}
-            await session.call(LISTEN, {"notifications": wanted})
-        else:
-            await session.call(SUBSCRIBE, {"uri": DIRECTORY}, timeout=self._link.target.request_timeout)
+        try:
+            if versions.modern(session.version):
+                wanted = {"resourceSubscriptions": [DIRECTORY]}
+                await session.call(LISTEN, {"notifications": wanted})
+            else:
+                await session.call(SUBSCRIBE, {"uri": DIRECTORY}, timeout=self._link.target.request_timeout)
+        except RpcError as error:  # it may still tell that a list has changed
+            log.info("the directory cannot be subscribed to: %s", error)
 
 
 def _entries(result: JsonObject) -> list[JsonObject]:

@@ -21,11 +21,12 @@ from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
 from gateway.core.stream import Opener
 from gateway.core.types import Agent, ThreadUpdate
 from tests.core.json_values import FLOATS, INTEGERS, SOUND, json_values
+from tests.support.examples import EXAMPLES
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "specs/agent-client/v1/schema.json").read_text(encoding="utf-8"))
 NATIVE = agent_of({"protocolVersion": 1, "agentInfo": {"name": "coder", "version": "1"}}, "the agent")
 FOREIGN = Agent(name="writer", input_schema=MESSAGE_SCHEMA, output_schema=MESSAGE_OUTPUT_SCHEMA, text_output="/message")
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 """Property tests are judged by what they find, not by how long a busy machine takes over it."""
 
 

@@ -21,8 +21,9 @@ from gateway.core.delta import ABSENT, combine, same
 from gateway.core.output import Output
 from gateway.core.types import Agent, Artifact, Json, JsonObject, Role
 from tests.mcp.runs.documents import BARE, CHAT, MESSAGE, Numbered, numbered, run_of
+from tests.support.examples import EXAMPLES
 
-unhurried = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+unhurried = settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 """For property tests: judged by what they find, not by how long a busy machine takes over it."""
 
 AGENTS = (MESSAGE, CHAT, BARE)

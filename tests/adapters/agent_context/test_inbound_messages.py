@@ -323,6 +323,13 @@ def test_an_agent_that_leaves_in_the_middle_fails_its_messages_and_can_be_tried_
                 await until(lambda: bool(painter.asked))
             error = await refused(asked)
             assert (error.code, error.data["retryable"], error.data["correlationId"]) == (-32004, True, "g")
+            async with there.socket(hello=AGENT) as painter:
+                await painter.register("painter")
+                painter.on["agent/message"] = _accepts
+                asked = await client.begin("agent/message", target="painter", content=request())
+                await until(lambda: bool(painter.asked))
+                await painter.ask("agent/heartbeat", agentId="painter")  # behind its acknowledgement
+            assert (await refused(asked)).code == -32004
             error = await refused(client.message("painter", meta={"correlationId": "h"}))
             assert (error.code, error.data["retryable"], error.data["correlationId"]) == (-32004, True, "h")
             async with there.socket(hello=AGENT) as painter:
@@ -335,6 +342,10 @@ def test_an_agent_that_leaves_in_the_middle_fails_its_messages_and_can_be_tried_
                 assert text_of(await client.message("painter")) == "back again"
 
     run(main())
+
+
+async def _accepts(params: dict[str, Any]) -> Any:
+    return {"status": "accepted"}
 
 
 async def _never(params: dict[str, Any]) -> Any:

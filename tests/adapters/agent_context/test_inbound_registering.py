@@ -307,10 +307,14 @@ def test_who_learns_of_agents_that_come_and_go() -> None:
                 await painter.ask("agent/unregister", agentId="painter")
                 await client.hears("notifications/resources/updated")
                 await client.hears("notifications/resources/list_changed")
+                await painter.register("painter")
+                await client.hears("notifications/resources/updated", 2)
+                client.told.clear()
+            await client.hears("notifications/resources/updated")  # its connection has ended
             await client.ask("resources/unsubscribe", uri="agent://directory")
             client.told.clear()
-            async with there.socket(hello=AGENT) as painter:
-                await painter.register("painter")
+            async with there.socket(hello=AGENT) as writer:
+                await writer.register("writer")
                 await client.hears("notifications/resources/list_changed")
                 assert client.params_of("notifications/resources/updated") == []
 

@@ -144,9 +144,11 @@ def test_a_gateway_that_stops_ends_sessions_and_cancels_nothing() -> None:
             await other.tell("agent/message", target="held", content=request())
             await until(lambda: len(there.agents["held"].contexts) == 2)
             there.inbound.quiet()
+            await there.inbound.server.aclose()
             await there.inbound.settled()
             for context in there.agents["held"].contexts:
                 assert (await there.engine.run(context.run.id)).status is RunStatus.RUNNING
+            assert there.agents["held"].cancels == 0
             there.gate.set()
 
     run(main())

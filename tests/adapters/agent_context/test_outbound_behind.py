@@ -165,3 +165,26 @@ def test_a_gateway_hears_of_an_agent_that_registers_at_the_other() -> None:
                 assert (await found["newcomer"].describe()).labels["specializations"] == ["x"]
 
     run(story(), timeout=30)
+
+
+def test_a_task_that_gateways_hand_round_ends() -> None:
+    """Each hop is one more than what the gateway before has said."""
+    seen: list[int] = []
+
+    async def sees(context: RunContext) -> None:
+        seen.append(context.run.request.attributes["hops"])
+        context.emit(e.RunFinished(output=Raw(b'{"message":"ok"}')))
+
+    async def story() -> None:
+        native = Scripted(sees, agent=replace(AGENT, extra={"agent_context": RECORD}))
+        async with rig((route(), native)) as inner, house(url=inner.url, call="delegate") as outer:
+            task = {"id": "t-1", "type": "x", "payload": {"messages": [{"text": "do"}]}}
+            attributes = {"task": task, "hops": 3}
+            done = await outer.go("scripted", {"message": "x"}, protocol="agent_context", attributes=attributes)
+            assert done.status is RunStatus.SUCCESS and output(done) == {"message": "ok"}
+            assert seen == [4]
+            attributes = {"task": {**task, "id": "t-2"}, "hops": 8}
+            done = await outer.go("scripted", {"message": "x"}, protocol="agent_context", attributes=attributes)
+            assert done.status is RunStatus.ERROR and done.failure is not None and done.failure.code == "denied"
+
+    run(story(), timeout=30)

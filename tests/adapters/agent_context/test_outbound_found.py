@@ -120,14 +120,15 @@ def test_a_directory_that_is_none_is_the_server_s_fault(text: str) -> None:
     run(main())
 
 
-def test_changes_of_the_directory_and_of_the_tools_are_told() -> None:
+@pytest.mark.parametrize("error", [None, {"code": -32601, "message": "not after all"}])
+def test_changes_of_the_directory_and_of_the_tools_are_told(error: Any) -> None:
     async def main() -> None:
         async with piped(agent=None, agents="*") as house:
             told: list[int] = []
             house.outbound.on_change(lambda: told.append(1))  # type: ignore[attr-defined]
             request = await (await house.called()).hear("resources/subscribe")
             assert request["params"] == {"uri": "agent://directory"}
-            await house.agent.answer(request["id"])
+            await house.agent.answer(request["id"], None, error)
             await house.agent.tell("notifications/resources/updated", {"uri": "agent://tasks"})
             await settled()
             assert not told

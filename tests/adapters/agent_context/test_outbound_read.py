@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from adapters.agent_context.outbound.answers import (
 from adapters.agent_context.outbound.beside import Beside
 from adapters.agent_context.outbound.growing import Growing
 from gateway.core import events as e
+from gateway.core.state import State
+from gateway.core.stream import Opener
 from gateway.core.types import Artifact
 
 HI = {"messages": [{"text": "hi"}]}
@@ -155,6 +158,35 @@ def test_thoughts_and_files_of_another_gateway_are_told_once() -> None:
 def test_no_event_of_another_gateway_ends_or_rewrites_the_run(event: e.Event) -> None:
     assert Beside().read(told(event)) == []
     assert Beside().read({"interlingua/event": {"event": "nonsense"}}) == []
+
+
+def test_whatever_another_gateway_tells_follows_what_it_told_before() -> None:
+    """Every order of three events about one call, part and file is legal once it was read."""
+    artifact = Artifact(id="1", name="n", url="http://x/1")
+    events = [
+        e.ToolCallStarted(call="c", name="t"),
+        e.ToolCallUpdated(call="c", status="odd"),
+        e.ToolCallEnded(call="c"),
+        e.PartStarted(part="p", message="m", kind="thought"),
+        e.PartStarted(part="p", message="m", kind="file", value=5),
+        e.PartDelta(part="p", delta="s"),
+        e.PartDelta(part="output", delta="s"),
+        e.ArtifactAdded(artifact=artifact),
+        e.PartEnded(part="p"),
+        e.MessageEnded(message="m"),
+        e.PlanUpdated(),
+        e.RunStarted(),
+    ]
+    taken = 0
+    for order in itertools.product(events, repeat=3):
+        beside, opener, state = Beside(), Opener(), State()
+        for event in opener.feed([e.RunStarted()]):
+            state.advance(event)
+        for event in order:
+            for legal in opener.feed([*beside.read(told(event)), e.PartDelta(part="output", delta="x")]):
+                state.advance(legal)
+                taken += 1
+    assert taken > 10_000
 
 
 def test_text_that_is_said_again_is_told_once() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adapters.agent_context.coordination.coordinator import OUTPUT
@@ -22,6 +22,8 @@ from tests.support.scripted import AGENT
 
 SPEAKER = msgspec.structs.replace(AGENT, text_output="/message")
 TASK = Agent(name="tasks", input_schema={}, output_schema=OUTPUT, text_output="/messages/-/text")
+
+CALLS = (e.ToolCallStarted, e.ToolCallUpdated)
 
 texts = st.text("ab ", max_size=4)
 spoken = st.builds(e.PartDelta, part=st.sampled_from(["x", "y"]), delta=texts)
@@ -39,7 +41,9 @@ others = st.sampled_from(
         e.MessageStarted(message="u", role=Role.USER),
     ]
 )
-speech = st.lists(st.one_of(spoken, spoken, rewritten, messages, started, thoughts, thinking, others), max_size=12)
+speech = st.lists(
+    st.one_of(spoken, spoken, spoken, spoken, rewritten, messages, started, thoughts, thinking, others), max_size=12
+)
 grown = st.fixed_dictionaries({}, optional={"message": texts, "n": st.integers(0, 3)})
 documents = st.lists(
     st.one_of(
@@ -90,16 +94,14 @@ def legal(events: list[e.Event]) -> list[e.Event]:
 def played(mirror: Mirror, log: list[e.Event], cuts: list[int]) -> None:
     """The log in batches that end at the cuts, each at the newest event there was."""
 
-    async def feed() -> None:
-        shared, at = Output(SPEAKER), 0
-        for cut in [*sorted(cut for cut in cuts if cut < len(log)), len(log)]:
-            for event in log[at:cut]:
-                shared.apply(event)
-            events = tuple(enumerate(log[at:cut], at + 1))
-            await mirror.feed(Batch(events=events, last=cut, snapshot=shared))
-            at = cut
-
-    asyncio.run(feed())
+    shared, at = Output(SPEAKER), 0
+    for cut in [*sorted(cut for cut in cuts if cut < len(log)), len(log)]:
+        for event in log[at:cut]:
+            shared.apply(event)
+        feeding = mirror.feed(Batch(events=tuple(enumerate(log[at:cut], at + 1)), last=cut, snapshot=shared))
+        with pytest.raises(StopIteration):  # only files take time
+            feeding.send(None)
+        at = cut
 
 
 def said(log: list[e.Event]) -> str:
@@ -127,8 +129,9 @@ def passed(log: list[e.Event]) -> list[tuple[str, Any]]:
     return out
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.one_of(speech, documents), st.lists(st.integers(0, 20), max_size=4))
+@example([e.PartDelta(part=part, delta=text) for part, text in ("xa", "yb", "xc")], [])
 def test_the_task_says_what_its_attempt_says(events: list[e.Event], cuts: list[int]) -> None:
     log, task = legal(events), Task()
     played(mirror_of(task), log, cuts)
@@ -136,7 +139,7 @@ def test_the_task_says_what_its_attempt_says(events: list[e.Event], cuts: list[i
     assert passed(task.log) == passed(log)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.one_of(speech, documents), st.integers(0, 30), st.integers(0, 30))
 def test_after_a_restart_it_says_the_rest_and_nothing_twice(events: list[e.Event], stopped: int, written: int) -> None:
     log, task = legal(events), Task()
@@ -147,3 +150,30 @@ def test_after_a_restart_it_says_the_rest_and_nothing_twice(events: list[e.Event
     played(again, log, [])
     assert task.text == said(log)
     assert passed(task.log) == passed(log)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(speech, documents), st.integers(0, 30), speech)
+def test_what_the_attempts_log_has_lost_is_said_no_more_and_what_comes_instead_is_all_said(
+    events: list[e.Event], written: int, later: list[e.Event]
+) -> None:
+    lost, task = legal(events), Task()
+    played(mirror_of(task), lost, [])
+    before = passed(task.log)
+    kept = lost[: min(written, len(lost))]
+    opener = Opener()
+    for event in kept:
+        opener.replay(event)
+    log = [*kept, *opener.feed([event for event in later if not isinstance(event, CALLS)])]
+    again = mirror_of(task)
+    again.resume(list(task.log), kept)
+    played(again, log, [])
+    assert task.text == said(log)
+    assert passed(task.log) == before + passed(log)[len(passed(kept)) :]
+
+
+def test_text_and_what_is_done_meanwhile_stay_in_their_order() -> None:
+    log, task = legal([e.PartDelta(part="x", delta="a"), e.PlanUpdated(), e.PartDelta(part="x", delta="b")]), Task()
+    played(mirror_of(task), log, [])
+    told = [event for event in task.log if isinstance(event, e.PartDelta | e.PlanUpdated)]
+    assert told == [e.PartDelta(part="text", delta="a"), e.PlanUpdated(), e.PartDelta(part="text", delta="b")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
+from gateway.engine import Engine
 from tests.adapters.agent_context.coordination.rig import candidate, described, holds, house, says, task
 from tests.support.aio import run
 from tests.support.scripted import Scripted, until
@@ -319,28 +321,43 @@ def test_an_agent_that_is_slow_to_say_what_it_is_holds_nobody_up(monkeypatch: py
     run(scene())
 
 
+class Refusing:
+    """A gateway that starts no run of an agent's for so many times."""
+
+    refusals = 2
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def start(self, request: Any, **more: Any) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise Unavailable("the store is busy")
+        return await self._engine.start(request, **more)
+
+
 def test_a_gateway_that_cannot_start_a_run_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.agent_context.coordination.work.PAUSE_SECONDS", 0.0)
 
-    class Busy:
-        def __init__(self, engine: object) -> None:
-            self.engine = engine
-            self.refusals = 2
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.engine, name)
-
-        async def start(self, request: object, **more: object) -> object:
-            if self.refusals:
-                self.refusals -= 1
-                raise Unavailable("the store is busy")
-            return await self.engine.start(request, **more)  # type: ignore[attr-defined]
-
     async def scene() -> None:
-        async with house(agents={"a": holds("four", done)}, gateway=Busy) as there:
-            done.set()
+        async with house(agents={"a": says("four")}, gateway=Refusing) as there:
             finished = await there.done()
             assert [one["number"] for one in task_of(finished)["attempts"]] == [1]
 
-    done = asyncio.Event()
+    run(scene())
+
+
+def test_a_gateway_that_starts_no_run_at_all_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.agent_context.coordination.work.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(Refusing, "refusals", 1_000_000)
+
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}, gateway=Refusing, patience=0.05) as there:
+            done = await there.done()
+            assert done.failure is not None and done.failure.message == "the store is busy"
+            assert there.coordinator.queue.running("a") == 0
+
     run(scene())

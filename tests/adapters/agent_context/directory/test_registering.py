@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from adapters.agent_context.directory.records import without_secrets
 from adapters.agent_context.wire.records import AgentRecord
 from gateway.core.errors import Conflict, Denied, Invalid, NotFound, TooLarge
 from gateway.core.types import RunStatus
@@ -237,6 +238,11 @@ def test_credentials_in_an_endpoint_are_refused_or_never_shown() -> None:
             assert "s3cret" not in str(await it.engine.agent("it", "test"))
 
     run(scene())
+
+
+def test_of_an_endpoint_only_scheme_host_and_path_are_shown() -> None:
+    assert without_secrets("https://u:s3cret@h:1/mcp?k=s3cret#s3cret") == "https://h:1/mcp"
+    assert without_secrets("http://[s3cret") == ""
 
 
 def test_an_agent_with_an_endpoint_stays_when_the_session_it_registered_on_ends() -> None:
