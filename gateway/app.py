@@ -19,7 +19,7 @@ from gateway import tracing
 from gateway.adapter import Conversing, Hosting, Inbound, Informed, Leaving, Outbound
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
-from gateway.core.errors import InterlinguaError, NotFound
+from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Artifact
 from gateway.engine import Engine
 from gateway.engine.directory import Entry
@@ -41,9 +41,12 @@ HOSTED_SECONDS = 1.0
 class App:
     """One gateway. `start` before the first request, `stop` at the end; `reload` takes a new route table."""
 
-    def __init__(self, config: Config, *, address: str = "") -> None:
-        """`address` is where the gateway listens, for links to files where `public_url` is left out."""
+    def __init__(self, config: Config, *, address: str = "", serving: bool = True) -> None:
+        """`address` is where the gateway listens, for links to files where `public_url` is left out. Without `serving`
+        agents are described and none is run.
+        """
         self.config = config
+        self._serving = serving
         self.gateway = Engine(
             open_store(config.store.url, str(config.base), fsync=config.store.fsync),
             public_url=str(config.public_url or address),
@@ -72,7 +75,11 @@ class App:
         self.asgi: ASGIApp = FixedPaths(starlette, routes)
 
     async def start(self) -> None:
-        """Open the store, take unfinished runs up again, begin with callbacks and retention."""
+        """Open the store, take unfinished runs up again, begin with callbacks and retention.
+
+        Raises Unsupported for governed routes (see `_keepable`), and Unavailable.
+        """
+        self._keepable(self.config)
         await self.gateway.open()
         work = (self._webhooks.run(), self._keep_house(), self._look_around())
         self._tasks = [asyncio.create_task(one) for one in work]
@@ -113,7 +120,11 @@ class App:
                 inbound.agents_changed()
 
     async def reload(self, config: Config) -> None:
-        """Take a new route table without dropping a run. Other sections need a restart: a change there is logged."""
+        """Take a new route table without dropping a run. Other sections need a restart: a change there is logged.
+
+        Raises Unsupported for governed routes.
+        """
+        self._keepable(config)
         for section in ("inbound", "store", "public_url", "limits", "telemetry", "webhooks"):
             if getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
@@ -136,6 +147,14 @@ class App:
             entries.append(kept or Entry(route, self._outbound(route)))
         self.gateway.use(entries)
         return old
+
+    def _keepable(self, config: Config) -> None:
+        """Refuse a route that a manifest governs: its rules can be read, not yet enforced, and what is promised and
+        not kept is not served.
+        """
+        governed = [route.name for route in config.routes if route.binding is not None]
+        if governed and self._serving:
+            raise Unsupported(f"{', '.join(governed)}: the rules of a `manifest` are not enforced yet")
 
     def _outbound(self, route: RouteConfig) -> Outbound:
         call = self.config.adapters[route.target.protocol].call

@@ -15,15 +15,25 @@ from pathlib import Path
 
 import httpcore2
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import peers
 from tests.support.agent_client import agent_client_agent_server
 from tests.support.agent_communication import mcp_agents_server
 from tests.support.agent_context import agents_server as agent_context_agents
+from tests.support.examples import EXAMPLES
 from tests.support.processes import Process
 
-# Where the machine forbids bytecode, each worker would work out all asserts anew: half a minute for each.
+# Property tests are judged by what they find, not by how long a busy machine takes over it.
+settings.register_profile(
+    "unhurried", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("unhurried")
+
+# Where the machine forbids bytecode, each worker would work out all asserts anew, which takes it half a minute, and
+# each program that the tests start would compile itself.
 sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Each client of httpx2 reads the machine's authorities anew: 50 ms, in tests that have a client each.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)

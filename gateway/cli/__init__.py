@@ -21,6 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+audit_app = typer.Typer(help="Check an audit log.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(audit_app, name="audit")
+
 Routes = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]")
 ]
@@ -142,6 +145,22 @@ def stdio(
 
 
 @app.command()
+def manifest(
+    agent: Annotated[str, typer.Argument(help="The agent's name.")],
+    *,
+    routes: Routes = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Print an ACP.md (AIP-44) for an agent: what it can do through this gateway, and what governs it."""
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.manifest import print_manifest
+
+    raise SystemExit(print_manifest(agent, routes))
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of routes.yaml, for editors."""
     import json
@@ -150,3 +169,42 @@ def schema() -> None:
     from gateway.config import schema as of
 
     print(json.dumps(of(registry.scan()), indent=2, ensure_ascii=False))
+
+
+@audit_app.command("verify")
+def audit_verify(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="The log's files, or the folder that they are in.")
+    ],
+    *,
+    head: Annotated[
+        str | None, typer.Option(metavar="SEQ:HASH", help="An entry that the log must hold, best its last.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Take that entry from the gateway's store instead.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The log's name in the store. [default: the only one]")] = None,
+    keyring: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Public keys: check that the entries are signed.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="SEQ:HASH", help="The entry before the first, if older files are elsewhere.")
+    ] = None,
+    any_form: Annotated[
+        bool, typer.Option("--any-form", help="Take lines that are not canonical JSON: another program's log.")
+    ] = False,
+) -> None:
+    """Find every line of an audit log that was changed, removed, moved, put in or cut off (exit code 1)."""
+    from gateway.cli.audit import verify_log
+
+    raise SystemExit(verify_log(files, head=head, store=store, name=name, keys=keyring, after=after, any_form=any_form))
+
+
+@audit_app.command("keyring")
+def audit_keyring(
+    keys: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Ed25519 private keys, PEM.")],
+) -> None:
+    """Print the keyring of public keys that checks what these private keys sign."""
+    from gateway.cli.audit import print_keyring
+
+    raise SystemExit(print_keyring(keys))

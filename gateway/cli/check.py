@@ -15,9 +15,13 @@ def check(path: Path) -> int:
     count = len({route.name for route in config.routes})
     print(f"{path}: no mistakes; {count} agent{'s' * (count != 1)}, {len(config.inbound)} protocols served")
     for route in config.routes:
-        print(f"  {route.name} -> {_target(route)}{_match(route)}")
+        print(f"  {route.name} -> {_target(route)}{_match(route)}{_governed(route)}")
     for name, options in config.inbound.items():
         print(f"  {options.path or '/'} <- {name}")
+    for caution in dict.fromkeys(
+        caution for route in config.routes if route.binding for caution in route.binding.cautions
+    ):
+        print(f"caution: {caution}")
     return OK
 
 
@@ -30,3 +34,13 @@ def _target(route: Route) -> str:
 def _match(route: Route) -> str:
     conditions = [*route.match.protocol, *(f"{key}={value}" for key, value in route.match.metadata.items())]
     return f"  only {', '.join(conditions)}" if conditions else ""
+
+
+def _governed(route: Route) -> str:
+    binding = route.binding
+    if binding is None:
+        return ""
+    by = [f"operator {binding.operator.id}"] if binding.operator else []
+    by += [binding.governance.effective["name"]] if binding.governance else []
+    manifest = binding.manifest
+    return f"  {manifest.kind}, {manifest.tier}" + (f", governed by {' and '.join(by)}" if by else "")

@@ -14,7 +14,7 @@ import msgspec
 
 from gateway.app import App
 from gateway.cli.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text, note
-from gateway.config import Config
+from gateway.config import Config, Route
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.output import Output
@@ -25,11 +25,12 @@ from gateway.registry import OPERATOR
 class Local:
     """Use as an async context manager; one run at a time."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, serving: bool = True) -> None:
+        """Without `serving` agents are described and none is run."""
         self._directory = tempfile.TemporaryDirectory(prefix="interlingua-", ignore_cleanup_errors=True)
         store = config.store.model_copy(update={"url": f"sqlite:///{self._directory.name}/runs.db"})
         own = config.model_copy(update={"store": store, "inbound": {}})
-        self._app = App(own)
+        self._app = App(own, serving=serving)
         self._run: str | None = None
         self._answered = asyncio.Event()
 
@@ -45,6 +46,11 @@ class Local:
         """See `Talk.agents`."""
         found = await self._app.gateway.agents(OPERATOR)
         return [Known(agent.name, agent.version, agent.description) for agent in found]
+
+    async def described(self, name: str) -> tuple[Agent, Route]:
+        """The agent as its target describes it, and its route. Raises NotFound, and whatever the target raises."""
+        entry = await self._app.gateway.roster.find(name, OPERATOR)
+        return await entry.need(), entry.route
 
     async def run(self, agent: str, prompt: str) -> AsyncIterator[Item]:
         """See `Talk.run`."""

@@ -70,7 +70,8 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
         if agent is not None and agent not in names:
             leave(USAGE, f"no agent '{agent}' for {adapter.name}; have {', '.join(names) or 'none'}")
         loop.settled()
-        await app.conversing(adapter.name).converse(pipe, agent)
+        conversing = await app.conversing(adapter.name)
+        await conversing.converse(pipe, agent)
     finally:
         await app.stop()
     return OK

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from gateway import registry
 from gateway.config.check import build
-from gateway.config.document import Mistake, read
 from gateway.config.models import (
     Config,
+    Delegation,
+    LanguageModel,
     Limits,
     Match,
     Retention,
@@ -26,11 +27,14 @@ from gateway.config.models import (
     Webhooks,
 )
 from gateway.config.schema import schema
+from gateway.document import Mistake, read
 from gateway.registry import Registry
 
 __all__ = [
     "Config",
     "ConfigError",
+    "Delegation",
+    "LanguageModel",
     "Limits",
     "Match",
     "Mistake",
@@ -47,10 +51,14 @@ __all__ = [
 
 
 class ConfigError(Exception):
-    """A file that cannot be used. `mistakes` has all that is wrong with it, in the order of the file."""
+    """A file that cannot be used. `mistakes` has all that is wrong with it, in the order of the file; then those of
+    the files that it names.
+    """
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        self.mistakes = tuple(sorted(mistakes, key=lambda mistake: (mistake.line, mistake.column)))
+        files = list(dict.fromkeys(mistake.file for mistake in mistakes))
+        order = sorted(mistakes, key=lambda mistake: (files.index(mistake.file), mistake.line, mistake.column))
+        self.mistakes = tuple(dict.fromkeys(order))
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 

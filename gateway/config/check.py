@@ -18,10 +18,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.adapter import Adapter, InboundOptions, TargetOptions
-from gateway.config.document import Document, Where
 from gateway.config.models import Config
 from gateway.config.units import size_in_bytes
+from gateway.document import Document, Where
 from gateway.registry import Registry
+
+if typing.TYPE_CHECKING:
+    from gateway.governance.binding import Binding
 
 RESERVED = ("/artifacts", "/healthz", "/readyz", "/metrics")
 """Paths of the gateway's own."""
@@ -46,7 +49,12 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
     except ValidationError as error:
         _explain(document, (), Config, error)
     _matches(document, values["routes"], adapters)
-    return None if document.mistakes else config
+    bindings = dict(_bindings(document, values["routes"], path))
+    if document.mistakes or config is None:
+        return None
+    for index, binding in bindings.items():
+        config.routes[index].govern(binding)
+    return config
 
 
 # --- the parts that adapters know -------------------------------------------------------------------------------
@@ -175,6 +183,27 @@ def _matches(document: Document, routes: Any, adapters: Registry) -> None:
                 document.refuse(("routes", index, "name"), f"never reached: {place_before} takes every request for it")
                 break
         seen[name].append((index, key))
+
+
+def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tuple[int, Binding]]:
+    """What governs the routes that name a manifest; the mistakes in those documents are told with the file's own."""
+    for index, route in enumerate(routes if isinstance(routes, list) else ()):
+        name = route.get("manifest") if isinstance(route, dict) else None
+        if not isinstance(name, str):
+            continue
+        from gateway.governance.binding import bind
+        from gateway.governance.front_matter import GovernanceError, shown
+        from gateway.governance.places import workspace_of
+
+        base = path.parent if path else Path.cwd()
+        file = base / name
+        if not file.is_file():
+            document.refuse(("routes", index, "manifest"), f"there is no file {shown(file)}")
+            continue
+        try:
+            yield index, bind(file, workspace_of(file, base))
+        except GovernanceError as error:
+            document.mistakes += error.mistakes
 
 
 # --- pydantic's errors in our words -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -25,6 +25,9 @@ from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
 from gateway.config.units import Duration, Size
 from gateway.registry import Registry
 
+if TYPE_CHECKING:
+    from gateway.governance.binding import Binding
+
 AGENT_NAME = r"^[a-zA-Z0-9_-]+$"
 JSON_POINTER = r"^(/([^/~]|~[01])*)*$"
 
@@ -37,6 +40,13 @@ def _empty_if_null(value: Any) -> Any:
 def _listed(value: Any) -> Any:
     """One name is a list of one."""
     return (value,) if isinstance(value, str) else value
+
+
+def _no_flag(value: Any) -> Any:
+    """`true` is no 1."""
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    return value
 
 
 class Section(BaseModel):
@@ -67,6 +77,42 @@ class Text(Section):
     output: Pointer | None = Field(default=None, description="JSON pointer to the text in the agent's output.")
 
 
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_flag)]
+Rating = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False), BeforeValidator(_no_flag)]
+"""From 0 to 10, more is better."""
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_flag)]
+"""From 0 to 1, more is more."""
+
+
+class Traits(Section):
+    """Base of sections whose keys stand in for what the agent says of itself."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What the file says: keys left out, or with nothing behind them, are not among it."""
+        return {key: getattr(self, key) for key in self.model_fields_set if getattr(self, key) is not None}
+
+
+class Delegation(Traits):
+    """How the agent is weighed against others when a task is delegated and nobody names who is to do it."""
+
+    approve: bool = Field(default=False, description="Whether a person must approve before the agent gets a task.")
+    quality: Rating | None = Field(default=None, description="How good its work is, 0 to 10.")
+    cost: Number | None = Field(
+        default=None, description="What a token costs, in one currency for all routes. Less is better."
+    )
+    speed: Number | None = Field(default=None, description="Tokens a second. More is better.")
+    security: Rating | None = Field(default=None, description="How far it is trusted, 0 to 10.")
+
+
+class LanguageModel(Traits):
+    """The agent stands for a language model: clients that ask for a completion may be served by it."""
+
+    cost: Share = Field(default=0.5, description="How expensive it is beside others: 0 cheap, 1 dear.")
+    speed: Share = Field(default=0.5, description="How fast it is beside others: 0 slow, 1 fast.")
+    intelligence: Share = Field(default=0.5, description="How capable it is beside others, 0 to 1.")
+
+
 class Route(Section):
     """One agent and where it lives. The first route of that name whose `match` fits a request takes it."""
 
@@ -87,6 +133,15 @@ class Route(Section):
     labels: dict[str, tuple[str, ...]] = Field(
         default={}, description="For directories and capability matching: tools, models, specializations, ..."
     )
+    delegation: Annotated[Delegation, BeforeValidator(_empty_if_null)] = Field(
+        default=Delegation(),
+        description="How the agent is chosen for tasks. What is left out is as the agent says of itself.",
+    )
+    model: Annotated[LanguageModel | None, BeforeValidator(_empty_if_null)] = Field(
+        default=None,
+        description="The agent stands for a language model: requests for a completion may be served by it. "
+        "Left out: it does not, unless it says so itself.",
+    )
     version: str | None = Field(default=None, description="Version to publish instead of the agent's own.")
     description: str | None = Field(default=None, description="Description to publish instead of the agent's own.")
     lossy: Literal["refuse", "allow"] = Field(
@@ -96,6 +151,24 @@ class Route(Section):
     backpressure: bool = Field(
         default=False, description="Slow the agent down for slow readers instead of letting them fall behind."
     )
+    manifest: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Path of an ACP.md (AIP-44) that governs the agent, relative to this file. "
+        "It is read, with all that it refers to, whenever this file is.",
+    )
+
+    _binding: Any = PrivateAttr(default=None)
+
+    @property
+    def binding(self) -> Binding | None:
+        """What `manifest` comes to, None without one. Routes whose documents differ are not equal."""
+        found: Binding | None = self._binding
+        return found
+
+    def govern(self, binding: Binding) -> None:
+        """Once, by whoever reads the file."""
+        self._binding = binding
 
 
 class Retention(Section):

@@ -36,9 +36,12 @@ class Opener:
         self._of: dict[str, str] = {}
         self._open_parts: set[str] = set()
 
-    def feed(self, events: Iterable[e.Event]) -> list[e.Event]:
-        """The same events made legal, in order."""
-        out: list[e.Event] = []
+    def feed(self, events: Iterable[e.Event], out: list[e.Event] | None = None) -> list[e.Event]:
+        """The same events made legal, in order; appended to `out` if one is given.
+
+        Where IllegalEvent is raised `out` has those before it: they have happened, and are to be logged.
+        """
+        out = [] if out is None else out
         for event in events:
             if type(event) is e.PartDelta and event.part in self._open_parts:
                 out.append(event)  # the token path: nothing to repair, nothing changes state

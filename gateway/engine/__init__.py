@@ -2,8 +2,10 @@
 
     engine.py     the `Gateway` that inbound adapters call
     live.py       one run in progress: the `RunContext` that outbound adapters see
+    whole.py      changes of it that are carried out whole
     log.py        its numbered events, and watchers
     directory.py  what the agents are, as their targets describe them
+    garbage.py    what ended runs leave in memory
     threads.py    conversations: records, checkpoints, copies
     webhooks.py   callbacks that are owed
 

@@ -32,6 +32,7 @@ from gateway.engine import recovery
 from gateway.engine.agents import Agents
 from gateway.engine.beside import Beside
 from gateway.engine.directory import Entry
+from gateway.engine.garbage import Garbage
 from gateway.engine.hosts import HostedEntry
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
@@ -61,6 +62,7 @@ class Engine(Agents, Records):
         self._rules = rules or Rules()
         self._turns: dict[str, asyncio.Event] = {}
         self._stopping = False
+        self._garbage = Garbage()
         self.on_owed: Callable[[Delivery], None] = _ignore_delivery
 
     # --- life ---------------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ class Engine(Agents, Records):
             store=self.store,
             threads=self.conversations,
             log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
-            hooks=Hooks(ended=lambda: self._ended(live, entry), owed=self.on_owed),
+            hooks=Hooks(ended=lambda ended: self._ended(ended, entry), owed=self.on_owed),
             settings=Settings(
                 timeout=entry.route.timeout,
                 cancel_grace=self._rules.cancel_grace,
@@ -253,6 +255,7 @@ class Engine(Agents, Records):
         waiting = self._turns.pop(live.run.thread, None) if live.run.thread else None
         if waiting is not None:
             waiting.set()
+        self._garbage.add(live)
 
     # --- beside runs --------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from gateway.engine.log import RunLog
 from gateway.engine.records import in_chunks
 from gateway.engine.rules import Hooks, Settings
 from gateway.engine.threads import new_id
+from gateway.engine.whole import Whole
 from gateway.store import Change, Delivery, Store
 
 log = logging.getLogger(__name__)
@@ -69,10 +70,10 @@ class LiveRun(Beside):
         self._record = asyncio.Lock()
         self._asks: dict[str, asyncio.Future[Answer]] = {}
         self._clock = Clock(self.settings.timeout)
-        self._stops: set[asyncio.Future[None]] = set()
+        self._whole = Whole()
+        self.keep = self._whole.keep
         self.detached = False
         self._ending = False
-        self._background: set[asyncio.Future[None]] = set()
 
     # --- what outbound adapters call ---------------------------------------------------------------------------
 
@@ -98,7 +99,11 @@ class LiveRun(Beside):
             if isinstance(event, e.UsageReported):
                 self.usage = event
         if events:
-            self.log.append(self.opener.feed(events))
+            legal: list[e.Event] = []
+            try:
+                self.opener.feed(events, legal)
+            finally:  # what came before an illegal event has happened: what follows builds on it
+                self.log.append(legal)
 
     async def drain(self) -> None:
         """See `RunContext.drain`. Also ends the run if its terminal event was emitted."""
@@ -235,6 +240,9 @@ class LiveRun(Beside):
             return
         self._ending = True
         self._terminal = end
+        await self._whole.change(self._finish(end))
+
+    async def _finish(self, end: e.Event) -> None:
         if self.cancelled and not isinstance(end, e.RunCancelled):
             end = e.RunCancelled(reason=self.run.cancel_reason or "")
         try:
@@ -249,11 +257,14 @@ class LiveRun(Beside):
         if self.span is not None:
             self.span.finish(self.run.status, usage=self.usage, tokens=self.log.last, failure=self.run.failure)
         self.log.close()
-        self._stopped()
-        self.hooks.ended()
+        self._whole.tell()
+        self.hooks.ended(self)
 
     async def answer(self, answer: Answer, interrupt_id: str | None) -> None:
         """Commit an answer to an open interrupt and hand it to the adapter. Raises Conflict."""
+        await self._whole.change(self._answer(answer, interrupt_id))
+
+    async def _answer(self, answer: Answer, interrupt_id: str | None) -> None:
         async with self._record:
             interrupts = self.run.interrupts
             chosen = next((i for i in interrupts if interrupt_id in (None, i.id)), None)
@@ -273,6 +284,9 @@ class LiveRun(Beside):
 
     async def cancel(self, reason: str) -> None:
         """Store the wish, answer what is open as cancelled, tell the agent, and set the grace running."""
+        await self._whole.change(self._cancel(reason))
+
+    async def _cancel(self, reason: str) -> None:
         async with self._record:
             if self.ended or self.cancelled:
                 return
@@ -300,26 +314,13 @@ class LiveRun(Beside):
 
     async def stopped(self, timeout: float | None) -> bool:
         """Wait until the run has ended or asks something; False when `timeout` seconds passed first."""
-        return await self._until(lambda: self.run.status.stopped, timeout)
+        return await self._whole.until(lambda: self.run.status.stopped, timeout)
 
     async def over(self) -> None:
         """Wait until the run has ended, answers and all."""
-        await self._until(lambda: self.ended, None)
+        await self._whole.until(lambda: self.ended, None)
 
     # --- inside ------------------------------------------------------------------------------------------------
-
-    async def _until(self, true: Callable[[], bool], timeout: float | None) -> bool:
-        while not true():
-            future = asyncio.get_running_loop().create_future()
-            self._stops.add(future)
-            try:
-                async with contextlib.nullcontext() if timeout is None else asyncio.timeout(timeout):
-                    await future
-            except TimeoutError:
-                return False
-            finally:
-                self._stops.discard(future)
-        return True
 
     async def _withdrawn(self, interrupt_id: str) -> None:
         """The agent does not wait for this answer any more."""
@@ -327,6 +328,9 @@ class LiveRun(Beside):
             await self.answer(Answer(outcome=Outcome.CANCELLED), interrupt_id)
 
     async def _transition(self, event: e.Event, change: Callable[[Run], Run]) -> None:
+        await self._whole.change(self._transit(event, change))
+
+    async def _transit(self, event: e.Event, change: Callable[[Run], Run]) -> None:
         async with self._record:
             await self._write((event,), replace(change(self.run), updated_at=time.time()))
 
@@ -363,22 +367,12 @@ class LiveRun(Beside):
 
     def _told(self, delivery: Delivery | None) -> None:
         if self.run.status.stopped:
-            self._stopped()
+            self._whole.tell()
         if delivery is not None:
             self.hooks.owed(delivery)
 
-    def _stopped(self) -> None:
-        for future in self._stops:
-            if not future.done():
-                future.set_result(None)
-
     def _tell_agent(self) -> None:
         self.keep(asyncio.ensure_future(self.call_cancel()))
-
-    def keep(self, task: asyncio.Future[None]) -> None:
-        """Hold on to a background task until it is done."""
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     async def call_cancel(self) -> None:
         """Tell the agent to stop; whatever comes of it is counted or logged, never raised."""

@@ -40,6 +40,8 @@ class RunLog:
         self.output = output
         self.last = last
         self.ended = False
+        self.bytes = 0
+        """Of all events since this process has it, encoded."""
         self._store = store
         self._reserved = reserved
         self._tail: list[tuple[int, e.Event]] = []
@@ -57,14 +59,32 @@ class RunLog:
     # writing
 
     def append(self, events: Sequence[e.Event]) -> None:
-        """Number events, show them, and write them behind."""
+        """Number events, show them, and write them behind. Raises what an event cannot be folded for; all others
+        are written then.
+        """
         if self._held is not None:
             self._held.extend(events)
             return
         if not events:
             return
-        for event in events if len(events) == 1 else _fewer(events):
-            self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
+        wrong: InterlinguaError | None = None
+        good: list[e.Event] = []
+        folded = events if len(events) == 1 else _fewer(events)
+        for event in folded:
+            try:
+                self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
+            except InterlinguaError as error:
+                wrong = wrong or error
+                if type(event) is e.PartStarted:  # others of the burst build on it
+                    good.append(replace(event, value=None))
+            else:
+                good.append(event)
+        if wrong is not None:
+            self._write(good)
+            raise wrong
+        self._write(events)
+
+    def _write(self, events: Sequence[e.Event]) -> None:
         entries = self._number(events)
         self._store.append(self.run_id, entries)
         self._publish(events, entries)
@@ -159,7 +179,8 @@ class RunLog:
             self.last = entries[-1].number
             sizes = [len(entry.data) for entry in entries]
             self._sizes += sizes
-            self._tail_bytes += sum(sizes)
+            self.bytes += (added := sum(sizes))
+            self._tail_bytes += added
         if self._tail_bytes > 2 * TAIL_BYTES:
             self._trim()
         self._wake()

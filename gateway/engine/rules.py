@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateway.store import Delivery
+
+if TYPE_CHECKING:
+    from gateway.engine.live import LiveRun
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Who else wants to know. Called synchronously, after the commit; must not raise."""
+    """Who else wants to know. Called synchronously, after the commit; must not raise.
 
-    ended: Callable[[], None]
+    Neither holds on to the run: what a run has said is to be gone from memory with it, not with the next collection.
+    """
+
+    ended: Callable[[LiveRun], None]
     owed: Callable[[Delivery], None]

@@ -91,9 +91,7 @@ class Guard:
     system's resolver unless a test brings its own; it raises OSError for an unknown name.
     """
 
-    def __init__(
-        self, allow: Iterable[str] = (), *, resolve: Resolve | None = None, what: str = "callback"
-    ) -> None:
+    def __init__(self, allow: Iterable[str] = (), *, resolve: Resolve | None = None, what: str = "callback") -> None:
         self._what = what
         self._allow = [ip_network(cidr, strict=False) for cidr in allow]
         self._resolve = resolve or _system_resolve

@@ -7,12 +7,12 @@ from typing import Any
 
 from tests.support.processes import Gateway
 
-DOORS = ("stdio", "pipe", "ws", "http")
-"""`stdio`: the gateway in the editor's own process; `pipe`: a thin pipe to a running one; then the two remote ones."""
-
 
 def way(gateway: Gateway, door: str, agent: str = "") -> dict[str, Any]:
-    """The `command` or `url` of a conversation with the agent, or, without a name, with the one that is chosen."""
+    """The `command` or `url` of a conversation with the agent, or, without a name, with the one that is chosen.
+
+    Doors: `stdio`, the gateway in the editor's own process; `pipe`, a thin pipe to the running one; `ws`; and `http`.
+    """
     if door in ("ws", "http"):
         below = f"/agent-client/{agent}" if agent else "/agent-client"
         return {"url": f"{gateway.url.replace('http', door)}{below}"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import httpx2
@@ -17,7 +19,7 @@ from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Gateway
 
 PATIENCE = 30.0
-SAID = "many words that come one by one, and fast, while somebody looks on " * 10
+SAID = "many words that come one by one, and fast, while somebody looks on " * 3
 LOGS = [{"message": word} for word in SAID.split()]
 ADA = ("--elicitation", '{"name": "Ada"}')
 OUTPUT = {"text": SAID, "logs": LOGS}
@@ -27,12 +29,9 @@ STREAMING = ("py-stdio", "py-sse", "py-ws", "ts-stdio", "ts-sse", "mcp-1", "mcp-
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with (
-        agents_server("py") as py,
-        agents_server("ts") as ts,
-        mcp_agents_server("1") as mcp_1,
-        mcp_agents_server("2") as mcp_2,
-    ):
+    servers = [agents_server("py"), agents_server("ts"), mcp_agents_server("1"), mcp_agents_server("2")]
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        py, ts, mcp_1, mcp_2 = pool.map(stack.enter_context, servers)
         targets: dict[str, dict[str, Any]] = {
             "py-stdio": {"command": agents_command("py")},
             "py-sse": {"url": f"{py.url}/sse"},
@@ -89,26 +88,30 @@ def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(
     assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(values))
 
 
+SAYING = {agent: ("--say", SAID.strip()) for agent in ("py-stdio", "py-sse")}
+ASKED = {agent: (*ADA, "--say", "who?") for agent in ("elicit-1", "elicit-2")}
 EDITORS: dict[agent_client.Sdk, tuple[str, dict[str, tuple[str, ...]]]] = {
-    "py": ("stdio", {agent: ("--say", SAID.strip()) for agent in ("py-stdio", "py-sse")}),
-    "ts-0": ("ws", {agent: ("--say", SAID.strip()) for agent in ("py-stdio", "py-sse")}),
-    "ts-2": ("http", {agent: (*ADA, "--say", "who?") for agent in ("elicit-1", "elicit-2")}),
+    "ts-0": ("ws", SAYING),
+    "ts-2": ("http", SAYING | ASKED),
 }
 """Each client's door, and what it says to which agent."""
 
 
 @pytest.fixture(scope="module")
 def edited(gateway: Gateway) -> dict[tuple[str, str], list[Any]]:
-    """What each client saw of each of its conversations: one process a client, since starting it takes long."""
-    seen = {}
-    for sdk, (door, said) in EDITORS.items():
+    """What each client saw of each of its conversations: one process a client, all of them at once."""
+
+    def tell(sdk: agent_client.Sdk) -> dict[tuple[str, str], list[Any]]:
+        door, said = EDITORS[sdk]
         each = ({"steps": steps, **way(gateway, door, agent)} for agent, steps in said.items())
         found = agent_client.agent_client_conversations(sdk, *each)
-        seen |= {(sdk, agent): lines for agent, lines in zip(said, found, strict=True)}
-    return seen
+        return {(sdk, agent): lines for agent, lines in zip(said, found, strict=True)}
+
+    with ThreadPoolExecutor() as pool:
+        return {pair: lines for told in pool.map(tell, EDITORS) for pair, lines in told.items()}
 
 
-@pytest.mark.parametrize("sdk", ["py", "ts-0"])
+@pytest.mark.parametrize("sdk", EDITORS)
 @pytest.mark.parametrize("agent", ["py-stdio", "py-sse"])
 def test_in_an_editor_its_words_come_one_by_one(edited: dict[tuple[str, str], list[Any]], agent: str, sdk: str) -> None:
     lines = edited[sdk, agent]

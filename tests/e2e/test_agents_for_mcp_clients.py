@@ -66,18 +66,20 @@ TOOL_STORY = (
     *(*ANSWERING, "--do", "tools", *(step for run in RUNS for step in ("--tool", run))),
     *("--tool", 'asker {"message": "hello"}'),
 )
+Talk = tuple[Client, str]
 DOORS: dict[Client, tuple[str, ...]] = {
     "py": ("stdio", "sse"),
-    "ts": ("pipe", "sse", "ws"),
-    "mcp-1": ("stdio", "sse", "http"),
+    "ts": ("pipe", "ws"),
+    "mcp-1": ("stdio", "http"),
     "mcp-2": ("pipe", "http"),
 }
-"""The transports each client has. `stdio`: the gateway in its own process; `pipe`: a thin pipe to the running one."""
+"""Two transports of each client. `stdio`: the gateway in its own process; `pipe`: a thin pipe to the running one."""
 MCP = ("mcp-1", "mcp-2")
+TOOLED: tuple[Talk, ...] = (("mcp-1", "http"), ("mcp-2", "pipe"))
+"""Where the agents are called as tools too."""
 BEES, MCPS = (
     [(kind, door) for kind, doors in DOORS.items() for door in doors if (kind in MCP) is mcp] for mcp in (False, True)
 )
-Talk = tuple[Client, str]
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,7 @@ def gateway(
     text = ROUTES.format(
         agent_protocol=agent_protocol_server.url,
         agent_connect=agent_connect_agent.url,
-        agent_client=json.dumps(agent_client_agent_command("py")),
+        agent_client=json.dumps(agent_client_agent_command("ts-2")),
         bee=bee.url,
     )
     with Gateway(text, tmp_path_factory.mktemp("mcp")) as running:
@@ -133,7 +135,8 @@ def stories(gateway: Gateway) -> dict[tuple[Talk, bool], list[Line]]:
     """
 
     def tell(kind: Client) -> dict[tuple[Talk, bool], list[Line]]:
-        wanted = [((kind, door), tools) for tools in (False, True) for door in DOORS[kind] if not tools or kind in MCP]
+        wanted = [((kind, door), False) for door in DOORS[kind]]
+        wanted += [(how, True) for how in TOOLED if how[0] == kind]
         steps = {False: STORY, True: (*STORY[:2], *TOOL_STORY)}
         if kind == "ts":
             return {one: talk(gateway, one[0], *steps[one[1]]) for one in wanted}
@@ -150,7 +153,7 @@ def lines(stories: dict[tuple[Talk, bool], list[Line]], request: pytest.FixtureR
     return stories[request.param, False]
 
 
-@pytest.fixture(scope="module", params=MCPS, ids="-".join)
+@pytest.fixture(scope="module", params=TOOLED, ids="-".join)
 def tooled(stories: dict[tuple[Talk, bool], list[Line]], request: pytest.FixtureRequest) -> list[Line]:
     """The same agents as tools."""
     return stories[request.param, True]
@@ -212,6 +215,9 @@ def test_a_question_is_put_to_who_can_be_asked_and_handed_to_who_cannot(
     assert not asked(lines, "elicitation/create")
     if how[0] == "mcp-2":  # whose SDK works off what a tool requires, but not what a method does that it does not know
         required = ended["result"]
+        assert required["inputRequests"] and required["requestState"], required
+        if how != MCPS[-1]:
+            return  # answered once: the answer is a call like any other
         ((key, _),) = required["inputRequests"].items()
         content = {"approved": True, "reason": "blue"}
         responses = {key: {"action": "accept", "content": content}}

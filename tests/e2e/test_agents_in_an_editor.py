@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.doors import DOORS, way
+from tests.e2e.doors import way
 from tests.support.agent_client import (
     Line,
     Sdk,
@@ -41,7 +41,7 @@ routes:
   - name: failer
     target: {{protocol: agent_connect, url: "{agent_connect}", agent: failer}}
 """
-TALKS: dict[Sdk, tuple[str, ...]] = {"py": DOORS, "ts-0": ("pipe", "ws"), "ts-2": ("stdio", "http")}
+TALKS: dict[Sdk, tuple[str, ...]] = {"py": ("stdio", "ws"), "ts-0": ("pipe", "http"), "ts-2": ("http", "ws")}
 STEPS = [f"step {n} of 3: write a haiku" for n in (1, 2, 3)]
 HAIKU = ("--say", "write a haiku")
 STORY = (
@@ -104,7 +104,7 @@ def asked_by_two(gateway: Gateway) -> list[list[Line]]:
     """Two more conversations of one client: without forms, and with a form that it fills in."""
     filled = ("--elicitation", '{"approved": true, "reason": "fine"}', "--say", "hi")
     return agent_client_conversations(
-        "py",
+        "ts-2",
         {"steps": ("--capabilities", "{}", *HAIKU, "--say", "go on"), **way(gateway, "ws", "stepwise")},
         {"steps": filled, **way(gateway, "ws", "asker")},
     )

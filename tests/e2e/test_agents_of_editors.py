@@ -126,7 +126,7 @@ def test_an_agent_that_exits_in_mid_turn_fails_the_run_and_the_next_one_works(ga
 
 @pytest.fixture(scope="module")
 def examples(gateway: Gateway) -> Iterator[dict[tuple[str, Sdk], Future[Any]]]:
-    """What comes of each SDK's examples. They mostly sleep, to look like work, so three run at once."""
+    """What comes of each SDK's examples. They mostly sleep, to look like work, so many run at once."""
 
     def agent(sdk: Sdk) -> Any:
         with http(gateway) as client:
@@ -138,7 +138,7 @@ def examples(gateway: Gateway) -> Iterator[dict[tuple[str, Sdk], Future[Any]]]:
                 answer = client.get(f"/runs/{run_id}/wait", params={"timeout": PATIENCE}).json()
             return answer
 
-    with ThreadPoolExecutor(max_workers=3) as pool:
+    with ThreadPoolExecutor(max_workers=8) as pool:
         begun: dict[tuple[str, Sdk], Future[Any]] = {}
         for sdk in SDKS:
             begun["agent", sdk] = pool.submit(agent, sdk)
@@ -146,9 +146,8 @@ def examples(gateway: Gateway) -> Iterator[dict[tuple[str, Sdk], Future[Any]]]:
             through = [sys.executable, "-m", "gateway", "stdio", f"example-{sdk}", "--gateway", gateway.url]
             begun["through", sdk] = pool.submit(example_client, sdk, through, typed)
             begun["direct", sdk] = pool.submit(example_client, sdk, example_agent_command(sdk), typed)
-            for door in ("http", "ws"):
-                url = f"{gateway.url.replace('http', door)}/agent-client/py"
-                begun[door, sdk] = pool.submit(example_remote_client, sdk, url)
+            url = f"{gateway.url.replace('http', 'ws')}/agent-client/py"
+            begun["remote", sdk] = pool.submit(example_remote_client, sdk, url)
         yield begun
 
 
@@ -159,12 +158,18 @@ def test_the_sdk_s_own_example_agent_works_unchanged(examples: dict[tuple[str, S
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize("door", ["http", "ws"])
-def test_the_sdk_s_own_example_client_works_unchanged(
-    examples: dict[tuple[str, Sdk], Future[Any]], sdk: Sdk, door: str
-) -> None:
-    shown = examples[door, sdk].result()
+def test_the_sdk_s_own_example_client_works_unchanged(examples: dict[tuple[str, Sdk], Future[Any]], sdk: Sdk) -> None:
+    shown = examples["remote", sdk].result()
     assert "end_turn" in shown, shown
+
+
+TYPESCRIPT = (
+    "Permission requested: Modifying critical configuration file",
+    "Perfect! I've successfully updated the configuration",
+    "Agent completed with: end_turn",
+)
+SHOWN = {"py": ("| Agent: Client sent:\n| Agent: hello there\n",), "ts-0": TYPESCRIPT, "ts-2": TYPESCRIPT}
+"""What the examples make of each other, among other things."""
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -173,6 +178,7 @@ def test_the_sdk_s_own_example_client_on_stdio_drives_its_own_example_agent(
 ) -> None:
     through, direct = examples["through", sdk].result(), examples["direct", sdk].result()
     assert re.sub("session: .*", "", through) == re.sub("session: .*", "", direct)
+    assert all(words in through for words in SHOWN[sdk]), through
 
 
 # --- the same protocol on both sides ---------------------------------------------------------------------------------
@@ -200,7 +206,7 @@ def normal(lines: list[Line]) -> list[Line]:
     return [line for line in json.loads(said) if line["op"] not in ("initialize", "exit")]
 
 
-PAIRS: list[tuple[Sdk, Sdk]] = [("py", "py"), ("ts-0", "ts-0"), ("ts-2", "ts-2"), ("py", "ts-2"), ("ts-2", "py")]
+PAIRS: list[tuple[Sdk, Sdk]] = [("py", "py"), ("ts-0", "ts-0"), ("ts-2", "ts-2"), ("py", "ts-2")]
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +274,7 @@ def test_an_agent_that_wants_a_login_is_logged_in_by_the_editor(gateway: Gateway
 
 
 def test_two_hundred_sessions_use_one_process_and_none_is_left_after_a_kill(tmp_path: Path) -> None:
-    wrapper = ["sh", str(WRAPPER), *agent_client_agent_command("py")]
+    wrapper = ["sh", str(WRAPPER), *agent_client_agent_command("ts-2")]
     route = {"name": "wrapped", "target": {"protocol": "agent_client", "command": wrapper}}
     with marked() as mark, Gateway(json.dumps({"routes": [route]}), tmp_path, env=mark.env) as gateway:
         with http(gateway) as client:

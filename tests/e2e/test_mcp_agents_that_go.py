@@ -22,7 +22,7 @@ def test_two_hundred_runs_use_one_process_and_after_a_kill_none_is_left_and_no_r
 ) -> None:
     heard = tmp_path / "heard"
     listening = ["sh", "-c", f"tee -a '{heard}' | \"$@\"", "sh"]
-    command = ["sh", str(WRAPPER), *listening, *agents_command("py")]
+    command = ["sh", str(WRAPPER), *listening, *agents_command("ts")]
     routes = [
         {"name": name, "target": {"protocol": "agent_communication", "command": command, "agent": name}}
         for name in ("echo", "slow")

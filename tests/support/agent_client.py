@@ -151,19 +151,6 @@ def example_agent_command(sdk: Sdk) -> list[str]:
     return [str(node()), str(_typescript_examples(sdk) / "agent.js")]
 
 
-@contextlib.contextmanager
-def example_server(sdk: Sdk) -> Iterator[Process]:
-    """The SDK's own example of a server; it answers at the path `/acp`."""
-    port = free_port()
-    if sdk == "py":
-        address = [str(PEERS / "agent_client_address.py"), str(UPSTREAM / "http_server.py"), f"127.0.0.1:{port}/acp"]
-        argv, env = [str(peer_python("agent-client-py")), *address], {}
-    else:
-        argv, env = [str(node()), str(_typescript_examples(sdk) / "http-server.js")], {"PORT": str(port)}
-    with start(argv, env, port=port) as process:
-        yield process
-
-
 def example_client(sdk: Sdk, command: Sequence[str], stdin: str, within: float = 60.0) -> str:
     """What the SDK's own example client on stdio prints when it drives `command` and is typed `stdin`.
 

@@ -25,6 +25,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST = 1 << 20
@@ -98,36 +99,35 @@ def _way() -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
-    env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**env, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
             pass_fds=[theirs.fileno()],
             cwd=ROOT,
             start_new_session=True,
         )
 
-    def end() -> None:
+    def leave() -> None:
         ours.close()
         process.wait(10)
 
-    atexit.register(end)
+    atexit.register(leave)
     return ours
 
 
-def _become(job: dict[str, object], files: Sequence[int]) -> None:
+def _become(job: dict[str, Any], files: Sequence[int]) -> None:
     """Makes this process, just forked, what was asked for, as far as the command line."""
     os.setsid()
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
         os.close(file)
-    os.chdir(str(job["cwd"]))
+    os.chdir(job["cwd"])
     os.environ.clear()
-    os.environ.update(job["env"])  # type: ignore[call-overload]
-    sys.argv[1:] = job["arguments"]  # type: ignore[assignment]
+    os.environ.update(job["env"])
+    sys.argv[1:] = job["arguments"]
     os.write(files[3], b"%d\n" % os.getpid())
     os.close(files[3])
 
@@ -139,7 +139,7 @@ def _serve(way: socket.socket) -> bool:
     signal.set_wakeup_fd(woken)
     running: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([way, ended], [], [])
+        ready, _, _ = select.select([way.fileno(), ended], [], [])
         if ended in ready:
             os.read(ended, 512)
             for pid in list(running):
@@ -149,7 +149,7 @@ def _serve(way: socket.socket) -> bool:
                     with contextlib.suppress(BrokenPipeError):
                         os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
                     os.close(told)
-        if way in ready:
+        if way.fileno() in ready:
             job, files, _, _ = socket.recv_fds(way, LARGEST, 4)
             if not job:
                 return False

@@ -61,7 +61,7 @@ def url_answers(url: str) -> Callable[[], bool]:
             contextlib.suppress(OSError, urllib.error.URLError),
             urllib.request.urlopen(url, timeout=2) as response,
         ):
-            return 200 <= response.status < 300
+            return bool(200 <= response.status < 300)
         return False
 
     return ready

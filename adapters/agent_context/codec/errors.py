@@ -22,6 +22,7 @@ from adapters.agent_context.wire.constants import (
     UNAVAILABLE,
 )
 from adapters.agent_context.wire.messages import ErrorNote
+from adapters.agent_context.wire.reading import received_at
 from gateway.core import delta, errors
 from gateway.core.types import Failure, JsonObject
 from gateway.wire import jsonrpc
@@ -105,18 +106,20 @@ _THEIRS: Final[Mapping[int, type[errors.InterlinguaError]]] = {
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
-def to_rpc(error: errors.InterlinguaError, correlation: str | None = None) -> RpcError:
+def to_rpc(error: errors.InterlinguaError, correlation: str | None = None, params: Raw | None = None) -> RpcError:
     """The error answer for what a request raised.
 
     `data`: {"code": <code of the tree>, "retryable": ..., "path": <JSON pointer into the params, of Invalid>,
     "details": {"expected", "received"} where a value did not fit, "correlationId"}. An RpcError keeps what it says.
+    `params`: of the request; what they have at the path is what was received.
     """
     if isinstance(error, RpcError):
         return answer(error, correlation)
     data: JsonObject = {"code": error.code, "retryable": error.retryable}
     if isinstance(error, errors.Invalid):
         data["path"] = error.path
-        data["details"] = {"expected": "a value that fits the schema", "received": str(error)}
+        received = None if params is None else received_at(params, error.path)
+        data["details"] = {"expected": "a value that fits the schema", "received": received or str(error)}
     return answer(RpcError(errors.lookup(ERRORS, error), str(error), data), correlation)
 
 

@@ -157,6 +157,8 @@ def rank(
     for one in candidates:
         if needs.only is not None and one.id != needs.only:
             continue
+        if not any(fnmatchcase(one.id, pattern) for pattern in needs.allowed):
+            continue  # whoever may not give it tasks is not told that it is there
         left_out.pop(one.id, None)
         if (reason := why_not(one, needs)) is not None:
             left_out[one.id] = reason
@@ -172,8 +174,6 @@ def why_not(one: Candidate, needs: Needs) -> str | None:
     """Why an agent does not match, whatever its state; None if it does."""
     if one.id in needs.excluded:
         return needs.excluded[one.id]
-    if not any(fnmatchcase(one.id, pattern) for pattern in needs.allowed):
-        return "is none that the client may give tasks"
     missing = [word for word in needs.capabilities if word.casefold() not in one.can]
     if missing:
         return f"lacks {', '.join(missing)}"

@@ -27,6 +27,8 @@ EVERYBODY: Final = "gateway"
 
 MOST_BYTES: Final = 64 * 1024
 """Of one agent's record."""
+MOST_LEVELS: Final = 100
+"""Of objects and lists in it: it becomes part of larger documents, which everybody is to be able to read."""
 
 
 class Member(Protocol):
@@ -78,6 +80,12 @@ def plain(record: Any) -> JsonObject:
     """What is kept of an agent as it registered: all but `auth`."""
     public = record.public() if hasattr(record, "public") else dict(record)
     return {key: value for key, value in delta.sound(public).items() if key != "auth" and value is not None}
+
+
+def deeper(value: Any, levels: int) -> bool:
+    """Whether a document is nested deeper than so many levels."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return inner is not None and (levels == 0 or any(deeper(each, levels - 1) for each in inner))
 
 
 def shown(record: JsonObject, seen: float | None = None) -> JsonObject:

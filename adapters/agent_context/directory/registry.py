@@ -13,7 +13,16 @@ from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.coordination.coordinator import NAME
 from adapters.agent_context.directory.liveness import Registered
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.records import AGENT, MOST_BYTES, Joined, Member, plain, shown
+from adapters.agent_context.directory.records import (
+    AGENT,
+    MOST_BYTES,
+    MOST_LEVELS,
+    Joined,
+    Member,
+    deeper,
+    plain,
+    shown,
+)
 from adapters.agent_context.options import ANONYMOUS
 from adapters.agent_context.wire.constants import PROTOCOL, SELF
 from gateway.core.errors import AgentBroken, Conflict, Denied, Invalid, NotFound, TooLarge, Unavailable
@@ -44,7 +53,10 @@ class Registry:
     async def register(self, record: object, principal: Member, session: Session | None) -> None:
         """See `Directory.register`."""
         members = self._members
-        sent = plain(record)
+        try:
+            sent = plain(record)
+        except RecursionError:
+            raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent") from None
         agent = str(sent.get("id"))
         if agent in members.revoked:
             raise Denied(f"the access of agent {agent} has been revoked")
@@ -196,6 +208,8 @@ class Registry:
 
     async def _checked(self, record: JsonObject) -> Agent:
         """The agent that it describes. Raises what `Directory.register` does for a record that cannot be kept."""
+        if deeper(record, MOST_LEVELS):
+            raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent")
         size = len(msgspec.json.encode(record))
         if size > MOST_BYTES:
             raise TooLarge(f"/agent: {size} bytes are more than {MOST_BYTES}")

@@ -15,10 +15,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
+from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.directory.evaluation import NONE, Vote, Votes, lacks, merged, read
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.records import AGENT, EVALUATION, EVERYBODY, GONE, PROCESS, joined, shown
-from adapters.agent_context.wire.constants import PROTOCOL
+from adapters.agent_context.wire.constants import ERROR, PROTOCOL
 from gateway.adapter import Kept
 from gateway.core.errors import Conflict, InterlinguaError
 
@@ -176,6 +177,8 @@ class Shared:
             if found.process == "" and found.record == known.joined.record and known.owner == one.owner:
                 members.note(known, known.joined)  # who wrote so did not know
                 return False
+            taken = Conflict(f"agent {key} has registered at another gateway at the same time, and is reached there")
+            known.connection.session.tell(ERROR, note(to_rpc(taken), source=key))
             members.unbind(known)
         if known is None:
             beat = liveness.now() - max(0.0, members.now() - found.seen)
@@ -187,7 +190,7 @@ class Shared:
             same = known is not None and record == found.record
             agent = known.agent if known is not None and same else agent_of(shown(found.record))
             member = members.take(found, one.owner, agent, beat=beat, elsewhere=elsewhere)
-        except InterlinguaError as error:
+        except (InterlinguaError, RecursionError) as error:
             log.warning("agent %s is not served: %s", key, error)
             return False
         if found.process == me and not members.lock(AGENT + key).locked():  # or it is registering just now

@@ -29,7 +29,7 @@ from adapters.agent_context.inbound.tasks import Delegating
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.security import Access
-from adapters.agent_context.wire.constants import DIRECTORY, MCP_VERSION, PROTOCOL, VERSION
+from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PROTOCOL, VERSION
 from gateway.adapter import Callback, Gateway, Hosted
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
@@ -49,15 +49,16 @@ class AgentContextInbound:
         self.directory = Directory(options, gateway, access, links=links)
         self.coordinator = Coordinator(options, gateway, self.directory)
         self.background = Background()
+        people = People(access, self.directory)
         self.desk = Desk(
             options=options,
             gateway=gateway,
             house=self.house,
-            people=People(access, self.directory),
+            people=people,
             directory=self.directory,
             links=links,
             background=self.background,
-            waiting=Waiting(self.house),
+            waiting=Waiting(self.house, may=people.owns, over=CONFLICT),
             changed=self._told,
         )
         tasks = Tasks(gateway, self.coordinator)

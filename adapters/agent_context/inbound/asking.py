@@ -94,7 +94,9 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
     texts = _texts(payload)
     if texts is not None and not _has(interrupt, "messages"):
         return Answer(value=_of_text(interrupt.answer_schema, texts))
-    return Answer(value={key: value for key, value in payload.items() if key != OUTCOME or _has(interrupt, OUTCOME)})
+    if OUTCOME not in payload or _has(interrupt, OUTCOME):
+        return Answer(value=payload)
+    return Answer(value={key: value for key, value in payload.items() if key != OUTCOME})
 
 
 def _texts(payload: JsonObject) -> str | None:

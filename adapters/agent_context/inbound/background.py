@@ -9,8 +9,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gateway.core.types import JsonObject
+from gateway.mcp import versions
 from gateway.mcp.server.contract import Client, ProgressToken, Session
 from gateway.mcp.wire import PROGRESS_TOKEN, meta_of
 from gateway.wire import jsonrpc
@@ -24,7 +26,7 @@ class Aside:
 
     def __init__(self, session: Session, method: str, params: Raw) -> None:
         self.session = session
-        self.client: Client = session.client
+        self.client: Client = _unasked(session.client)
         self.id: Id = None
         self.method = method
         self.params = params or Raw(b"{}")
@@ -63,6 +65,14 @@ class Aside:
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
         """See `Call`."""
         return await self.session.ask(method, params, timeout=timeout)
+
+
+def _unasked(client: Client) -> Client:
+    """The client; in 2026-07-28 one is asked by the answer to its request, of which there is none here."""
+    if not versions.modern(client.version):
+        return client
+    rest = {key: value for key, value in client.capabilities.items() if key != "elicitation"}
+    return replace(client, capabilities=rest)
 
 
 class Background:

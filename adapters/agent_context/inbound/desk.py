@@ -18,7 +18,8 @@ from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.wire.constants import CORRELATION, DEADLINE
 from gateway.adapter import Gateway
-from gateway.core.types import JsonObject
+from gateway.core.errors import NotFound
+from gateway.core.types import Agent, JsonObject
 from gateway.mcp.runs import House, Waiting, keys
 from gateway.mcp.server.contract import Call
 from gateway.wire.jsonrpc import RpcError
@@ -58,6 +59,13 @@ class Desk:
     """By run."""
     changed: Callable[[Iterable[str]], None] = _nothing
     """To be told of resources that are others now."""
+
+    async def agent(self, call: Call, name: str, path: str) -> Agent:
+        """An agent that the session may call. Raises NotFound, with those that its client may know of."""
+        try:
+            return await self.house.agent(call.session, name, path)
+        except NotFound:
+            raise NotFound(f"{path}: {self.people.unknown(call.session, name, call.bearer)}") from None
 
     @contextlib.contextmanager
     def following(self, run_id: str, served: Served, deadline: float | None = None) -> Iterator[Callable[[], bool]]:

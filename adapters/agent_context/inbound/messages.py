@@ -13,15 +13,28 @@ from msgspec import Raw
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.coordination.coordinator import NAME
+from adapters.agent_context.coordination.job import ALLOWED
 from adapters.agent_context.inbound.asking import PATH, answer_in, asker
 from adapters.agent_context.inbound.background import Aside
 from adapters.agent_context.inbound.desk import Desk, Served, ahead, both, correlation_of, fresh, metadata_of
 from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.inbound.words import MessageWords
+from adapters.agent_context.options import Right
 from adapters.agent_context.security import Principal
-from adapters.agent_context.wire.constants import CORRELATION, ERROR, MESSAGE, META, NOT_FOUND, PROTOCOL, REQUEST, SELF
+from adapters.agent_context.wire.constants import (
+    CORRELATION,
+    DELEGATE,
+    ERROR,
+    MESSAGE,
+    META,
+    NOT_FOUND,
+    PROTOCOL,
+    REQUEST,
+    SELF,
+)
 from adapters.agent_context.wire.messages import Constraints, Message, Payload, payload_of, read
-from gateway.core.errors import InterlinguaError, Invalid
+from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
 from gateway.mcp.runs import Follow, Given, elsewhere, keys, questions
@@ -66,12 +79,12 @@ class Messages:
     async def message(self, call: Call) -> JsonObject:
         """The request: its result is the response, or the error that is it."""
         asked = read(call.params, Message)
-        principal = self._desk.people.may(call, "message", asked.target)
+        principal = self._desk.people.may(call, self._right(asked.target), asked.target)
         source = self._desk.people.source(call, principal, asked.source)
         if asked.content.type != REQUEST:
             raise nobody_waits(asked)
         self._desk.directory.check(asked.target)
-        agent = await self._desk.house.agent(call.session, asked.target, "/target")
+        agent = await self._desk.agent(call, asked.target, "/target")
         told = payload_of(asked.content.payload)
         letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh())
         ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
@@ -94,7 +107,7 @@ class Messages:
         try:
             result = await self.message(aside)
         except InterlinguaError as error:
-            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta)), source=_target(aside)))
+            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta), aside.params), source=_target(aside)))
         except Exception:
             aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
             raise
@@ -102,6 +115,15 @@ class Messages:
             asked = read(aside.params, Message)
             head = both(asked.target, asked.source)
             aside.notify(MESSAGE, {**head, "content": result["content"], META: result[META]})
+
+    def _right(self, target: str) -> Right:
+        """What a message to an agent needs. Raises NotFound for the coordination where it is no agent of its own."""
+        options = self._desk.options
+        if target != (options.coordinator or NAME) or self._desk.gateway.routed(target):
+            return "message"
+        if options.coordinator is None:
+            raise NotFound(f"/target: no agent {target}; tasks are delegated by {DELEGATE}")
+        return "delegate"
 
     async def _again(self, call: Call, asked: Message, agent: Agent) -> Run | None:
         """The run whose question this message answers; None for one that asks for something new."""
@@ -132,6 +154,8 @@ class Messages:
             attributes: JsonObject = {CORRELATION: letter.correlation}
             if letter.source is not None:
                 attributes["source"] = letter.source
+            if "*" not in letter.principal.agents:
+                attributes[ALLOWED] = list(letter.principal.agents)
             request = RunRequest(
                 agent=agent.name,
                 input=given,

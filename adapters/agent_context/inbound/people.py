@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from adapters.agent_context.directory import Directory
@@ -10,8 +11,11 @@ from adapters.agent_context.security import Access, Principal
 from adapters.agent_context.wire.constants import AGENT, MESSAGES, SELF
 from adapters.agent_context.wire.records import AgentRecord
 from gateway.core.errors import Denied
-from gateway.core.types import JsonObject
+from gateway.core.types import JsonObject, Run
 from gateway.mcp.server.contract import Call, Session
+
+NAMED: Final = 10
+"""Agents, in the error for one that there is not."""
 
 
 class People:
@@ -42,6 +46,10 @@ class People:
             raise Denied(f"{principal.name} may do nothing here")
         return principal
 
+    def owns(self, call: Call, run: Run) -> bool:
+        """Whether a run was started by who asks now: nobody answers questions that were somebody else's."""
+        return run.request.principal == self.principal(call.session, call.bearer).name
+
     def registers(self, call: Call, record: AgentRecord, sent: JsonObject) -> Principal:
         """Who registers an agent: its bearer, or who `auth` of the record proves. Raises Denied.
 
@@ -51,12 +59,29 @@ class People:
         principal.check("register", record.id)
         return principal
 
+    def unknown(self, session: Session, name: str, bearer: str | None) -> str:
+        """Says that there is no such agent, and which there are that its client may read about."""
+        try:
+            principal = self.principal(session, bearer)
+        except Denied:
+            return f"no agent {name}"
+        names = [each for each in self._directory.ids() if session.agent in (None, each)]
+        names = [each for each in names if principal.can("read", each)]
+        if not names:
+            return f"no agent {name}"
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        return f"no agent {name}; there are {', '.join(names[:NAMED])}{more}"
+
     # --- agents that are clients ------------------------------------------------------------------------------
 
-    def speaks_for(self, session: Session, agent_id: str, principal: Principal) -> None:
-        """An agent has registered on this session, by that right."""
-        self._proven[session] = principal
-        self._agents.setdefault(session, {})[agent_id] = None
+    def speaks_for(self, call: Call, agent_id: str, principal: Principal) -> None:
+        """An agent has registered on this session, by that right.
+
+        Who proved it by the agent's own `auth` is known here from now on; a bearer is asked for with each request.
+        """
+        if call.bearer is None:
+            self._proven[call.session] = principal
+        self._agents.setdefault(call.session, {})[agent_id] = None
 
     def unregistered(self, session: Session, agent_id: str) -> None:
         """It has gone, or speaks elsewhere."""

@@ -40,7 +40,7 @@ class Registering:
         principal = desk.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
         session = None if versions.modern(call.client.version) else call.session
         await desk.house.whole(desk.directory.register(record, principal, session))
-        desk.people.speaks_for(call.session, record.id, principal)
+        desk.people.speaks_for(call, record.id, principal)
         return registered()
 
     async def unregister(self, call: Call) -> JsonObject:
@@ -85,7 +85,7 @@ class Registering:
         try:
             await handler(aside)
         except InterlinguaError as error:
-            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta))))
+            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta), aside.params)))
         except Exception:
             aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
             raise

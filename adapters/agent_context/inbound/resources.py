@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -43,6 +44,10 @@ CALM_SECONDS: Final = 0.25
 """Between two tellings."""
 MOST_SUBSCRIPTIONS: Final = 1000
 """Of one session."""
+LAST_ACTIVE: Final = "lastActive"
+"""Of metrics."""
+LOOKED: Final = 50
+"""Metrics that are looked at each time; others the next time, as each takes a few questions to the store."""
 
 
 class Resources:
@@ -57,6 +62,7 @@ class Resources:
         self._names: frozenset[str] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._seen: dict[str, bytes] = {}
+        self._looked = ""
         self._looking: asyncio.Task[None] | None = None
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -136,7 +142,7 @@ class Resources:
         wanted = {uri for session in self._sessions() for uri in self._wanted_by(session)}
         for uri in self._seen.keys() - wanted:
             del self._seen[uri]
-        for uri in sorted(wanted - {DIRECTORY}):
+        for uri in self._turn(wanted - {DIRECTORY}):
             try:
                 now = _digest(await self._body(uri, None, None))
             except InterlinguaError as error:
@@ -145,6 +151,14 @@ class Resources:
             if self._seen.setdefault(uri, now) != now:
                 self._seen[uri] = now
                 self.changed((uri,))
+
+    def _turn(self, wanted: Collection[str]) -> list[str]:
+        """What is looked at this time: the tasks, and the metrics that come next."""
+        metrics = sorted(uri for uri in wanted if uri != TASKS)
+        after = bisect_right(metrics, self._looked)
+        turn = [*metrics[after:], *metrics[:after]][:LOOKED]
+        self._looked = turn[-1] if turn else ""
+        return [TASKS, *turn] if TASKS in wanted else turn
 
     def close(self) -> None:
         """Nobody is told any more."""
@@ -223,4 +237,6 @@ def _listed(uri: str) -> JsonObject:
 
 
 def _digest(body: Any) -> bytes:
+    if isinstance(body, dict):  # a heartbeat alone is nothing to tell
+        body = {key: value for key, value in body.items() if key != LAST_ACTIVE}
     return hashlib.blake2b(msgspec.json.encode(body), digest_size=16).digest()

@@ -18,7 +18,7 @@ from adapters.agent_context.inbound.desk import Desk, correlation_of, same_work
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire.constants import INVALID, META, PROTOCOL, SAMPLE
 from adapters.agent_context.wire.messages import read
-from adapters.agent_context.wire.sampling import CreateMessage, ModelPreferences
+from adapters.agent_context.wire.sampling import CreateMessage, MessageCreated, ModelPreferences
 from gateway.core import delta as deltas
 from gateway.core import projection
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid
@@ -50,12 +50,19 @@ class Sampling:
         principal = self._desk.people.may(call, "sample")
         for other in self._offers(call):
             try:
-                return await other.ask(SAMPLE, _passed_on(call), timeout=PATIENCE)
+                sample = await other.ask(SAMPLE, _passed_on(call), timeout=PATIENCE)
             except AgentGone:
                 continue
             except RpcError as error:
                 if error.error.code != METHOD_NOT_FOUND:
                     raise _theirs(error) from error
+                continue
+            try:
+                read(sample, MessageCreated)
+            except RpcError as error:
+                log.warning("a client answered %s with what is none: %s", SAMPLE, error)
+                continue
+            return sample
         return await self._by_route(call, asked, principal)
 
     def _offers(self, call: Call) -> list[Call | Session]:

@@ -79,8 +79,7 @@ class AgentContextService:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
         house = self._desk.house
         if session.agent is not None and not house.names(session):
-            known = ", ".join(house.gateway.names(wire.PROTOCOL)) or "none"
-            raise NotFound(f"no agent {session.agent}; there are {known}")
+            raise NotFound(self._desk.people.unknown(session, session.agent, session.bearer))
         info: JsonObject = {"name": wire.SELF, "version": _version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
@@ -106,12 +105,12 @@ class AgentContextService:
                     return await asked
                 return await self._handlers[call.method](call)
         except InterlinguaError as error:
-            raise to_rpc(error, correlation_of(call.meta)) from error
+            raise to_rpc(error, correlation_of(call.meta), call.params) from error
 
     def error(self, call: Call, error: Exception) -> ErrorObject:
         """See `Service.error`."""
         failed = error if isinstance(error, InterlinguaError) else internal()
-        return to_rpc(failed, correlation_of(call.meta)).error
+        return to_rpc(failed, correlation_of(call.meta), call.params).error
 
     def notification(self, session: Session, method: str, params: Raw) -> None:
         """See `Service.notification`. What cannot be done is answered by `agent/error`."""

@@ -37,7 +37,8 @@ from adapters.agent_context.wire.constants import (
 from adapters.agent_context.wire.constants import HOPS as HOPS_KEY
 from adapters.agent_context.wire.messages import Delegate, Task, read
 from adapters.agent_context.wire.reading import checked
-from gateway.core.errors import Conflict, InterlinguaError, Invalid
+from gateway.core import delta
+from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import Follow, Given, Words, keys, questions
@@ -52,7 +53,7 @@ ARGUMENTS: Final = "/arguments"
 
 @dataclass(frozen=True)
 class Order:
-    """A task as somebody asks for it. `place`: of its deadline in the params."""
+    """A task as somebody asks for it. `place`: of its deadline in the params; `named`: of the target."""
 
     task: Task
     principal: Principal
@@ -60,6 +61,7 @@ class Order:
     target: str | None
     correlation: str
     place: str
+    named: str = "/target"
 
 
 class Delegating:
@@ -92,7 +94,7 @@ class Delegating:
         try:
             agent, run = await self._delegated(aside, read(aside.params, Delegate))
         except InterlinguaError as error:
-            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta)), source=SELF))
+            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta), aside.params), source=SELF))
         else:
             await self._later(aside, agent, run)
 
@@ -114,7 +116,7 @@ class Delegating:
         principal = self._desk.people.may(call, "delegate", asked.target)
         source = self._desk.people.source(call, principal, asked.source)
         again = await self._again(call, asked)
-        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        agent = await self._coordinator()
         if again is not None:
             return agent, again
         correlation = asked.correlation_id or fresh()
@@ -130,13 +132,13 @@ class Delegating:
             return run
         outcome, payload = call.meta.get(keys.OUTCOME), asked.task.payload
         given = Given(HANDLE_PATH, payload, f"{TASK_PATH}/payload", lambda each: answer_in(each, payload, outcome))
-        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        agent = await self._coordinator()
         return await self._desk.waiting.answer(call, handle, agent, given)
 
     async def _returned(self, call: Call, state: Any, responses: Any) -> Run | None:
         if not isinstance(state, str) or not versions.modern(call.client.version):
             return None
-        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        agent = await self._coordinator()
         said = responses if isinstance(responses, dict) else None
         return await self._desk.waiting.again(call, agent, state, said)
 
@@ -146,13 +148,15 @@ class Delegating:
         """`taskAssign`."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAssign, ARGUMENTS)
-        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        agent = await self._coordinator()
         principal = self._desk.people.may(call, "delegate", given.agent_id)
         if run is None:
             correlation = correlation_of(call.meta) or fresh()
             task = given.task(given.id or fresh())
             source = self._desk.people.source(call, principal, None)
-            order = Order(task, principal, source, given.agent_id, correlation, f"{ARGUMENTS}/deadline")
+            order = Order(
+                task, principal, source, given.agent_id, correlation, f"{ARGUMENTS}/deadline", f"{ARGUMENTS}/agentId"
+            )
             run = await self._start(call, order)
         words = TaskToolWords(call, agent, self._telling(call, agent, run), correlation_in(run))
         if not given.wait and not run.status.ended:
@@ -164,7 +168,7 @@ class Delegating:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAnswer, ARGUMENTS)
-        agent = await self._desk.gateway.agent(self._name, PROTOCOL)
+        agent = await self._coordinator()
         principal = self._desk.people.may(call, "delegate")
         if run is None:
             run = await self._tasks.find(given.task_id, principal.name)
@@ -182,7 +186,9 @@ class Delegating:
             try:
                 await self._desk.house.whole(self._desk.gateway.answer(run.id, answer, open_[0].id))
             except Invalid as error:
-                raise _unfit(f"{ARGUMENTS}/answer", str(open_[0].answer_schema), given.answer, str(error)) from None
+                raise _unfit(
+                    f"{ARGUMENTS}/answer", delta.encode(open_[0].answer_schema).decode(), given.answer, str(error)
+                ) from None
             except Conflict as error:
                 return failed(error)
         words = TaskToolWords(call, agent, self._telling(call, agent, run), correlation_in(run))
@@ -191,16 +197,21 @@ class Delegating:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    async def _coordinator(self) -> Agent:
+        if self._desk.gateway.routed(self._name):
+            raise Unavailable(f"no tasks are taken: the coordinator's name, {self._name}, is a route's")
+        return await self._desk.gateway.agent(self._name, PROTOCOL)
+
     async def _start(self, call: Call, order: Order) -> Run:
         desk, task = self._desk, order.task
         only = order.target
         if call.session.agent is not None and call.session.agent != self._name:
             if only not in (None, call.session.agent):
-                await desk.house.agent(call.session, str(only), "/target")  # which says so
+                await desk.agent(call, str(only), order.named)  # which says so
             only = call.session.agent
         if only is not None:
             desk.directory.check(only)
-            await desk.house.agent(call.session, only, "/target")
+            await desk.agent(call, only, order.named)
         attributes: JsonObject = {CORRELATION: order.correlation, HOPS: await self._hops(call, order)}
         if "*" not in order.principal.agents:
             attributes[ALLOWED] = list(order.principal.agents)

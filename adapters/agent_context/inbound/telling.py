@@ -34,7 +34,8 @@ _BESIDE = (
 
 class Telling:
     """Notifications about one run to one client: `notifications/progress` if it sent a token, and `agent/message` of
-    type `update` if it declared that it speaks this protocol.
+    type `update` if it declared that it speaks this protocol. New text is told once: the progress of who gets updates
+    has no `message`.
     """
 
     def __init__(self, call: Call, agent: Agent, head: JsonObject, meta: JsonObject) -> None:
@@ -60,7 +61,7 @@ class Telling:
         for number, event in events:
             text, beside = self._said(event)
             if text and self._token is not None:
-                yield tool_progress(self._token, number, text, self._version)
+                yield tool_progress(self._token, number, None if self._speaks else text, self._version)
             if self._speaks and (text or beside is not None):
                 yield self._update(text, beside)
 

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from adapters.agent_context.codec.answers import found_agents
-from adapters.agent_context.inbound.desk import Desk
+from adapters.agent_context.codec.errors import to_rpc
+from adapters.agent_context.inbound.desk import Desk, correlation_of
 from adapters.agent_context.inbound.results import failed, result
 from adapters.agent_context.inbound.tasks import Delegating
 from adapters.agent_context.wire import tools as wire
@@ -14,18 +15,24 @@ from adapters.agent_context.wire.constants import (
     AGENT,
     AGENT_EVALUATE,
     AGENT_SEARCH,
+    CORRELATION,
+    DEADLINE,
     INVALID,
+    NOT_FOUND,
     TASK_ANSWER,
     TASK_ASSIGN,
 )
 from adapters.agent_context.wire.messages import read
 from adapters.agent_context.wire.reading import checked
+from gateway.core.errors import NotFound
 from gateway.core.types import JsonObject
 from gateway.mcp.runs import listed, page
 from gateway.mcp.server.contract import Call
 from gateway.wire.jsonrpc import INVALID_PARAMS, RpcError
 
 PLACE: Final = "/arguments"
+MODELS: Final = (INVALID, NOT_FOUND, DEADLINE)
+"""Errors that a model can mend by other arguments: results that it can read."""
 
 Handler = Callable[[Call, wire.CallTool], Awaitable[JsonObject]]
 
@@ -61,10 +68,11 @@ class StandardTools:
             raise RpcError(INVALID_PARAMS, f"no tool {asked.name}; there are {known}", data)
         try:
             return await handler(call, asked)
-        except RpcError as error:
-            if error.error.code != INVALID:
+        except (RpcError, NotFound) as error:
+            told, known = to_rpc(error), correlation_of(call.meta)
+            if told.error.code not in MODELS:
                 raise
-            return failed(error)
+            return failed(told, None if known is None else {CORRELATION: known})
 
     # --- the tools that are done at once ----------------------------------------------------------------------
 

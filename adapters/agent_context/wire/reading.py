@@ -68,6 +68,23 @@ def refused(path: str, complaint: str, expected: str, received: str) -> RpcError
     return RpcError(INVALID, f"Invalid payload structure: {path or 'params'}: {complaint}", data)
 
 
+def received_at(raw: Raw | bytes, path: str) -> str | None:
+    """What params have at a JSON pointer, in words that tell no secret; None for params that cannot be read."""
+    try:
+        value = delta.sound(jsonrpc.unpack(raw or _NONE))
+        steps = delta.split(path)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return None
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return "nothing"
+    return _shown(value, secret=_SECRET in steps)
+
+
 def _complaint(first: Any) -> str:
     said = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "missing":
@@ -129,7 +146,7 @@ def _expected(model: type[BaseModel], place: Sequence[int | str]) -> str:
         node = _inside(_resolved(node, root), step)
     said = node.get("description")  # of the member, before that of its type
     node = _resolved(node, root)
-    words = [str(said or node.get("description") or "").strip().removesuffix("."), _rules(node)]
+    words = [str(said or node.get("description") or "").strip().removesuffix("."), _rules(node, root)]
     return "; ".join(word for word in words if word) or "another value"
 
 
@@ -160,13 +177,14 @@ _RULES: Final = {
 }
 
 
-def _rules(node: Mapping[str, Any]) -> str:
+def _rules(node: Mapping[str, Any], root: Mapping[str, Any]) -> str:
     if "enum" in node:
         return "one of " + ", ".join(map(str, node["enum"]))
     if "const" in node:
         return str(node["const"])
     if "anyOf" in node:
-        return " or ".join(dict.fromkeys(_rules(each) for each in node["anyOf"] if each.get("type") != "null"))
+        choices = (_rules(_resolved(each, root), root) for each in node["anyOf"] if each.get("type") != "null")
+        return " or ".join(dict.fromkeys(choices))
     if node.get("required"):
         return "object with " + ", ".join(node["required"])
     rules = [_RULES[key].format(node[key]) for key in _RULES if key in node]

@@ -39,14 +39,26 @@ class Given:
 class Waiting:
     """One per gateway process."""
 
-    def __init__(self, house: House, asker: Asker = ELICITATION) -> None:
+    def __init__(
+        self,
+        house: House,
+        asker: Asker = ELICITATION,
+        *,
+        may: Callable[[Call, Run], bool] = lambda call, run: True,
+        over: int = INVALID_REQUEST,
+    ) -> None:
+        """`may`: whether a call's client may answer the run's questions; `over`: code of the error for one that is
+        open no more.
+        """
         self._house = house
         self._asker = asker
+        self._may = may
+        self._code = over
 
     async def answer(self, call: Call, handle: tuple[str, str], agent: Agent, given: Given) -> Run:
         """Answer the question of a handle. Raises Invalid, and it stays open; RpcError where it is open no more."""
         run_id, interrupt_id = handle
-        run = await self._run(agent.name, run_id, given.path)
+        run = await self._run(call, agent.name, run_id, given.path)
         interrupt = next((each for each in run.interrupts if each.id == interrupt_id), None)
         if interrupt is None:
             raise self._over(run, agent)
@@ -67,7 +79,7 @@ class Waiting:
         An answer that does not fit is asked for again, with the reason, until it was asked for often enough.
         """
         run_id, missed = questions.named(state, STATE_PATH)
-        run = await self._run(agent.name, run_id, STATE_PATH)
+        run = await self._run(call, agent.name, run_id, STATE_PATH)
         misses = int(missed) + 1 if missed.isdecimal() else 1
         unfit: JsonObject = {}
         for interrupt in run.interrupts:
@@ -93,13 +105,16 @@ class Waiting:
             return why
         return None
 
-    async def _run(self, name: str, run_id: str, path: str) -> Run:
-        """The run, if it is one of that agent that was started here. Who does not know it learns nothing of others."""
+    async def _run(self, call: Call, name: str, run_id: str, path: str) -> Run:
+        """The run, if it is one of that agent that was started here, and the client's: who does not know it learns
+        nothing of others.
+        """
         try:
             run = await self._house.gateway.run(run_id)
         except NotFound:
             run = None
-        if run is None or run.request.protocol != self._house.protocol or run.agent != name:
+        known = run is not None and run.request.protocol == self._house.protocol and run.agent == name
+        if run is None or not known or not self._may(call, run):
             raise Invalid(f"{path}: no run of agent {name} has this question", path=path)
         return run
 
@@ -111,7 +126,7 @@ class Waiting:
             said = f"{said}: {run.failure.message}"
         if run.status.ended and bytes(run.output) != b"null":
             data["output"] = Raw(self._house.documents.output_of(agent, bytes(run.output)))
-        return RpcError(INVALID_REQUEST, said, data)
+        return RpcError(self._code, said, data)
 
 
 def elsewhere(error: Invalid, places: Mapping[str, str]) -> Invalid:

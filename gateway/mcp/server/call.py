@@ -137,7 +137,8 @@ async def serve(service: Service, call: ServedCall) -> Any:
     """The result of what is the service's own business. Raises RpcError; InputRequired, in a modern revision."""
     try:
         if call.method not in service.methods:
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"no method {call.method}")
+            said = failure(service, call, Unsupported(f"no method {call.method}")).error
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, said.message, said.data)
         if bytes(memoryview(call.params)[:1]) != b"{":
             raise RpcError(jsonrpc.INVALID_PARAMS, "params must be an object")
         return await service.request(call)

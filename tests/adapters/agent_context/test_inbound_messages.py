@@ -63,6 +63,18 @@ def test_text_is_told_as_progress_to_who_sent_a_token_and_as_updates_to_who_spea
     run(main())
 
 
+def test_text_is_told_once_to_who_speaks_the_protocol_and_sends_a_token() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=AGENT) as client:
+            await client.message("echo", "one two", meta={"progressToken": "t", "correlationId": "c"})
+            progress, updates = client.params_of("notifications/progress"), client.params_of("agent/message")
+            assert progress and all(each.keys() == {"progressToken", "progress"} for each in progress)
+            said = "".join(each["content"]["payload"]["messages"][0]["text"] for each in updates)
+            assert said == "one two "
+
+    run(main())
+
+
 def test_an_input_that_an_agents_schema_wants_comes_in_the_payload_and_the_whole_output_goes_back() -> None:
     async def main() -> None:
         async with rig() as there, there.socket() as client:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from typing import Any
 
+import httpx2
 import pytest
 import rfc8785
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -26,6 +27,7 @@ from tests.adapters.agent_context.inbound_talker import (
 from tests.support.aio import run
 from tests.support.scripted import until
 
+ACCEPT = "application/json, text/event-stream"
 KEY = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 PUBLIC = base64.b64encode(KEY.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
 ACCESS: dict[str, Any] = {
@@ -231,7 +233,7 @@ def test_each_right_is_asked_for_and_each_agent_matched() -> None:
                 found = await painter.ask("tools/call", name="taskAssign", arguments=assigned)
                 assert found["structuredContent"]["task"]["agent"] in ("echo", "painter-1")
                 left = {each["agent"]: each["reason"] for each in found["_meta"]["interlingua/assignment"]["leftOut"]}
-                assert "may" in left["asker"] and "echo" not in left
+                assert "asker" not in left and "echo" not in left  # nor is it told that there are others
                 directory = await painter.ask("tools/call", name="agentSearch", arguments={})
                 assert {each["id"] for each in directory["_meta"]["agents"]} == {"echo", "painter-1"}
                 async with there.http(token="paint-token") as other:  # the same principal may speak as its agents
@@ -259,6 +261,27 @@ def test_credentials_may_come_with_the_agent_itself() -> None:
             async with there.socket(token="read-token") as reader:
                 entries = (await reader.ask("resources/read", uri="agent://directory"))["contents"][0]["text"]
                 assert "signed" in entries and signature not in entries and "paint-token" not in entries
+
+    run(main())
+
+
+def test_a_session_of_http_is_no_credential() -> None:
+    async def main() -> None:
+        async with rig(access=ACCESS) as there, there.http(token="paint-token", hello=AGENT) as painter:
+            await painter.register("painter")
+            (session,) = [one.id for one in there.inbound.server.sessions]
+            headers = {"Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25", "Accept": ACCEPT}
+            params = {"target": "echo", "content": request(), "source": "painter"}
+            async with httpx2.AsyncClient(timeout=5) as http:
+                for token, said in (
+                    (None, '"code":-32003'),
+                    ("read-token", '"code":-32003'),
+                    ("paint-token", '"result"'),
+                ):
+                    sent = headers if token is None else {**headers, "Authorization": f"Bearer {token}"}
+                    message = {"jsonrpc": "2.0", "id": f"stolen {token}", "method": "agent/message", "params": params}
+                    answer = await http.post(there.url, json=message, headers=sent)
+                    assert said in answer.text, (token, answer.text)
 
     run(main())
 

@@ -211,6 +211,25 @@ def test_such_a_client_is_asked_by_the_answer_to_its_call_and_comes_back() -> No
     run(main())
 
 
+def test_such_a_client_that_does_not_wait_is_not_asked_and_reads_of_its_task() -> None:
+    async def main() -> None:
+        async with rig(routes={"echo": {"delegation": {"approve": True}}}) as there:
+            task = {"id": "t", "type": "x", "payload": {"messages": [{"text": "x"}]}}
+            can: dict[str, Any] = {"elicitation": {"form": {}}}
+            found = await post(there, "agent/delegate", can, task=task, target="echo", wait=False)
+            assert found["task"]["id"] == "t"
+            async with asyncio.timeout(5):
+                while True:
+                    said = (await post(there, "resources/read", uri="agent://tasks"))["contents"][0]["text"]
+                    if json.loads(said)["tasks"][0]["status"] == "awaiting_approval":
+                        break
+            arguments = {"taskId": "t", "answer": {"optionId": "approve"}}
+            found = await post(there, "tools/call", name="taskAnswer", arguments=arguments)
+            assert (found["isError"], found["content"][0]["text"]) == (False, "x ")
+
+    run(main())
+
+
 def test_such_a_client_listens_to_what_it_wants_to_know() -> None:
     async def main() -> None:
         async with rig() as there, httpx2.AsyncClient(timeout=5) as http, there.socket(hello=AGENT) as painter:

@@ -218,6 +218,11 @@ def test_who_does_not_wait_is_told_later() -> None:
     run(main())
 
 
+async def _silent(params: dict[str, Any]) -> Any:
+    """Never answers."""
+    return None
+
+
 def test_an_agent_that_goes_in_the_middle_leaves_its_task_to_another() -> None:
     async def main() -> None:
         async with rig() as there, there.socket() as client, there.socket(hello=AGENT) as second:
@@ -227,6 +232,7 @@ def test_an_agent_that_goes_in_the_middle_leaves_its_task_to_another() -> None:
 
             second.on["agent/message"] = work
             async with there.socket(hello=AGENT) as first:
+                first.on["agent/message"] = _silent
                 await first.register("first", "paint")
                 asked = await client.begin("agent/delegate", task=task("t", "paint"))
                 await until(lambda: bool(first.asked))
@@ -313,7 +319,7 @@ def test_who_cannot_be_asked_answers_with_a_handle() -> None:
             assert text_of(found) == "Let me see. answered {'ok': True}"
             assert found["_meta"]["correlationId"] == "h"
             error = await refused(client.ask("agent/message", target="asker", content=content, meta=meta))
-            assert error.code == -32600
+            assert error.code == -32005
 
     run(main())
 

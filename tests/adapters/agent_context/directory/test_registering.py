@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,6 +210,37 @@ def test_records_that_cannot_be_kept_are_refused_with_the_reason() -> None:
                 await it.register(xBig="x" * 70_000)
             with pytest.raises(Invalid, match="no agent"):
                 await it.directory.register({"id": "it", "name": "It"}, ANNA, session())
+            assert not it.directory.ids()
+
+    run(scene())
+
+
+@pytest.mark.parametrize("levels", [101, 900, 5000])
+def test_a_record_nested_so_deep_that_not_everybody_can_read_it_is_refused(levels: int) -> None:
+    deep: Any = []
+    for _ in range(levels):
+        deep = [deep]
+
+    async def scene() -> None:
+        async with house() as it:
+            with pytest.raises(Invalid, match="nested deeper than 100 levels"):
+                await it.register(xDeep=deep)
+            await it.register(xDeep=deep[0][0][0] if levels == 101 else 1)
+
+    run(scene())
+
+
+def test_a_record_that_was_kept_and_cannot_be_read_any_more_does_not_keep_the_gateway_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_deep(*args: Any) -> Any:
+        raise RecursionError
+
+    async def scene() -> None:
+        async with house(file=tmp_path / "db") as it:
+            await it.register()
+        monkeypatch.setattr("adapters.agent_context.directory.shared.agent_of", too_deep)
+        async with house(file=tmp_path / "db") as it:
             assert not it.directory.ids()
 
     run(scene())

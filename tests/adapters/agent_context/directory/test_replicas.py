@@ -150,13 +150,14 @@ def test_the_same_id_at_two_replicas_is_a_conflict_while_the_first_is_there(tmp_
     run(scene())
 
 
-def test_who_registers_last_has_the_agent_when_two_replicas_did_not_know_of_each_other(tmp_path: Path) -> None:
+def test_who_registers_last_has_the_agent_and_the_other_is_told_where_two_replicas_did_not_know(tmp_path: Path) -> None:
     async def scene() -> None:
         async with two(tmp_path) as (here, there):
-            await here.register()
-            await there.register()
+            first, second = await here.register(), await there.register()
             await settle(here, there)
             await settle(here, there)
+            assert not second.told and [method for method, _ in first.told] == ["agent/error"]
+            assert (first.told[0][1]["source"], first.told[0][1]["error"]["code"]) == ("it", -32005)
             assert here.directory.session_of("it") is None and there.directory.session_of("it") is not None
             assert (await there.ended()).status is RunStatus.SUCCESS
             failed = await here.ended()

@@ -1,8 +1,8 @@
-"""YAML to plain values, remembering where each key stood, with `${VAR}` filled in.
+"""YAML to plain values, remembering where each key stood.
 
-Knows nothing of routes: `read` takes text and returns a `Document`. What is wrong with the file as YAML (syntax,
-duplicate keys, missing variables) is collected as mistakes, all of them at once except for a syntax error, after
-which there is nothing to read.
+Knows nothing of routes or manifests: `read` takes text and returns a `Document`. What is wrong with the file as YAML
+(syntax, duplicate keys, missing variables) is collected as mistakes, all of them at once except for a syntax error,
+after which there is nothing to read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ Where = tuple[str | int, ...]
 """The way to a key: ("routes", 1, "target", "protocol")."""
 
 
+MOST = 100_000
+"""Values in one file."""
+
+
 def dotted(where: Where) -> str:
     """`routes[1].target.protocol`."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
@@ -26,17 +30,22 @@ def dotted(where: Where) -> str:
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong. `str` is the line to print; `line` and `column` count from 1, 0 is unknown."""
+    """One thing that is wrong. `str` is the line to print; `line` and `column` count from 1, 0 is unknown.
+
+    `code` is the name that a specification gives to the mistake, "" for most.
+    """
 
     file: str
     line: int
     where: str
     message: str
     column: int = 0
+    code: str = ""
 
     def __str__(self) -> str:
         place = ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
-        return f"{place} {self.where}: {self.message}" if self.where else f"{place}: {self.message}"
+        text = f"{place} {self.where}: {self.message}" if self.where else f"{place}: {self.message}"
+        return f"{text} ({self.code})" if self.code else text
 
 
 @dataclass
@@ -54,11 +63,11 @@ class Document:
             where = where[:-1]
         return self.lines.get(where, 1)
 
-    def refuse(self, where: Where, message: str, line: int | None = None) -> None:
+    def refuse(self, where: Where, message: str, line: int | None = None, code: str = "") -> None:
         """Note a mistake at a key: the first there, since another may only follow from it (an unset variable, say)."""
         if where and any(mistake.where == dotted(where) for mistake in self.mistakes):
             return
-        self.mistakes.append(Mistake(self.file, line or self.line(where), dotted(where), message))
+        self.mistakes.append(Mistake(self.file, line or self.line(where), dotted(where), message, code=code))
 
 
 class _Loader(yaml.SafeLoader):
@@ -71,6 +80,17 @@ _Loader.yaml_implicit_resolvers = {
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
+
+class _Plain(_Loader):
+    """The same with the flags of YAML 1.2: `on`, `off`, `yes` and `no` are text."""
+
+
+_Plain.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+_Plain.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), "tTfF")
+
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE = re.compile(rf"(\$?)\$\{{({_NAME})(?::-([^}}]*))?\}}|(\$?)\$\{{")
 # Inside `{...}` YAML would read the braces of `${VAR}` as its own, so they are hidden in a private range from it.
@@ -80,14 +100,18 @@ _HIDE = {code: _HIDDEN + code for code in range(0x20, 0x7F) if not chr(code).isa
 _SHOW = {hidden: code for code, hidden in _HIDE.items()}
 
 
-def read(text: str, file: str, env: Mapping[str, str]) -> Document:
-    """The document in `text`; `file` is the name to show in mistakes."""
+def read(text: str, file: str, env: Mapping[str, str] | None) -> Document:
+    """The document in `text`; `file` is the name to show in mistakes.
+
+    `${VAR}` is filled in from `env`. None: a document that others write as well, as YAML 1.2 has it: `${` is nothing
+    special, and only `true` and `false` are flags.
+    """
     document = Document(file)
-    if not any(chr(code) in text for code in _SHOW):
+    if env is not None and not any(chr(code) in text for code in _SHOW):
         text = _IN_TEXT.sub(lambda match: match[0].translate(_HIDE), text)
     document.lines[()] = 1
     try:
-        loader = _Loader(text)
+        loader = _Plain(text) if env is None else _Loader(text)
         root = loader.get_single_node()
         if root is not None:
             document.value = _Reader(document, loader, env).value(root, ())
@@ -98,6 +122,8 @@ def read(text: str, file: str, env: Mapping[str, str]) -> Document:
         document.mistakes.append(Mistake(file, line, "", f"not YAML: {what}", column))
     except yaml.YAMLError as error:
         document.mistakes.append(_syntax(file, error))
+    except RecursionError:
+        document.mistakes.append(Mistake(file, 1, "", "not YAML: nested too deeply"))
     return document
 
 
@@ -113,13 +139,19 @@ def _syntax(file: str, error: yaml.YAMLError) -> Mistake:
 class _Reader:
     """Walks the node tree once."""
 
-    def __init__(self, document: Document, loader: _Loader, env: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, loader: _Loader, env: Mapping[str, str] | None) -> None:
         self.document = document
         self.loader = loader
         self.env = env
         self.open: set[int] = set()
+        self.count = 0
 
     def value(self, node: yaml.Node, where: Where) -> Any:
+        self.count += 1
+        if self.count > MOST:  # aliases of aliases: a few lines may stand for more than fits into memory
+            if self.count == MOST + 1:
+                self.document.refuse((), f"more than {MOST} values, aliases counted as often as they are used")
+            return None
         line = node.start_mark.line + 1
         self.document.lines.setdefault(where, line)
         if id(node) in self.open:
@@ -169,9 +201,14 @@ class _Reader:
     def scalar(self, node: yaml.ScalarNode, where: Where, line: int) -> Any:
         text = node.value.translate(_SHOW)
         if node.tag == "tag:yaml.org,2002:str" or _TRAPS.match(text):
+            if self.env is None:
+                return text
             return _REFERENCE.sub(lambda match: self.reference(match, where, line), text)
         try:
-            return self.loader.construct_object(node)
+            value = self.loader.construct_object(node)
+            if not isinstance(value, str | int | float | None):  # by a tag: bytes, dates
+                raise ValueError(f"{node.tag.replace('tag:yaml.org,2002:', '!!')} is not for these files")
+            return value
         except (yaml.YAMLError, ValueError) as error:
             problem = getattr(error, "problem", None) or str(error)
             self.document.refuse(where, f"not YAML: {problem}", line)
@@ -185,7 +222,7 @@ class _Reader:
         if name is None or (default is not None and "${" in default):
             self.document.refuse(where, "write ${VAR} or ${VAR:-default}; a plain '${' is written '$${'", line)
             return ""
-        value = self.env.get(name)
+        value = (self.env or {}).get(name)
         if default is not None:
             return value or default
         if value is None:

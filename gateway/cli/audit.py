@@ -1,0 +1,91 @@
+"""`interlingua audit`: is an audit log what was written, and the keyring that checks its signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.cli.codes import FAILED, OK, USAGE, leave
+from gateway.core.errors import Invalid, NotFound, Unavailable
+from gateway.governance.audit import Head, Keyring, Report, Signer, expand, verify
+from gateway.governance.audit.heads import stored_head
+from gateway.governance.audit.keys import keyring
+
+
+def verify_log(
+    paths: Sequence[Path],
+    *,
+    head: str | None = None,
+    store: str | None = None,
+    name: str | None = None,
+    keys: Path | None = None,
+    after: str | None = None,
+    any_form: bool = False,
+) -> int:
+    """Print every mistake and return FAILED, or what was found to be right and OK. Leaves with USAGE."""
+    if head is not None and store is not None:
+        leave(USAGE, "give --head or --store, not both")
+    if name is not None and store is None:
+        leave(USAGE, "--name is a log's name in a store: give --store, too")
+    try:
+        known = _head(head) if store is None else _stored(store, name)  # before the files, which may be growing
+        before = _head(after)
+        ring = Keyring.load(keys) if keys is not None else None
+    except (ValueError, Invalid) as error:
+        leave(USAGE, str(error))
+    except (NotFound, Unavailable) as error:
+        leave(FAILED, str(error))
+    files = expand(paths)
+    if not files:
+        leave(FAILED, f"there is no audit log in {', '.join(map(str, paths))}")
+    try:
+        report = verify(files, after=before, head=known, keyring=ring, any_form=any_form)
+    except Unavailable as error:
+        leave(FAILED, str(error))
+    if report.mistakes:
+        for mistake in report.mistakes:
+            print(mistake)
+        print(
+            f"{_count(len(report.mistakes), 'mistake', 'mistakes')}{' or more' if report.more else ''}", file=sys.stderr
+        )
+        return FAILED
+    print(_summary(report, signatures=ring is not None, known=known is not None))
+    return OK
+
+
+def print_keyring(files: Sequence[Path]) -> int:
+    """Print the keyring of some private keys."""
+    try:
+        print(keyring(*(Signer.load(file) for file in files)).decode(), end="")
+    except Invalid as error:
+        leave(USAGE, str(error))
+    return OK
+
+
+def _head(text: str | None) -> Head | None:
+    return Head.parse(text) if text is not None else None
+
+
+def _stored(url: str, name: str | None) -> Head:
+    path = url.removeprefix("sqlite:///")
+    if path != url and not Path(path).exists():
+        raise NotFound(f"{path}: no such store")  # looking into it would make it
+    return asyncio.run(stored_head(url, name))[1]
+
+
+def _count(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
+
+
+def _summary(report: Report, *, signatures: bool, known: bool) -> str:
+    entries, files = _count(report.entries, "entry", "entries"), _count(report.files, "file", "files")
+    lines = [f"no mistakes: {entries} in {files}{f', the last is {report.head}' if report.head else ''}"]
+    if not signatures:
+        lines.append("signatures were not checked (--keyring)")
+    elif report.unsigned:
+        lines.append(f"{report.signed} are signed; {report.unsigned} before the first of them are not")
+    if not known:
+        lines.append("an end that was cut off would not be seen without the newest entry (--head or --store)")
+    return "\n".join(lines)

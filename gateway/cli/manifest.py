@@ -1,0 +1,43 @@
+"""`interlingua manifest`: an ACP.md (AIP-44) for an agent, as the gateway offers it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gateway.cli.codes import FAILED, OK, USAGE, leave
+from gateway.cli.files import chosen, read
+from gateway.config import Config, Route
+from gateway.core.errors import InterlinguaError, NotFound
+from gateway.core.types import Agent
+from gateway.governance.printing import bridge, page
+
+
+def print_manifest(agent: str, routes: Path | None) -> int:
+    """Print it. Asks the agent what it can do; leaves with FAILED if it does not say, USAGE if there is none."""
+    table = chosen(routes, None)
+    assert table is not None, "without a gateway there is a table"
+    config = read(table)
+    try:
+        found, route = asyncio.run(_asked(config, agent))
+    except InterlinguaError as error:
+        leave(USAGE if isinstance(error, NotFound) else FAILED, str(error))
+    print(written(config, found, route), end="")
+    return OK
+
+
+async def _asked(config: Config, name: str) -> tuple[Agent, Route]:
+    from gateway.cli.local import Local
+
+    async with Local(config, serving=False) as local:
+        return await local.described(name)
+
+
+def written(config: Config, agent: Agent, route: Route) -> str:
+    """The file for an agent of the config."""
+    served = any(config.adapters[name].editors for name in config.inbound)
+    front = bridge(agent, route.binding, ("stdio", "websocket") if served else ("stdio",))
+    ways = [f"`interlingua stdio {agent.name}` speaks for it on standard input and output."]
+    if served:
+        ways.append("`interlingua serve` offers it to editors over WebSocket.")
+    return page(front, "\n".join([f"# {agent.name}", "", "An agent behind Interlingua.", *ways]))

@@ -1,0 +1,115 @@
+"""Where a log's files are, and how they come to be there.
+
+audit-log.jsonl                   being written
+audit-log.000000000000.jsonl      full, named by its first entry's number: the order of names is that of entries
+audit-log.000000000042.1f2e3d4c.torn    half a line that a crash left behind, moved aside (`.torn.new`: not yet noted)
+audit-log.lock                    held by the process that writes
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.core.errors import Unavailable, Unsupported
+
+NAME = "audit-log"
+CHUNK_BYTES = 1024 * 1024
+
+
+class Place:
+    """A folder and the name of the log in it. A path that ends in `.jsonl` names the file, any other the folder."""
+
+    def __init__(self, path: Path) -> None:
+        whole = path.name.endswith(".jsonl")
+        self.folder = path.parent if whole else path
+        self.name = path.name.removesuffix(".jsonl") if whole else NAME
+        self.active = self.folder / f"{self.name}.jsonl"
+
+    def closed(self) -> list[Path]:
+        """The full files, oldest first."""
+        return sorted(self._matching(r"\d{12,}\.jsonl"), key=lambda path: (len(path.name), path.name))
+
+    def files(self) -> list[Path]:
+        """All files that hold entries, in order."""
+        return [*self.closed(), *([self.active] if self.active.exists() else [])]
+
+    def closed_name(self, first: int) -> Path:
+        return self.folder / f"{self.name}.{first:012d}.jsonl"
+
+    def first_of(self, path: Path) -> int | None:
+        """The number of the first entry of a full file, by its name; None for the active one."""
+        found = re.fullmatch(re.escape(self.name) + r"\.(\d{12,})\.jsonl", path.name)
+        return int(found[1]) if found else None
+
+    def torn_name(self, seq: int, sha256: str) -> Path:
+        return self.folder / f"{self.name}.{seq:012d}.{sha256[:8]}.torn.new"
+
+    def torn(self) -> list[Path]:
+        """What was moved aside and not yet noted."""
+        return sorted(self._matching(r"\d{12,}\.[0-9a-f]{8}\.torn\.new"))
+
+    def _matching(self, pattern: str) -> Iterator[Path]:
+        wanted = re.compile(re.escape(self.name) + r"\." + pattern)
+        if self.folder.is_dir():
+            yield from (path for path in self.folder.iterdir() if wanted.fullmatch(path.name))
+
+    def lock(self) -> int:
+        """A file descriptor that holds the lock as long as it is open. Raises Unavailable if another has it."""
+        try:
+            import fcntl
+        except ImportError as error:
+            raise Unsupported("an audit log needs a system with flock") from error
+        path = self.folder / f"{self.name}.lock"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            who = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise Unavailable(f"{self.active}: process {who or 'unknown'} writes this audit log already") from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return fd
+
+
+def create(path: Path, *, new: bool = False) -> int:
+    """Open a file for appending; with `new` it must not be there."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if new else 0)
+    return os.open(path, flags, 0o600)
+
+
+def write(fd: int, data: bytes) -> None:
+    """All of it."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def sync(fd: int) -> None:
+    """Wait until it is on disk."""
+    os.fsync(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in the folder are on disk."""
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def last_line(path: Path, longest: int) -> bytes:
+    """The last line of a file, its line feed included if it has one; of one that is longer only the end."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start, tail = size, b""
+        while start > 0 and b"\n" not in tail[:-1] and len(tail) <= longest:
+            step = min(64 * 1024, start)
+            start -= step
+            file.seek(start)
+            tail = file.read(step) + tail
+    return tail[tail.rfind(b"\n", 0, -1) + 1 :]

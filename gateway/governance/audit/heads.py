@@ -1,0 +1,139 @@
+"""The newest entry is also known outside of the log, else nobody would see that its end was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable
+from gateway.core.types import JsonObject
+from gateway.governance.audit.event import Head
+
+EVERY_SECONDS = 0.1
+RETRY_SECONDS = 1.0
+SCOPE = "audit"
+"""Under which the store has the heads of logs."""
+OWNER = "audit-log"
+"""The same for every process: a log's lock says whose turn it is."""
+
+logger = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Calls `on_head` with the newest head there is, one call at a time, until it has taken it.
+
+    At once if it was not called for `every` seconds, else then: a store has better to do than to sync every batch.
+    """
+
+    def __init__(
+        self,
+        on_head: Callable[[int, str], Awaitable[None]],
+        *,
+        every: float = EVERY_SECONDS,
+        retry: float = RETRY_SECONDS,
+    ) -> None:
+        self._on_head = on_head
+        self._every = every
+        self._retry = retry
+        self._waiting: Head | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    def put(self, head: Head) -> None:
+        """Hand over a newer head; an older one that still waits is left out."""
+        self._waiting = head
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def aclose(self) -> None:
+        """Return when the newest was taken, or refused once more."""
+        self._closing.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while (head := self._waiting) is not None:
+            self._waiting = None
+            pause = self._every
+            try:
+                await self._on_head(head.seq, head.hash)
+            except Exception as error:
+                logger.warning("the head of the audit log was not kept: %s", error)
+                if self._closing.is_set():
+                    return
+                self._waiting = self._waiting or head
+                pause = self._retry
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._closing.wait()
+
+
+class Keeping(Protocol):
+    """What is needed of `gateway.adapter.Gateway`."""
+
+    async def keep(
+        self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
+    ) -> None: ...
+
+    async def kept(self, protocol: str) -> Sequence[Any]: ...
+
+
+class KeptHead:
+    """The head of the log `name` in the gateway's store, for `AuditLog(head=await kept.newest(), on_head=kept.keep)`.
+
+    Each log has a name of its own in the store; two that share one would take each other for cut off.
+    """
+
+    def __init__(self, gateway: Keeping, name: str) -> None:
+        self._gateway = gateway
+        self._name = name
+
+    async def newest(self) -> Head | None:
+        """The newest that was kept. Raises Unavailable, Invalid if what is there is no head."""
+        found = [kept.data for kept in await self._gateway.kept(SCOPE) if kept.name == self._name]
+        return _head(self._name, found[0]) if found else None
+
+    async def keep(self, seq: int, value: str) -> None:
+        """Keep a newer one, durably."""
+        await self._gateway.keep(SCOPE, self._name, {"seq": seq, "hash": value}, owner=OWNER)
+
+
+async def stored_head(url: str, name: str | None) -> tuple[str, Head]:
+    """A log's name and head from the store at `url`; the only one there is if no name is given.
+
+    Raises Unavailable, NotFound, Invalid (several, a URL that is none).
+    """
+    from gateway.store import open_store
+
+    try:
+        store = open_store(url)
+    except ValueError as error:
+        raise Invalid(str(error)) from error
+    await store.open()
+    try:
+        there = {
+            one.name.removeprefix(f"{SCOPE}/"): one.data
+            for one in await store.registrations(0)
+            if one.protocol == SCOPE
+        }
+    finally:
+        try:
+            await store.close()
+        except InterlinguaError as error:
+            raise Unavailable(str(error)) from error
+    if name is None and len(there) > 1:
+        raise Invalid(f"the store knows the heads of several logs, name one: {', '.join(there)}")
+    name = name if name is not None else next(iter(there), None)
+    if name not in there or name is None:
+        raise NotFound(f"the store knows the head of no log{f' {name}' if name else ''}")
+    return name, _head(name, there[name])
+
+
+def _head(name: str, data: JsonObject) -> Head:
+    try:
+        return Head.parse(f"{data['seq']}:{data['hash']}")
+    except (KeyError, ValueError) as error:
+        raise Invalid(f"what the store has for the audit log {name} is no head") from error

@@ -1,0 +1,243 @@
+"""The log as the rest of the program uses it: events in order of calls, durable when the await returns.
+
+    append() --snapshot--> queue --> writer thread --> one write and one fsync a batch --> all who wait are woken
+
+The event loop takes the snapshot (microseconds) and nothing else; redaction, hashing, signing and the disk are the
+thread's. While one batch is being synced the next one gathers: the more is appended, the less a sync costs each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unavailable
+from gateway.governance.audit.appender import Appender, Piece
+from gateway.governance.audit.canonical import ALGORITHMS
+from gateway.governance.audit.event import Entry, Event, Head
+from gateway.governance.audit.files import Place
+from gateway.governance.audit.heads import Keeper
+from gateway.governance.audit.keys import Signer
+from gateway.governance.audit.redact import SECRETS, Redactor, snapshot
+
+BATCH_EVENTS = 1024
+BATCH_BYTES = 1024 * 1024
+LIMIT_BYTES = 64 * 1024
+MOST_LIMIT = 1024 * 1024
+WAITING_BYTES = 64 * 1024 * 1024
+ROTATE_BYTES = 16 * 1024 * 1024
+
+OnHead = Callable[[int, str], Awaitable[None]]
+
+logger = logging.getLogger(__name__)
+
+
+class AuditLog:
+    """An append-only log in a folder (or, if `path` ends in `.jsonl`, in that file and its neighbours).
+
+    One process writes a log at a time. Every method is called on one event loop.
+
+    `rotate_bytes`: a file that has grown so large is closed. `redact`: keys whose values are left out, wildcards
+    allowed. `limit`: bytes of `input`, of `output` and of each key of `metadata`, beyond which only a hash is kept.
+    `head`: the newest entry that is known from elsewhere; a log that lacks it does not open. `on_head` is called on the
+    loop with number and hash of the newest durable entry, soon after it became that, one call at a time, not for every
+    entry; what it raises is logged and it is called again. `waiting`: bytes of events that may wait for the disk.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        signer: Signer | None = None,
+        algorithm: str = "sha256",
+        rotate_bytes: int = ROTATE_BYTES,
+        redact: Collection[str] = SECRETS,
+        limit: int = LIMIT_BYTES,
+        head: Head | None = None,
+        on_head: OnHead | None = None,
+        waiting: int = WAITING_BYTES,
+    ) -> None:
+        """Raises Invalid for an algorithm that an audit event cannot name, or a limit that is none."""
+        if algorithm not in ALGORITHMS:
+            raise Invalid(f"audit: no hash algorithm {algorithm!r}; have {', '.join(ALGORITHMS)}")
+        if not 0 < limit <= MOST_LIMIT:
+            raise Invalid(f"audit: a limit of {limit} bytes; it is at most {MOST_LIMIT}")
+        self._place = Place(path)
+        self._appender = Appender(
+            self._place,
+            redactor=Redactor(redact, limit),
+            signer=signer,
+            algorithm=algorithm,
+            rotate_bytes=rotate_bytes,
+        )
+        self._known = head
+        self._most_waiting = waiting
+        self._waiting = 0
+        self._queue: queue.SimpleQueue[tuple[Piece, asyncio.Future[Entry]] | None] = queue.SimpleQueue()
+        self._keeper = Keeper(on_head) if on_head is not None else None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gone: asyncio.Future[None] | None = None
+        self._usable = False
+        self.head: Head | None = None
+        """The newest entry that is on disk; None while there is none."""
+
+    @property
+    def path(self) -> Path:
+        """The file that is being written."""
+        return self._place.active
+
+    async def open(self) -> None:
+        """Take the lock, check the newest file, repair what a crash tore. Called once.
+
+        Raises Unavailable (another process writes it, the disk fails), AuditBroken if it is not what was written.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._gone = self._loop.create_future()
+        ready = self._loop.create_future()
+        threading.Thread(target=self._main, args=(ready,), name="audit-writer", daemon=True).start()
+        try:
+            self.head = await asyncio.shield(ready)
+        except BaseException:
+            self._queue.put(None)
+            ready.add_done_callback(_retrieved)
+            raise
+        self._usable = True
+        if self._keeper is not None and self.head is not None:
+            self._keeper.put(self.head)
+
+    async def aclose(self) -> None:
+        """Write what waits, tell `on_head` the last entry, let go of the files. No error if it is closed."""
+        if self._usable:
+            self._usable = False
+            self._queue.put(None)
+        if self._gone is not None:
+            await asyncio.shield(self._gone)
+        if self._keeper is not None:
+            await self._keeper.aclose()
+
+    async def __aenter__(self) -> AuditLog:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def append(self, event: Event) -> asyncio.Future[Entry]:
+        """Record `event` as it is now; the future is done when it is on disk. Order is the order of calls.
+
+        Show nobody what the event is about before: a future that fails means that it is not in the log. Cancelling it
+        does not take the event back. Raises at once, or in the future, Invalid and TooLarge for an event that no log
+        can hold, Unavailable if the disk fails, too much waits or the log is closed (a later one may go through),
+        AuditBroken if somebody else touched the file (none goes through until it is opened again).
+        """
+        if not self._usable:
+            raise Unavailable("the audit log is closed")
+        assert self._loop is not None
+        if "interlingua" in event.metadata:
+            raise Invalid("audit event: metadata.interlingua is the log's own", path="/metadata/interlingua")
+        try:
+            piece = Piece(snapshot(event), time.time())
+        except UnicodeEncodeError as error:
+            raise Invalid("audit event: no Unicode text") from error
+        size = len(piece.raw)
+        if size > self._most_waiting:
+            raise TooLarge(f"audit event: {size} bytes, over the limit of {self._most_waiting}")
+        if self._waiting + size > self._most_waiting:
+            raise Unavailable("the audit log cannot keep up")
+        future: asyncio.Future[Entry] = self._loop.create_future()
+        self._waiting += size
+        self._queue.put((piece, future))
+        return future
+
+    def _settle(
+        self,
+        batch: Sequence[tuple[Piece, asyncio.Future[Entry]]],
+        results: Sequence[Entry | InterlinguaError],
+        head: Head | None,
+    ) -> None:
+        """On the loop: wake those who wait."""
+        for (piece, future), result in zip(batch, results, strict=True):
+            self._waiting -= len(piece.raw)
+            if future.done():
+                continue  # whoever waited was cancelled
+            if isinstance(result, Entry):
+                future.set_result(result)
+            else:
+                future.set_exception(result)
+        if head is not None and head != self.head:
+            self.head = head
+            if self._keeper is not None:
+                self._keeper.put(head)
+
+    # --- runs in the thread
+
+    def _main(self, ready: asyncio.Future[Head | None]) -> None:
+        try:
+            self._appender.open(self._known, time.time())
+        except BaseException as error:
+            self._call(_fail, ready, error)
+            self._call(_done, self._gone, None)
+            return
+        self._call(_done, ready, self._appender.head)
+        try:
+            while batch := self._take():
+                self._call(self._settle, batch, self._write([piece for piece, _ in batch]), self._appender.head)
+        finally:
+            self._appender.close()
+            self._call(_done, self._gone, None)
+
+    def _take(self) -> list[tuple[Piece, asyncio.Future[Entry]]]:
+        """What waits, at least one event; nothing when it is time to stop."""
+        batch: list[tuple[Piece, asyncio.Future[Entry]]] = []
+        size = 0
+        item = self._queue.get()
+        while item is not None:
+            batch.append(item)
+            size += len(item[0].raw)
+            if size >= BATCH_BYTES or len(batch) >= BATCH_EVENTS or self._queue.empty():
+                return batch
+            item = self._queue.get()
+        if batch:
+            self._queue.put(None)  # written first, then it stops
+        return batch
+
+    def _write(self, pieces: Sequence[Piece]) -> Sequence[Entry | InterlinguaError]:
+        try:
+            return self._appender.write(pieces)
+        except InterlinguaError as error:
+            logger.error("%d audit events were refused: %s %s", len(pieces), error, error.detail)
+            refused = error
+        except Exception as error:  # a defect: nobody may be left waiting, and nothing may be shown
+            logger.critical("the audit log's writer failed", exc_info=True)
+            refused = Unavailable("the audit log cannot be written", detail=str(error))
+        return [type(refused)(str(refused), detail=refused.detail) for _ in pieces]
+
+    def _call(self, what: Callable[..., None], *arguments: object) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(what, *arguments)
+        except RuntimeError:
+            logger.debug("the event loop is gone; an answer of the audit log goes nowhere")
+
+
+def _done(future: asyncio.Future[object], result: object) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[object], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _retrieved(future: asyncio.Future[object]) -> None:
+    if not future.cancelled():
+        future.exception()

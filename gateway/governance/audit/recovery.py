@@ -1,0 +1,148 @@
+"""What is found when a log is opened, and what is done about what a crash left behind.
+
+A process that is killed in mid-write leaves half a line, a machine that loses its power perhaps a hole of zeros. Nobody
+was told that those are written. They are moved aside, and the log's next entry says so. The order makes every step safe
+to be killed in: the copy is on disk before the file is cut, and has a name that says "not noted" until the note is on
+disk. Anything else that is not as it was written is not repaired: the log does not open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from io import BufferedReader
+from pathlib import Path
+
+import msgspec
+
+from gateway.governance.audit import files
+from gateway.governance.audit.canonical import GENESIS
+from gateway.governance.audit.event import HOST, Actor, AuditBroken, Event, Head, Subject
+from gateway.governance.audit.line import LONGEST
+from gateway.governance.audit.walk import Fault, Walk
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The end of a log: number (-1 if it is empty), hash and time of the last entry.
+
+    `first` is the number of the active file's first entry; `notes` is what the log must say next, each with the file
+    that was moved aside.
+    """
+
+    seq: int = -1
+    hash: str = GENESIS
+    ts: float = 0.0
+    first: int = 0
+    notes: tuple[tuple[Event, Path], ...] = ()
+
+
+def recover(place: files.Place, fd: int, known: Head | None) -> Found:
+    """Check the active file and that it follows the one before; cut off what was torn. `fd` is the active file's.
+
+    Raises AuditBroken, OSError.
+    """
+    walk = _before(place, known)
+    first = walk.seq + 1
+    noted, torn = _read(place, walk, known)
+    if known is not None and known.seq < first:
+        _look_for(place, known)
+    if known is not None and walk.seq < known.seq:
+        last = f"entry {walk.seq}" if walk.seq >= 0 else "nothing"
+        raise AuditBroken(f"{place.active}: it ends with {last}, and entry {known.seq} was written: it was cut off")
+    if torn is not None:
+        _move_aside(place, fd, walk.seq + 1, torn)
+    notes = []
+    for path in place.torn():
+        note = _note(path)
+        if note.metadata["interlingua"]["torn"]["sha256"] in noted:
+            os.rename(path, path.with_name(path.name.removesuffix(".new")))
+        else:
+            notes.append((note, path))
+    ts = walk.ts.timestamp() if walk.ts is not None else 0.0
+    return Found(walk.seq, walk.hash, ts, first, tuple(notes))
+
+
+def _before(place: files.Place, known: Head | None) -> Walk:
+    """A walk that stands at the end of the last full file. Raises AuditBroken."""
+    closed = place.closed()
+    if not closed:
+        return Walk(head=known)
+    raw = files.last_line(closed[-1], LONGEST)
+    last = Walk.at(raw)
+    if isinstance(last, Fault):
+        raise AuditBroken(f"{closed[-1]}: its last line: {last.what}")
+    return Walk.following(last, head=known)
+
+
+def _read(place: files.Place, walk: Walk, known: Head | None) -> tuple[set[str], int | None]:
+    """Walk the active file. Returns the fragments that it has notes of, and where a torn end begins if it has one."""
+    noted: set[str] = set()
+    offset = number = 0
+    with place.active.open("rb") as file:
+        while raw := file.readline(LONGEST + 1):
+            number += 1
+            if b"\0" in raw or (not raw.endswith(b"\n") and len(raw) <= LONGEST):
+                return noted, offset
+            if faults := walk.feed(raw):
+                fault = faults[0]
+                raise AuditBroken(f"{place.active}#L{number}:{fault.field} {fault.code} {fault.what}")
+            offset += len(raw)
+            if walk.line is not None and walk.line.action == "audit.note":
+                own = walk.line.metadata.get("interlingua")
+                torn = own.get("torn") if isinstance(own, dict) else None
+                if isinstance(torn, dict):
+                    noted.add(str(torn.get("sha256")))
+    return noted, None
+
+
+def _look_for(place: files.Place, known: Head) -> None:
+    """Raise AuditBroken unless the full files hold `known`."""
+    holding = [path for path in place.closed() if (place.first_of(path) or 0) <= known.seq]
+    if holding:
+        with holding[-1].open("rb") as file:
+            while raw := file.readline(LONGEST + 1):
+                walk = Walk.at(raw)
+                if isinstance(walk, Walk) and walk.seq == known.seq:
+                    if walk.hash == known.hash:
+                        return
+                    break
+    raise AuditBroken(f"{place.active}: the files before it do not hold entry {known.seq} as it was written")
+
+
+def _move_aside(place: files.Place, fd: int, seq: int, offset: int) -> None:
+    """Copy what follows `offset` into a file of its own, durably, then cut it off. Raises OSError."""
+    with place.active.open("rb") as source:
+        source.seek(offset)
+        sha256 = _hash(source)
+        source.seek(offset)
+        with open(place.torn_name(seq, sha256), "wb", opener=_private) as copy:
+            shutil.copyfileobj(source, copy, files.CHUNK_BYTES)
+            copy.flush()
+            files.sync(copy.fileno())
+    files.sync_folder(place.folder)
+    os.ftruncate(fd, offset)
+    files.sync(fd)
+
+
+def _note(path: Path) -> Event:
+    """What the log says of a fragment."""
+    with path.open("rb") as file:
+        sha256 = _hash(file)
+        size = file.tell()
+    name = path.name.removesuffix(".new")
+    return Event(
+        actor=Actor(HOST, "system"),
+        action="audit.note",
+        subject=Subject("audit-log", path=name),
+        output={"note": "the end of the log was torn by a crash; what was no entry was moved aside"},
+        metadata={"interlingua": {"torn": {"file": name, "bytes": size, "sha256": sha256}}},
+    )
+
+
+def _hash(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,165 @@
+"""The checks that every line of a log must pass, one line after the other, in constant memory."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from gateway.governance.audit.canonical import GENESIS, canonical, digest
+from gateway.governance.audit.event import Head
+from gateway.governance.audit.keys import Keyring
+from gateway.governance.audit.line import Line, decode
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What is wrong with a line: the field, AIP-7's code for it, and why in words."""
+
+    field: str
+    code: str
+    what: str
+
+
+class Walk:
+    """Feed it the lines of a log in order, from the first or from the one that follows `after`.
+
+    `head`: an entry that is known from elsewhere, which the log must hold. With a `keyring` signatures are checked, and
+    no entry may be unsigned from the first signed one on: an earlier one is vouched for by the chain. `any_form` takes
+    the lines of other programs, which need not be canonical JSON as long as what is hashed is.
+    """
+
+    def __init__(
+        self, after: Head | None = None, *, head: Head | None = None, keyring: Keyring | None = None,
+        any_form: bool = False,
+    ) -> None:  # fmt: skip
+        self.seq = -1 if after is None else after.seq
+        """Of the last line, as it says itself; -1 before the first."""
+        self.hash = GENESIS if after is None else after.hash
+        self.ts: datetime | None = None
+        self.line: Line | None = None
+        """The last line, if it was an entry."""
+        self.signed = 0
+        self.unsigned = 0
+        self._head = head
+        self._keyring = keyring
+        self._any_form = any_form
+        self._linked = True
+        """Whether `hash` is what the next line must name: after a line that is wrong itself nobody knows."""
+
+    @classmethod
+    def at(cls, raw: bytes) -> Walk | Fault:
+        """A walk that stands at a line that is right in itself, whatever comes before it."""
+        try:
+            line = msgspec.json.decode(raw, type=Line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            return Fault("", "schema.invalid", f"no audit event: {error}")
+        walk = cls(Head(line.seq - 1, line.prevHash) if line.seq else None)
+        faults = walk.feed(raw)
+        return faults[0] if faults else walk
+
+    @classmethod
+    def following(cls, other: Walk, *, head: Head | None) -> Walk:
+        """One that goes on where `other` stands."""
+        walk = cls(Head(other.seq, other.hash), head=head)
+        walk.ts = other.ts
+        return walk
+
+    def feed(self, raw: bytes) -> list[Fault]:
+        """What is wrong with the line, its line feed included; empty if nothing is."""
+        self.line = None
+        if not raw.endswith(b"\n"):
+            return [Fault("", "chain.truncated", "the line is cut off: it has no end")]
+        try:
+            entry = decode(raw[:-1])
+            line = msgspec.convert(entry, Line)
+            stated = entry.pop("hash")
+            intact = exact = digest(_hashed(raw, stated), line.hashAlg) == stated
+            if not intact:  # something is wrong, or it was written by somebody who writes in another order
+                intact = digest(canonical(entry), line.hashAlg) == stated
+                exact = canonical({**entry, "hash": stated}) == raw[:-1]
+        except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors
+            return self.skip(str(error))
+        faults: list[Fault] = []
+        if not intact:
+            faults.append(Fault("hash", "chain.tampered", "the line is not what was hashed: it was changed"))
+        elif not exact and not (self._any_form and _unambiguous(raw)):
+            faults.append(Fault("", "chain.tampered", "the line means what was hashed, in other bytes"))
+        faults += self._order(line)
+        if self._keyring is not None:
+            faults += self._signature(self._keyring, entry, line)
+        if self._head is not None and line.seq == self._head.seq and stated != self._head.hash:
+            faults.append(Fault("hash", "chain.broken", f"entry {line.seq} is not the one of the head that is known"))
+        self.seq, self.hash, self.line, self._linked = line.seq, stated, line, intact
+        return faults
+
+    def skip(self, why: str) -> list[Fault]:
+        """Go on behind a line that is no entry."""
+        self.line = None
+        self.seq += 1
+        self._linked = False
+        return [Fault("", "schema.invalid", f"no audit event: {why}")]
+
+    def end(self) -> list[Fault]:
+        """What is wrong with where the log ends. Called once, after the last line."""
+        if self._head is not None and self.seq < self._head.seq:
+            last = f"the last entry is {self.seq}" if self.seq >= 0 else "there is none"
+            what = f"the log was cut off: {last}, and entry {self._head.seq} is known to have been written"
+            return [Fault("seq", "chain.truncated", what)]
+        if self._keyring is not None and self.unsigned and not self.signed:
+            return [Fault("metadata", "signature.invalid", "no entry is signed")]
+        return []
+
+    def _order(self, line: Line) -> list[Fault]:
+        faults = []
+        expected = self.seq + 1
+        if line.seq > expected:
+            missing = (
+                f"entry {expected} is" if line.seq == expected + 1 else f"entries {expected} to {line.seq - 1} are"
+            )
+            faults.append(Fault("seq", "chain.seq_gap", f"{missing} missing before entry {line.seq}"))
+        elif line.seq < expected:
+            what = f"entry {line.seq} comes after entry {self.seq}: it is there twice, or out of order"
+            faults.append(Fault("seq", "chain.seq_gap", what))
+        elif self._linked and line.prevHash != self.hash:
+            what = "it does not follow the entry before: one of them was put in or replaced"
+            faults.append(Fault("prevHash", "chain.broken", what))
+        if self.ts is not None and line.ts < self.ts:
+            faults.append(Fault("ts", "chain.broken", "it is dated before the entry before"))
+        else:
+            self.ts = line.ts
+        return faults
+
+    def _signature(self, keyring: Keyring, entry: dict[str, Any], line: Line) -> list[Fault]:
+        own = entry.get("metadata", {}).get("interlingua")
+        block = own.pop("signature", None) if isinstance(own, dict) else None
+        if block is None:
+            self.unsigned += 1
+            if not self.signed:
+                return []
+            return [Fault("metadata.interlingua.signature", "signature.invalid", "it is not signed; earlier ones are")]
+        self.signed += 1
+        wrong = keyring.check(block, canonical(entry), line.ts)
+        return [Fault("metadata.interlingua.signature", *wrong)] if wrong else []
+
+
+def _hashed(raw: bytes, stated: str) -> bytes:
+    """The line without its hash, which is what was hashed if the line is canonical JSON."""
+    before = b'"doctype":"audit-event",'
+    return raw[:-1].replace(b'%s"hash":"%s",' % (before, stated.encode()), before, 1)
+
+
+def _unambiguous(raw: bytes) -> bool:
+    """Whether a line that is no canonical JSON says the same to everyone: no key stands in it twice."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) != len(pairs):
+            raise ValueError("a key stands there twice")
+        return dict(pairs)
+
+    try:
+        json.loads(raw, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        return False
+    return raw.strip() == raw[:-1]

@@ -1,0 +1,133 @@
+"""An ACP.md with everything that it refers to, read and found to fit together: what governs one route.
+
+`bind` is called when routes.yaml is read; the result is immutable, and equal for files that say the same in the same
+places. `Binding.rules` makes the counts and decisions of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from gateway.document import Mistake
+from gateway.governance import tiers
+from gateway.governance.budgets import Spent
+from gateway.governance.front_matter import GovernanceError
+from gateway.governance.manifests import (
+    AIP44,
+    Manifest,
+    Operator,
+    Sandbox,
+    load_manifest,
+    load_operator,
+    load_sandbox,
+)
+from gateway.governance.places import GOVERNANCE_FILE
+from gateway.governance.policy import Rules
+from gateway.governance.posture import Governance
+from gateway.governance.roots import Roots, roots_of
+from gateway.governance.workspace import NO_POLICY, load_workspace
+
+T = TypeVar("T")
+ANOTHER = "governance_view_of_another"
+
+
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """What governs a route."""
+
+    manifest: Manifest
+    operator: Operator | None = None
+    governance: Governance | None = None
+    sandbox: Sandbox | None = None
+
+    @property
+    def cautions(self) -> tuple[Mistake, ...]:
+        """What is not as it should be, and no mistake."""
+        if self.governance is None:
+            return ()
+        view = self.governance.chain[-1]
+        consumers = view.raw.get("appliesTo", ())
+        if self.operator is None or not consumers or self.operator.ref in consumers:
+            return self.governance.cautions
+        if not all(consumer.startswith("ws://operators/") for consumer in consumers):
+            return self.governance.cautions  # a company's or a skill's view: who belongs to those is not said here
+        message = f"is for others than {self.operator.ref}"
+        own = Mistake(view.document.file, view.line(("appliesTo",)), "appliesTo", message, code=ANOTHER)
+        return (*self.governance.cautions, own)
+
+    @property
+    def governed(self) -> bool:
+        """Whether there is a posture to go by: then every transition and tool call is audited."""
+        return self.governance is not None or (self.operator is not None and self.operator.audit_log is not None)
+
+    @property
+    def audited(self) -> bool:
+        """Whether an audit log is to be written here: governed, and the manifest neither has it off nor elsewhere."""
+        return self.governed and self.manifest.audit_kind == "governance"
+
+    @property
+    def roots(self) -> Roots:
+        """The paths that may be worked on."""
+        return roots_of(self.manifest.workspace, self.sandbox)
+
+    def rules(self, spent: Iterable[Spent] = ()) -> Rules:
+        """A fresh set of rules, its budgets spent as said."""
+        return Rules(self.governance, self.operator, spent=spent)
+
+
+def bind(path: Path, workspace: Path | None = None) -> Binding:
+    """The ACP.md at `path` and all that it names. Raises GovernanceError with the mistakes of all the files.
+
+    Where it names no GOVERNANCE.md, that of the operator's folder governs, else that of the workspace, if any does.
+    """
+    manifest = load_manifest(path, workspace)
+    root, page = manifest.workspace, manifest.page
+    mistakes: list[Mistake] = []
+
+    def loaded(load: Callable[[], T]) -> T | None:
+        try:
+            return load()
+        except GovernanceError as error:
+            mistakes.extend(error.mistakes)
+            return None
+
+    operator_file, sandbox_file = manifest.operator, manifest.sandbox
+    operator = loaded(lambda: load_operator(operator_file)) if operator_file else None
+    sandbox = loaded(lambda: load_sandbox(sandbox_file, root)) if sandbox_file else None
+    governance_file = manifest.governance or _nearest(manifest, operator)
+    consumers = [operator.ref] if operator else []
+    governance = loaded(lambda: load_workspace(governance_file, root, consumers=consumers)) if governance_file else None
+    if operator is not None and (governance is not None or governance_file is None):
+        mistakes += _policies(operator, governance)
+    binding = Binding(manifest=manifest, operator=operator, governance=governance, sandbox=sandbox)
+    if binding.governed and manifest.tier == tiers.BASIC:
+        page.refuse((*AIP44, "tier"), f"basic is for what nothing governs: write {tiers.GOVERNANCE_AWARE}")
+    if binding.governed and manifest.audit_kind == "off":
+        page.refuse((*AIP44, "audit", "kind"), "what is governed is audited: write governance or external")
+    mistakes += page.document.mistakes
+    if mistakes:
+        raise GovernanceError(mistakes)
+    return binding
+
+
+def _nearest(manifest: Manifest, operator: Operator | None) -> Path | None:
+    folders = [operator.page.folder] if operator else []
+    found = [folder / GOVERNANCE_FILE for folder in (*folders, manifest.workspace)]
+    return next((file for file in found if file.is_file()), None)
+
+
+def _policies(operator: Operator, governance: Governance | None) -> list[Mistake]:
+    """The policies that the operator must consult are registered: silently passing one over would be a hole."""
+    for index, name in enumerate(operator.policies):
+        if governance is None:
+            message = f"there is no {GOVERNANCE_FILE} that registers it"
+        elif governance.registered(name) is None:
+            have = ", ".join(one.id for one in governance.policies) or "none"
+            message = f"{governance.chain[-1].document.file} registers no '{name}'; have {have}"
+        else:
+            continue
+        operator.page.refuse(("governance", "policies", index), message, NO_POLICY)
+    return operator.page.document.mistakes

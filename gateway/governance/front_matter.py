@@ -1,0 +1,106 @@
+"""A Markdown file that begins with YAML between two lines of `---`: what every document of governance is.
+
+`read` is called once for each file; what is wrong with it is collected in its `Document` by everyone who looks at it,
+and told together (`GovernanceError`), a line each: `FILE:LINE key: what is wrong`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.core.types import JsonObject
+from gateway.document import Document, Mistake, Where
+from gateway.document import read as read_yaml
+
+LIMIT = 1_000_000
+"""Bytes of a file; what is larger is no manifest."""
+FENCE = "---"
+
+
+class GovernanceError(Exception):
+    """Documents that cannot be used. `mistakes` has all that is wrong, file by file, in the order of the lines."""
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        found = list(dict.fromkeys(mistakes))
+        files = list(dict.fromkeys(mistake.file for mistake in found))
+        self.mistakes = tuple(sorted(found, key=lambda m: (files.index(m.file), m.line, m.column)))
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A file as it was read. `raw` is the whole front matter ({} if it is none), `body` the Markdown below it."""
+
+    path: Path
+    raw: JsonObject
+    body: str
+    document: Document
+
+    @property
+    def folder(self) -> Path:
+        """The directory that it lies in."""
+        return self.path.parent
+
+    def line(self, where: Where) -> int:
+        """The line of a key, or of the nearest around it."""
+        return self.document.line(where)
+
+    def refuse(self, where: Where, message: str, code: str = "") -> None:
+        """Note a mistake at a key."""
+        self.document.refuse(where, message, code=code)
+
+
+def shown(path: Path) -> str:
+    """A path as people are told it: from here, if it is below here."""
+    try:
+        return str(Path(os.path.abspath(path)).relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def read(path: Path) -> Page:
+    """The file, with `document.mistakes` saying what is wrong. Never raises for what a file may contain.
+
+    `path` is made absolute; links stay what they are.
+    """
+    path = Path(os.path.abspath(path))
+    document = Document(shown(path))
+    document.lines[()] = 1
+    try:
+        if not path.is_file():
+            raise FileNotFoundError(2, "no such file" if not path.exists() else "not a file")
+        with path.open("rb") as file:
+            content = file.read(LIMIT + 1)
+        if len(content) > LIMIT:
+            raise OSError(27, f"larger than {LIMIT} bytes")
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        document.mistakes.append(Mistake(document.file, 0, "", reason[0].lower() + reason[1:]))
+        return Page(path, {}, "", document)
+    except UnicodeDecodeError as error:
+        document.mistakes.append(Mistake(document.file, 0, "", f"not UTF-8: byte {error.start} is wrong"))
+        return Page(path, {}, "", document)
+    return _parsed(path, text, document)
+
+
+def _parsed(path: Path, text: str, document: Document) -> Page:
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines[0].rstrip() != FENCE:
+        document.refuse((), f"should begin with a line of '{FENCE}' and have its front matter below")
+        return Page(path, {}, text, document)
+    ends = [number for number, line in enumerate(lines) if number and line.rstrip() == FENCE]
+    if not ends:
+        document.refuse((), f"the front matter does not end: no second line of '{FENCE}'")
+        return Page(path, {}, "", document)
+    # An empty line for the fence, so that the lines of the YAML are those of the file.
+    document = read_yaml("\n".join(["", *lines[1 : ends[0]]]), document.file, None)
+    body = "\n".join(lines[ends[0] + 1 :])
+    if isinstance(document.value, dict):
+        return Page(path, document.value, body, document)
+    if not document.mistakes:
+        document.refuse((), "the front matter should be a mapping of keys")
+    return Page(path, {}, body, document)

@@ -1,0 +1,370 @@
+"""The documents as typed values: ACP.md (AIP-44), OPERATOR.md (AIP-9), SANDBOX.md (AIP-36), POLICY.md (AIP-7).
+
+`load_*` reads one file, validates it against its schema and the rules that span several keys, and raises
+GovernanceError with all that is wrong. Nothing is lost: `page.raw` is the whole front matter. What a document refers
+to is resolved to paths here and read by others (`binding.py`); GOVERNANCE.md, which is merged, is in `workspace.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.core.types import JsonObject
+from gateway.document import Where
+from gateway.governance import schemas
+from gateway.governance.front_matter import GovernanceError, Page, read
+from gateway.governance.places import Misplaced, resolve, workspace_of
+
+AIP44: Where = ("metadata", "aip44")
+
+
+class Paper(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every document."""
+
+    page: Page
+
+    @property
+    def path(self) -> Path:
+        """The file, absolute."""
+        return self.page.path
+
+    @property
+    def raw(self) -> JsonObject:
+        """The whole front matter as written."""
+        return self.page.raw
+
+
+class McpServer(msgspec.Struct, frozen=True, kw_only=True):
+    """A server of tools that the runtime mounts into new sessions."""
+
+    name: str
+    transport: str
+    ref: Path | None = None
+
+
+class Manifest(Paper, frozen=True, kw_only=True):
+    """An ACP.md. References are files inside `workspace` that exist."""
+
+    name: str
+    id: str
+    description: str
+    version: str
+    kind: str
+    """client, server or bridge."""
+    transports: tuple[str, ...]
+    acp_rev: str
+    tier: str
+    """basic, governance-aware or sandboxed."""
+    workspace: Path
+    capabilities: JsonObject | None = None
+    """The explicit map, which overrides the tier's (see `tiers.py`)."""
+    operator: Path | None = None
+    governance: Path | None = None
+    sandbox: Path | None = None
+    audit_kind: str = "governance"
+    """governance (the binding's own log), external or off."""
+    audit_ref: str | None = None
+    mcp_servers: tuple[McpServer, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+class ToolGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """Tools that an operator may run: one by its id, or those of an MCP server. None: without that limit."""
+
+    tool: str | None = None
+    server: str | None = None
+    allow: tuple[str, ...] | None = None
+    source: str | None = None
+    workspace: str | None = None
+    network: tuple[str, ...] | None = None
+    secrets: tuple[str, ...] | None = None
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator keeps. `kind`: none, thread, operator-context, external."""
+
+    kind: str = "thread"
+    policy: str = "summarising"
+    share_with: tuple[str, ...] = ()
+    uri: str | None = None
+    namespace: str | None = None
+
+    @property
+    def lasting(self) -> bool:
+        """Whether closing a session persists it: AIP-44's "not ephemeral"."""
+        return self.kind != "none"
+
+
+class Operator(Paper, frozen=True, kw_only=True):
+    """An OPERATOR.md."""
+
+    id: str
+    name: str
+    summary: str
+    version: str
+    tools: tuple[ToolGrant, ...] = ()
+    skills: tuple[str, ...] = ()
+    memory: Memory = Memory()
+    policies: tuple[str, ...] = ()
+    """Policies that must be consulted, without their `policy:`."""
+    audit_log: str | None = None
+    """The channel, without its `audit:`. None: the operator has no governance of its own."""
+    autonomy: str = "supervised"
+    """autonomous, supervised or gated."""
+    capabilities: tuple[str, ...] = ()
+
+    @property
+    def ref(self) -> str:
+        """What other documents call it."""
+        return f"ws://operators/{self.id}"
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A file system inside a sandbox. `source`: its file in the workspace; None: the workspace, or not of it."""
+
+    at: str
+    writable: bool
+    whole_workspace: bool = False
+    source: Path | None = None
+
+
+class Sandbox(Paper, frozen=True, kw_only=True):
+    """A SANDBOX.md."""
+
+    provider: str
+    mounts: tuple[Mount, ...] = ()
+    read_only: bool = False
+    egress: tuple[str, ...] = ()
+    id: str | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether paths inside are paths of this machine."""
+        return self.provider in ("local", "node-permission")
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """How often, and for how much, a policy allows what it allows. None: without that limit."""
+
+    per_hour: int | None = None
+    per_day: int | None = None
+    cents: int | None = None
+    """A day."""
+    currency: str = "USD"
+
+
+class Signer(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """Who may approve: a person by id, or anyone in a role."""
+
+    role: str = ""
+    user: str = ""
+
+
+class Policy(Paper, frozen=True, kw_only=True):
+    """A POLICY.md."""
+
+    slug: str
+    version: str
+    action: str
+    subject: str | None
+    risk_min: int
+    decision: str
+    """allow, deny, require-approval or escalate."""
+    signers: tuple[Signer, ...] = ()
+    quorum: int = 1
+    autonomy: int = 2
+    """The greatest autonomy at which it stays permissive."""
+    budget: Budget | None = None
+
+
+def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
+    """An ACP.md. `workspace` is what its references may lead into (see `places.py`). Raises GovernanceError."""
+    page = _read(path, schemas.MANIFEST)
+    raw, root = page.raw, workspace or workspace_of(path)
+    bound = raw.get("metadata", {}).get("aip44", {}) if isinstance(raw.get("metadata"), dict) else {}
+    bound = bound if isinstance(bound, dict) else {}
+    if isinstance(name := raw.get("name"), str) and name != page.folder.name:
+        page.refuse(("name",), f"'{name}' is not the folder's name, '{page.folder.name}'")
+    if raw.get("kind") == "server" and "operator" not in bound:
+        page.refuse((*AIP44, "operator"), "required: a server exposes an operator")
+    files = {key: reference(page, (*AIP44, key), root) for key in ("operator", "governance", "sandbox")}
+    servers = bound.get("mcp_servers")
+    refs = [
+        reference(page, (*AIP44, "mcp_servers", index, "ref"), root)
+        for index in range(len(servers) if isinstance(servers, list) else 0)
+    ]
+    _done(page)
+    transport, audit = raw["transport"], bound.get("audit", {})
+    return Manifest(
+        page=page,
+        workspace=root,
+        name=raw["name"],
+        id=raw["id"],
+        description=raw["description"],
+        version=raw["version"],
+        kind=raw["kind"],
+        transports=(transport,) if isinstance(transport, str) else tuple(transport),
+        tags=tuple(raw.get("tags", ())),
+        acp_rev=bound["acp_rev"],
+        tier=bound["tier"],
+        capabilities=bound.get("capabilities"),
+        audit_kind=audit.get("kind", "governance"),
+        audit_ref=audit.get("ref"),
+        mcp_servers=tuple(
+            McpServer(name=server["name"], transport=server["transport"], ref=ref)
+            for server, ref in zip(servers or (), refs, strict=True)
+        ),
+        **files,
+    )
+
+
+def load_operator(path: Path) -> Operator:
+    """An OPERATOR.md. Raises GovernanceError."""
+    page = _read(path, schemas.OPERATOR)
+    _done(page)
+    raw = page.raw
+    governance, memory = raw.get("governance", {}), raw.get("memory", {})
+    external = memory.get("external", {})
+    skills = raw.get("skills", ())
+    brought = [skill for skill in skills if isinstance(skill, dict) and "allow" in skill]
+    return Operator(
+        page=page,
+        id=raw["id"],
+        name=raw["name"],
+        summary=raw["persona_summary"],
+        version=raw["version"],
+        tools=(
+            *(_grant(tool) for tool in raw.get("tools", ())),
+            *(ToolGrant(tool=tool, source=f"skill:{skill['id']}") for skill in brought for tool in skill["allow"]),
+        ),
+        skills=tuple(skill if isinstance(skill, str) else skill["id"] for skill in skills),
+        memory=Memory(
+            kind=memory.get("kind", "thread"),
+            policy=memory.get("policy", "summarising"),
+            share_with=tuple(memory.get("share_with", ())),
+            uri=external.get("uri"),
+            namespace=external.get("namespace"),
+        ),
+        policies=tuple(ref.removeprefix("policy:") for ref in governance.get("policies", ())),
+        audit_log=governance["audit_log"].removeprefix("audit:") if governance else None,
+        autonomy=governance.get("autonomy", "supervised"),
+        capabilities=tuple(raw.get("capabilities", ())),
+    )
+
+
+def _grant(tool: Any) -> ToolGrant:
+    if isinstance(tool, str):
+        return ToolGrant(tool=tool)
+    if "server" in tool:
+        return ToolGrant(server=tool["server"], allow=_limit(tool, "allow"))
+    scope = tool.get("scope", {})
+    return ToolGrant(
+        tool=tool["id"],
+        source=tool.get("source"),
+        workspace=scope.get("workspace"),
+        network=_limit(scope, "network"),
+        secrets=_limit(scope, "secrets"),
+    )
+
+
+def _limit(given: JsonObject, key: str) -> tuple[str, ...] | None:
+    """A list where there is one: none of them is not the same as no list."""
+    return tuple(given[key]) if key in given else None
+
+
+def load_sandbox(path: Path, workspace: Path | None = None) -> Sandbox:
+    """A SANDBOX.md. Raises GovernanceError."""
+    page = _read(path, schemas.SANDBOX)
+    raw, root = page.raw, workspace or workspace_of(path)
+    mounts = raw.get("mounts")
+    sources: list[Path | None] = []
+    for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
+        source = mount.get("source") if isinstance(mount, dict) else None
+        is_file = isinstance(source, dict) and "file" in source
+        sources.append(reference(page, ("mounts", index, "source", "file"), root) if is_file else None)
+        at = mount.get("at") if isinstance(mount, dict) else None
+        if isinstance(at, str) and ".." in at.split("/"):
+            page.refuse(("mounts", index, "at"), "should be an absolute path without '..'")
+    _done(page)
+    return Sandbox(
+        page=page,
+        provider=raw["provider"],
+        mounts=tuple(
+            Mount(
+                at=mount["at"],
+                writable=mount.get("mode", "read-write") == "read-write",
+                whole_workspace=mount["source"] == "workspace",
+                source=source,
+            )
+            for mount, source in zip(mounts or (), sources, strict=True)
+        ),
+        read_only=raw.get("read_only", False),
+        egress=tuple(raw.get("network", {}).get("egress", ())),
+        id=raw.get("id"),
+    )
+
+
+def load_policy(path: Path) -> Policy:
+    """A POLICY.md. Raises GovernanceError."""
+    page = _read(path, schemas.GOVERNANCE, "policy", "schema.invalid")
+    _done(page)
+    raw = page.raw
+    signers = raw.get("signers", ())
+    if raw["decision"] == "allow" and raw.get("autonomy") == 0:
+        page.refuse(("autonomy",), "0 would never let it allow what it allows")
+    users = {signer.get("userId") for signer in signers}
+    if signers and None not in users and raw.get("quorum", 1) > len(users):
+        page.refuse(("quorum",), f"can never be met: {len(users)} may sign")
+    _done(page)
+    match, budget = raw["match"], raw.get("budget")
+    return Policy(
+        page=page,
+        slug=raw["slug"],
+        version=raw["version"],
+        action=match["action"],
+        subject=match.get("subject"),
+        risk_min=match.get("risk_level_min", 0),
+        decision=raw["decision"],
+        signers=tuple(Signer(role=signer.get("role", ""), user=signer.get("userId", "")) for signer in signers),
+        quorum=raw.get("quorum", 1),
+        autonomy=raw.get("autonomy", 2),
+        budget=budget
+        and Budget(
+            per_hour=budget.get("max_per_hour"),
+            per_day=budget.get("max_per_day"),
+            cents=budget.get("max_amount_cents"),
+            currency=budget.get("currency", "USD"),
+        ),
+    )
+
+
+def reference(page: Page, where: Where, workspace: Path) -> Path | None:
+    """The file that the key refers to; None where it refers to none, or to one that it may not (which is noted)."""
+    given: Any = page.raw
+    for step in where:
+        try:
+            given = given[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    if not isinstance(given, str):
+        return None  # the schema says so
+    try:
+        return resolve(given, of=page.path, workspace=workspace)
+    except Misplaced as error:
+        page.refuse(where, str(error))
+        return None
+
+
+def _read(path: Path, schema: str, part: str = "", code: str = "") -> Page:
+    page = read(path)
+    if page.raw or not page.document.mistakes:
+        schemas.validate(page.document, page.raw, schema, part, code)
+    return page
+
+
+def _done(page: Page) -> None:
+    if page.document.mistakes:
+        raise GovernanceError(page.document.mistakes)

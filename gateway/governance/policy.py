@@ -1,0 +1,330 @@
+"""What may be done: `Rules(governance, operator).decide(...)`.
+
+Every policy that matches has a say, at every level of the chain of `extends`, and the strictest wins:
+deny > escalate > require-approval > allow. So neither the order of policies nor the depth of a view matters, and no
+view ever allows what the posture that it extends does not.
+
+What no policy matches goes by the default approval; where there is none, by autonomy. The ceiling of autonomy and the
+operator's own class then bound what is allowed. docs/governance.md has the tables.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from gateway.governance.budgets import Budgets, Spent
+from gateway.governance.manifests import Operator, Policy, Signer, ToolGrant
+from gateway.governance.matching import MUTATES, action_matches, specificity, subject_matches
+from gateway.governance.posture import Governance, Level, Registered
+
+TOOL_CALL: Final = "tool.call"
+TURN: Final = "operator.turn"
+RISKS: Final = range(4)
+"""0 reads, 1 changes, 2 changes what others see or is hard to undo, 3 cannot be undone."""
+CEILING: Final = {0: 0, 1: 0, 2: 2, 3: 3}
+"""By the level of a posture: the greatest risk that may be allowed without asking, whatever a policy says."""
+UNMATCHED: Final = {0: 0, 1: 0, 2: 0, 3: 3, 4: 3}
+"""By autonomy: the greatest risk that is allowed where no policy matches and no default approval is given."""
+CLASSES: Final = {"autonomous": 3, "supervised": 2, "gated": 0}
+"""An operator's class on the ladder of autonomy, where no posture gives a level."""
+LADDER: Final = 2
+"""Autonomy where nothing says: the default of AIP-7's policies."""
+
+
+class Kind(enum.StrEnum):
+    """What is to become of an action, the mildest first."""
+
+    ALLOW = "allow"
+    ASK = "require-approval"
+    ESCALATE = "escalate"
+    DENY = "deny"
+
+
+_RANK: Final = {kind: rank for rank, kind in enumerate(Kind)}
+
+
+class Signatory(msgspec.Struct, frozen=True, kw_only=True):
+    """Someone who has approved: an id, and the roles that whoever authenticated them vouches for."""
+
+    id: str
+    roles: frozenset[str] = frozenset()
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """So many of these. No signers: anyone who is asked."""
+
+    signers: tuple[Signer, ...] = ()
+    quorum: int = 1
+
+    def met(self, by: Iterable[Signatory]) -> bool:
+        """Whether enough different people of them have approved."""
+        fitting = {one.id for one in by if not self.signers or any(_is(one, signer) for signer in self.signers)}
+        return len(fitting) >= self.quorum
+
+
+class Need(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """An approval that an action needs: one of the ways is enough, and there may be none."""
+
+    policy: str
+    ways: tuple[Way, ...]
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. `policy` is the slug of the narrowest policy that says so, None if none does; `why` is for people."""
+
+    kind: Kind
+    policy: str | None
+    why: str
+    needs: tuple[Need, ...] = ()
+    """All of them, before an action that is not simply allowed may go on. Empty for allow and deny."""
+    notes: tuple[str, ...] = ()
+    """Policies that are only told (severity warn and info) and would have said no."""
+
+    @property
+    def signers(self) -> tuple[Signer, ...]:
+        """Whoever may approve any part of it."""
+        found = [signer for need in self.needs for way in need.ways for signer in way.signers]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def quorum(self) -> int:
+        """How many people it takes at least."""
+        return max((min((way.quorum for way in need.ways), default=1) for need in self.needs), default=0)
+
+    def released(self, by: Iterable[Signatory]) -> bool:
+        """Whether the action may go on now that these have approved (who rejects, ends it: that is the caller's)."""
+        approved = [*by]
+        if self.kind in (Kind.ALLOW, Kind.DENY):
+            return self.kind is Kind.ALLOW
+        return bool(self.needs) and all(any(way.met(approved) for way in need.ways) for need in self.needs)
+
+
+class _Act(msgspec.Struct, frozen=True, kw_only=True):
+    """What `decide` is asked."""
+
+    action: str
+    subject: str
+    risk: int
+    at: float
+    cents: int | None
+    currency: str
+
+
+class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What one policy, or one default, says at one level."""
+
+    kind: Kind
+    why: str
+    policy: Policy | None = None
+    need: Need | None = None
+
+
+class Rules:
+    """What one operator, or any agent where there is none, may do under one posture.
+
+    Either may be None. `budgets` are those spent before; the counts of this object are its own.
+    """
+
+    def __init__(
+        self, governance: Governance | None, operator: Operator | None = None, *, spent: Iterable[Spent] = ()
+    ) -> None:
+        self.governance = governance
+        self.operator = operator
+        self._levels = governance.levels if governance is not None else ()
+        self._budgets = Budgets(spent)
+        self._lock = threading.Lock()
+
+    # --- tools --------------------------------------------------------------------------------------------------
+
+    def grant(self, tool: str, server: str | None = None) -> ToolGrant | None:
+        """What lets the operator run a tool, of an MCP server or not; None: it may not. Without operator: anything."""
+        if self.operator is None:
+            return ToolGrant(tool=tool, server=server)
+        for grant in self.operator.tools:
+            if grant.server is not None:
+                if grant.server == server and (grant.allow is None or tool in grant.allow):
+                    return grant
+            elif server is None and grant.tool == tool:
+                return grant
+        return None
+
+    def call(self, tool: str, *, server: str | None = None, risk: int, at: float, cents: int | None = None) -> Decision:
+        """Whether a tool may be called: as `decide`, and denied where the operator has no grant for it."""
+        if self.grant(tool, server) is None:
+            assert self.operator is not None
+            of = f" of the MCP server {server}" if server else ""
+            return Decision(kind=Kind.DENY, policy=None, why=f"{self.operator.id} has no tool {tool}{of}")
+        return self.decide(TOOL_CALL, tool, risk=risk, at=at, cents=cents)
+
+    def turn(self) -> Decision:
+        """Whether a turn may begin: a gated operator needs somebody's approval for each."""
+        if self.operator is None or self.operator.autonomy != "gated":
+            return Decision(kind=Kind.ALLOW, policy=None, why="turns need no approval")
+        why = f"{self.operator.id} is gated"
+        asked = [self._ask(level, TURN, 0, why) for level in self._levels or (None,)]
+        kind = max((verdict.kind for verdict in asked), key=_RANK.__getitem__)
+        needs = {verdict.need for verdict in asked if verdict.need is not None}
+        return Decision(kind=kind, policy=None, why=why, needs=tuple(sorted(needs)))
+
+    # --- actions ------------------------------------------------------------------------------------------------
+
+    def decide(
+        self,
+        action: str,
+        subject: str,
+        *,
+        risk: int,
+        at: float,
+        cents: int | None = None,
+        currency: str = "USD",
+    ) -> Decision:
+        """What is to become of an action, now. An answer `allow` is counted against the budgets that it used.
+
+        `action` is a class with dots (`tool.call`), `subject` what it acts on (an id, or a path of the workspace),
+        `risk` as in RISKS, `at` seconds since the epoch, `cents` what it costs if anyone knows. Raises ValueError for
+        a risk that there is none of.
+        """
+        if risk not in RISKS:
+            raise ValueError(f"risk is 0 to 3, not {risk}")
+        act = _Act(action=action, subject=subject, risk=risk, at=at, cents=cents, currency=currency)
+        with self._lock:
+            notes: list[str] = []
+            verdicts: list[_Verdict] = []
+            for level in self._levels:
+                verdicts += self._level(level, act, notes)
+            if not self._levels:
+                verdicts.append(self._unmatched(None, action, risk))
+            verdicts += self._own(action, risk)
+            strictest = max(verdicts, key=lambda verdict: _RANK[verdict.kind]).kind
+            if strictest is Kind.ALLOW:
+                for policy in {v.policy.slug: v.policy for v in verdicts if v.policy is not None}.values():
+                    self._budgets.take(policy, at, cents)
+        said = [verdict for verdict in verdicts if verdict.kind is strictest]
+        first = max(said, key=lambda v: (v.policy is not None, _narrow(v.policy), v.policy.slug if v.policy else ""))
+        needs = () if strictest in (Kind.ALLOW, Kind.DENY) else {v.need for v in verdicts if v.need is not None}
+        return Decision(
+            kind=strictest,
+            policy=first.policy.slug if first.policy else None,
+            why=first.why,
+            needs=tuple(sorted(needs)),
+            notes=tuple(sorted(set(notes))),
+        )
+
+    def _level(self, level: Level, act: _Act, notes: list[str]) -> list[_Verdict]:
+        """What one level says: at least one verdict."""
+        found: list[_Verdict] = []
+        for bound in level.policies:
+            if not _speaks(bound, act):
+                continue
+            verdict = self._policy(level, bound.policy, act)
+            if bound.severity == "error" or verdict.kind is Kind.ALLOW:
+                found.append(verdict)
+            else:
+                notes.append(f"{bound.severity}: {verdict.why}")
+        if not found:
+            found.append(self._default(level, act))
+        ceiling = level.autonomy
+        if ceiling is not None and act.risk > CEILING[ceiling]:
+            why = f"autonomy {ceiling} has a person approve risk {act.risk}"
+            found.append(self._ask(level, act.action, act.risk, why))
+        return found
+
+    def _policy(self, level: Level, policy: Policy, act: _Act) -> _Verdict:
+        """One policy's verdict, after its own bounds of autonomy and budget."""
+        kind, why = Kind(policy.decision), f"{policy.slug} says {policy.decision}"
+        if kind is not Kind.DENY and (autonomy := self._autonomy(level)) > policy.autonomy:
+            kind, why = Kind.ESCALATE, f"{policy.slug} escalates above autonomy {policy.autonomy}: it is {autonomy}"
+        if kind is Kind.ALLOW and (spent := self._budgets.why_not(policy, act.at, act.cents, act.currency)):
+            kind, why = Kind.ASK, f"{policy.slug} asks: {spent}"
+        need = None
+        if kind in (Kind.ASK, Kind.ESCALATE):
+            signed = (Way(signers=tuple(sorted(policy.signers)), quorum=policy.quorum),) if policy.signers else ()
+            ways = signed or (self._above(level) if kind is Kind.ESCALATE else _ANYBODY.ways)
+            need = Need(policy=policy.slug, ways=ways)
+        return _Verdict(kind=kind, why=why, policy=policy, need=need)
+
+    def _default(self, level: Level, act: _Act) -> _Verdict:
+        """What becomes of an action that no policy matches."""
+        default = level.default_approval
+        if default is None:
+            return self._unmatched(level, act.action, act.risk)
+        if default.startswith("policy:"):
+            name = default.removeprefix("policy:")
+            bound = next((one for one in level.policies if name in (one.id, one.policy.slug)), None)
+            assert bound is not None, "load_workspace refuses a default that is not registered"
+            return self._policy(level, bound.policy, act)
+        if default == "auto" or (default == "on-mutate" and act.risk < MUTATES):
+            return _Verdict(kind=Kind.ALLOW, why=f"no policy matches, and the default approval is {default}")
+        return self._ask(level, act.action, act.risk, f"no policy matches, and the default approval is {default}")
+
+    def _unmatched(self, level: Level | None, action: str, risk: int) -> _Verdict:
+        autonomy = self._autonomy(level)
+        why = f"no policy matches, and autonomy is {autonomy}"
+        if risk <= UNMATCHED[autonomy]:
+            return _Verdict(kind=Kind.ALLOW, why=why)
+        return self._ask(level, action, risk, why)
+
+    def _own(self, action: str, risk: int) -> list[_Verdict]:
+        """The operator's class: what is supervised or gated asks before it changes anything."""
+        if self.operator is None or self.operator.autonomy == "autonomous" or risk < MUTATES:
+            return []
+        why = f"{self.operator.id} is {self.operator.autonomy}"
+        return [self._ask(level, action, risk, why) for level in self._levels or (None,)]
+
+    # --- who is asked -------------------------------------------------------------------------------------------
+
+    def _ask(self, level: Level | None, action: str, risk: int, why: str) -> _Verdict:
+        """Approval by the posture's approvers of that class; escalated where it has approvers, but none for this."""
+        need = _ANYBODY if level is None else self._default_need(level, action, risk)
+        if need.ways or level is None:
+            return _Verdict(kind=Kind.ASK, why=why, need=need)
+        need = Need(policy="", ways=self._above(level))
+        return _Verdict(kind=Kind.ESCALATE, why=f"{why}, and no approver may approve {action}", need=need)
+
+    def _default_need(self, level: Level, action: str, risk: int) -> Need:
+        if not level.approvers:
+            return _ANYBODY
+        ways = [
+            Way(signers=(Signer(role=approver.role or approver.id),), quorum=approver.quorum)
+            for approver in level.approvers
+            if any(action_matches(name, action, risk) for name in approver.may)
+        ]
+        return Need(policy="", ways=tuple(sorted(ways)))
+
+    def _above(self, level: Level) -> tuple[Way, ...]:
+        """Whoever decides what was escalated; nobody, where the posture does not say."""
+        return (Way(signers=(Signer(role=level.escalate_to),)),) if level.escalate_to else ()
+
+    def _autonomy(self, level: Level | None) -> int:
+        if level is not None and level.autonomy is not None:
+            return level.autonomy
+        return LADDER if self.operator is None else CLASSES[self.operator.autonomy]
+
+
+_ANYBODY: Final = Need(policy="", ways=(Way(),))
+
+
+def _speaks(bound: Registered, act: _Act) -> bool:
+    policy = bound.policy
+    return (
+        act.risk >= policy.risk_min
+        and action_matches(bound.applies_to, act.action, act.risk)
+        and action_matches(policy.action, act.action, act.risk)
+        and subject_matches(policy.subject, act.subject)
+    )
+
+
+def _narrow(policy: Policy | None) -> tuple[int, int]:
+    return (0, 0) if policy is None else specificity(policy.subject, policy.risk_min)
+
+
+def _is(one: Signatory, signer: Signer) -> bool:
+    """Whether that is who the policy means: a user by id; a role that they have, or that is their very id."""
+    if signer.user and signer.user != one.id:
+        return False
+    return not signer.role or signer.role in one.roles or signer.role == one.id

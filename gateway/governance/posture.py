@@ -1,0 +1,119 @@
+"""What GOVERNANCE.md comes to: a posture, merged down a chain of `extends`. Made by `workspace.load_workspace`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from gateway.core.types import JsonObject
+from gateway.document import Mistake
+from gateway.governance.front_matter import Page
+from gateway.governance.manifests import Policy
+from gateway.governance.places import found_file
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a value was written."""
+
+    path: Path
+    line: int
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy and how the posture binds it."""
+
+    id: str
+    policy: Policy
+    applies_to: str = "*"
+    severity: str = "error"
+    """error: it decides; warn and info: it is only told."""
+    params: JsonObject = {}
+
+
+class Approver(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may approve what. `quorum` is how many of them have to; an empty `may` is an approver that was taken away."""
+
+    id: str
+    role: str = ""
+    may: tuple[str, ...] = ()
+    quorum: int = 1
+
+
+class Level(msgspec.Struct, frozen=True, kw_only=True):
+    """The posture as it is merged down to one file of the chain."""
+
+    effective: JsonObject
+    policies: tuple[Registered, ...]
+    approvers: tuple[Approver, ...]
+
+    @property
+    def autonomy(self) -> int | None:
+        """The ceiling, 0 to 3."""
+        level: int | None = self.effective.get("autonomy", {}).get("level")
+        return level
+
+    @property
+    def default_approval(self) -> str | None:
+        """What becomes of an action that no policy matches: auto, always, on-mutate, policy:NAME."""
+        found: str | None = self.effective.get("autonomy", {}).get("defaultApproval")
+        return found
+
+    @property
+    def escalate_to(self) -> str | None:
+        """Who decides what was escalated."""
+        found: str | None = self.effective.get("escalateTo")
+        return found
+
+
+class Governance(msgspec.Struct, frozen=True, kw_only=True):
+    """A merged posture. `levels` and `chain` go from the root to the file that was asked for."""
+
+    path: Path
+    workspace: Path
+    effective: JsonObject
+    origin: Mapping[str, Origin]
+    """By dotted key: a leaf of `effective`; of a policy or an approver, `policies.ID`."""
+    chain: tuple[Page, ...]
+    levels: tuple[Level, ...]
+    cautions: tuple[Mistake, ...]
+
+    @property
+    def append_only(self) -> bool:
+        """Whether the audit log is locked."""
+        return self.effective.get("audit", {}).get("appendOnly") is True
+
+    @property
+    def signing_required(self) -> bool:
+        """Whether every audit event must be signed."""
+        return self.effective.get("signing", {}).get("required") is True
+
+    @property
+    def policies(self) -> tuple[Registered, ...]:
+        """Those in force here."""
+        return self.levels[-1].policies
+
+    @property
+    def approvers(self) -> tuple[Approver, ...]:
+        """Those in force here."""
+        return self.levels[-1].approvers
+
+    @property
+    def keyring(self) -> Path | None:
+        """The file of public keys, if it is given and there."""
+        for page in reversed(self.chain):
+            found = page.raw.get("signing", {}).get("keyring")
+            if found is not None:
+                return found_file(found, of=page.path, workspace=self.workspace)
+        return None
+
+    def registered(self, name: str) -> Registered | None:
+        """The policy of that id, else of that slug."""
+        return named(self.policies, name)
+
+
+def named(policies: Iterable[Registered], name: str) -> Registered | None:
+    """The policy of that id, else the first of that slug."""
+    found = [one for one in policies if name in (one.id, one.policy.slug)]
+    return next((one for one in found if one.id == name), found[0] if found else None)

@@ -1,0 +1,95 @@
+"""What a manifest promises, and what of it may be said (AIP-44, "Capability negotiation").
+
+A map of capabilities is `{"client": {...}, "agent": {...}}` with the names of the Agent Client Protocol's
+`initialize`; what is left out is not supported. A tier is short for such a map; an explicit one overrides it, leaf by
+leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from gateway.core.types import JsonObject
+from gateway.governance.manifests import Manifest
+
+BASIC: Final = "basic"
+GOVERNANCE_AWARE: Final = "governance-aware"
+SANDBOXED: Final = "sandboxed"
+TIERS: Final[Mapping[str, JsonObject]] = MappingProxyType(
+    {
+        BASIC: {},
+        GOVERNANCE_AWARE: {"agent": {"loadSession": True}},
+        # "mcpCapabilities enabled" says not which: HTTP is the one that is not deprecated.
+        SANDBOXED: {"agent": {"loadSession": True, "mcpCapabilities": {"http": True}}},
+    }
+)
+
+
+def promised(manifest: Manifest) -> JsonObject:
+    """The map that a manifest stands for: its tier's, with its own on top. What is false is left out."""
+    return _only_true(_over(TIERS[manifest.tier], manifest.capabilities or {}))
+
+
+def effective(manifest: Manifest, can: JsonObject) -> JsonObject:
+    """What `initialize` may say: promised by the manifest and among what the agent `can` do."""
+    return _both(promised(manifest), can)
+
+
+def promised_but_missing(manifest: Manifest, can: JsonObject) -> tuple[str, ...]:
+    """Capabilities that are promised and that the agent does not have, as `agent.mcpCapabilities.http`.
+
+    Any of them is a failed start.
+    """
+    return tuple(".".join(way) for way in _leaves(promised(manifest)) if not _at(can, way))
+
+
+def tier_of(can: JsonObject, *, governed: bool, sandboxed: bool = False) -> str:
+    """The highest tier that what an agent `can` do amounts to.
+
+    No more than basic for one that nothing governs: a tier above promises that every tool call is audited.
+    """
+    agent = can.get("agent", {})
+    if not governed or not agent.get("loadSession"):
+        return BASIC
+    return SANDBOXED if sandboxed and any(agent.get("mcpCapabilities", {}).values()) else GOVERNANCE_AWARE
+
+
+def _over(base: JsonObject, top: JsonObject) -> JsonObject:
+    result = dict(base)
+    for key, value in top.items():
+        inner = result.get(key)
+        result[key] = _over(inner if isinstance(inner, dict) else {}, value) if isinstance(value, dict) else value
+    return result
+
+
+def _only_true(given: JsonObject) -> JsonObject:
+    found = {key: _only_true(value) if isinstance(value, dict) else value for key, value in given.items()}
+    return {key: value for key, value in found.items() if value}
+
+
+def _both(one: JsonObject, other: Any) -> JsonObject:
+    result: JsonObject = {}
+    for key, value in one.items():
+        theirs = other.get(key) if isinstance(other, dict) else None
+        if isinstance(value, dict):
+            if inner := _both(value, theirs):
+                result[key] = inner
+        elif theirs is True:
+            result[key] = True
+    return result
+
+
+def _leaves(given: JsonObject, way: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in given.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*way, key))
+        else:
+            yield (*way, key)
+
+
+def _at(given: Any, way: tuple[str, ...]) -> bool:
+    for step in way:
+        given = given.get(step) if isinstance(given, dict) else None
+    return given is True

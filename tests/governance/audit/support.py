@@ -1,0 +1,48 @@
+"""Logs to try things on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.governance.audit import Actor, Entry, Event, Signer, Subject
+from gateway.governance.audit.appender import Appender, Piece
+from gateway.governance.audit.files import Place
+from gateway.governance.audit.redact import Redactor, snapshot
+
+
+def event(number: int = 0, **more: Any) -> Event:
+    base = Event(
+        actor=Actor("operator:atlas", "operator"),
+        action="tool.call",
+        subject=Subject("tool", "mail"),
+        input={"n": number, "text": "é\n"},
+    )
+    made: Event = msgspec.structs.replace(base, **more)
+    return made
+
+
+def appender(
+    folder: Path, *, rotate_bytes: int = 1 << 20, signer: Signer | None = None, algorithm: str = "sha256"
+) -> Appender:
+    return Appender(Place(folder), redactor=Redactor(), rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm)
+
+
+def piece(number: int = 0, *, at: float | None = None, **more: Any) -> Piece:
+    return Piece(snapshot(event(number, **more)), time.time() if at is None else at)
+
+
+def write_log(
+    folder: Path, count: int, *, rotate_bytes: int = 1 << 20, signer: Signer | None = None, algorithm: str = "sha256",
+    **more: Any,
+) -> list[Entry]:  # fmt: skip
+    """A log of `count` entries, written one by one."""
+    log = appender(folder, rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm)
+    log.open(None, time.time())
+    out = [entry for number in range(count) for entry in log.write([piece(number, **more)])]
+    log.close()
+    assert all(isinstance(entry, Entry) for entry in out)
+    return [entry for entry in out if isinstance(entry, Entry)]

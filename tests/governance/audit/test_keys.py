@@ -1,0 +1,138 @@
+"""Signatures: what was not signed by a key of the keyring is found."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from gateway.core.errors import Invalid
+from gateway.governance.audit import Keyring, Signer, expand, verify
+from gateway.governance.audit.canonical import canonical, digest
+from gateway.governance.audit.keys import keyring, thumbprint
+from tests.governance.audit.support import appender, piece, write_log
+
+# RFC 8037, appendix A
+SEED = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+KEY = Ed25519PrivateKey.from_private_bytes(SEED)
+RAW = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+
+
+def ring(folder: Path, *signers: Signer, revoked: Any = None, **more: Any) -> Keyring:
+    data = json.loads(keyring(*signers))
+    for key in data["keys"]:
+        key.update(more)
+    path = folder / "governance-keys.json"
+    path.write_text(json.dumps(data))
+    if revoked is not None:
+        (folder / "governance-revoked.json").write_text(json.dumps(revoked))
+    return Keyring.load(path)
+
+
+def test_the_thumbprint_is_that_of_the_rfc() -> None:
+    assert thumbprint(KEY.public_key()) == "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
+
+
+def test_a_signed_log_is_right_with_its_keyring_and_with_no_other(tmp_path: Path) -> None:
+    signer = Signer(KEY)
+    write_log(tmp_path / "log", 3, signer=signer)
+    files = expand([tmp_path / "log"])
+    report = verify(files, keyring=ring(tmp_path, signer))
+    assert (report.mistakes, report.signed, report.unsigned) == ([], 3, 0)
+    stranger = Signer(Ed25519PrivateKey.generate())
+    found = verify(files, keyring=ring(tmp_path, stranger)).mistakes
+    assert [each.code for each in found] == ["signature.unknown_key"] * 3
+    impostor = Signer(Ed25519PrivateKey.generate(), signer.key_id)
+    found = verify(files, keyring=ring(tmp_path, impostor)).mistakes
+    assert [each.code for each in found] == ["signature.invalid"] * 3
+
+
+def test_a_whole_log_written_anew_by_somebody_without_the_key_is_found(tmp_path: Path) -> None:
+    signer = Signer(KEY)
+    write_log(tmp_path / "log", 2, signer=signer)
+    (path,) = expand([tmp_path / "log"])
+    lines, before = [], "GENESIS"
+    for line in path.read_bytes().splitlines():
+        entry = {**msgspec.json.decode(line), "action": "tool.nothing", "prevHash": before}
+        del entry["hash"]
+        before = digest(canonical(entry))
+        lines.append(canonical({**entry, "hash": before}) + b"\n")
+    path.write_bytes(b"".join(lines))
+    assert verify([path]).mistakes == []
+    assert [each.code for each in verify([path], keyring=ring(tmp_path, signer)).mistakes] == ["signature.invalid"] * 2
+
+
+def test_entries_before_the_first_signed_one_are_vouched_for_and_later_ones_are_not(tmp_path: Path) -> None:
+    signer = Signer(KEY, "host-key")
+    folder = tmp_path / "log"
+    write_log(folder, 2)
+    files = expand([folder])
+    only = verify(files, keyring=ring(tmp_path, signer)).mistakes
+    assert [each.what for each in only] == ["no entry is signed"]
+    for each in (signer, None):
+        log = appender(folder, signer=each)
+        log.open(None, 0)
+        log.write([piece()])
+        log.close()
+    report = verify(files, keyring=ring(tmp_path, signer))
+    assert [(each.line, each.code) for each in report.mistakes] == [(4, "signature.invalid")]
+    assert (report.signed, report.unsigned) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("revoked", "more", "right"),
+    [
+        (["k"], {}, False),
+        ([{"id": "k", "reason": "lost"}], {}, False),
+        (["other"], {}, True),
+        (None, {"expiresAt": (datetime.now(UTC) + timedelta(days=1)).isoformat()}, True),
+        (None, {"expiresAt": "2020-01-01T00:00:00Z"}, False),
+        (None, {"validFrom": "2020-01-01T00:00:00Z"}, True),
+        (None, {"validFrom": (datetime.now(UTC) + timedelta(days=1)).isoformat()}, False),
+        (None, {"publicKey": RAW}, True),
+        (None, {"publicKey": RAW.replace("_", "/") + "="}, True),
+    ],
+)
+def test_a_key_counts_while_it_is_valid_and_never_when_revoked(
+    tmp_path: Path, revoked: Any, more: dict[str, Any], right: bool
+) -> None:
+    signer = Signer(KEY, "k")
+    write_log(tmp_path / "log", 1, signer=signer)
+    keys = ring(tmp_path, signer, revoked=revoked and {"keys": revoked}, **more)
+    assert (verify(expand([tmp_path / "log"]), keyring=keys).mistakes == []) == right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"keys": [{"id": "a"}]}',
+        '{"keys": [{"id": "a", "publicKey": "eA"}]}',
+        '{"keys": [{"id": "a", "publicKey": "?"}]}',
+        f'{{"keys": [{{"id": "a", "publicKey": "{RAW}"}}, {{"id": "a", "publicKey": "{RAW}"}}]}}',
+    ],
+)
+def test_a_keyring_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(text)
+    with pytest.raises(Invalid, match=r"keys\.json"):
+        Keyring.load(path)
+
+
+def test_a_private_key_is_read_from_pem(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    path.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    assert Signer.load(path).key_id == thumbprint(KEY.public_key())
+    other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for data in (b"nothing", other):
+        path.write_bytes(data)
+        with pytest.raises(Invalid, match=r"key\.pem"):
+            Signer.load(path)

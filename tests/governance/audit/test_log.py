@@ -1,0 +1,358 @@
+"""What whoever appends may rely on: order, durability, refusal, and a loop that never waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.core.errors import Invalid, TooLarge, Unavailable
+from gateway.governance.audit import Actor, AuditBroken, AuditLog, Entry, Head, expand, files, verify
+from gateway.governance.audit.heads import Keeper
+from tests.governance.audit.support import event, write_log
+from tests.support.aio import run
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for path in expand([folder]) for line in path.read_bytes().splitlines()]
+
+
+class Disk:
+    """Lets syncs wait, or fail."""
+
+    def __init__(self, real: Callable[[int], None]) -> None:
+        self._real = real
+        self.go = threading.Event()
+        self.go.set()
+        self.reached = threading.Event()
+        self.full = False
+        self.syncs = 0
+
+    def sync(self, fd: int) -> None:
+        self.syncs += 1
+        self.reached.set()
+        assert self.go.wait(10)
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._real(fd)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    made = Disk(files.sync)
+    monkeypatch.setattr(files, "sync", made.sync)
+    yield made
+    made.go.set()
+
+
+def test_entries_are_in_the_order_of_calls_over_rotations_and_restarts(tmp_path: Path) -> None:
+    async def session(first: int) -> list[Entry]:
+        async with AuditLog(tmp_path, rotate_bytes=30_000) as log:
+
+            async def one(worker: int) -> list[Entry]:
+                return [await log.append(event(first + worker)) for _ in range(5)]
+
+            await asyncio.gather(*(one(worker) for worker in range(40)))
+            futures = [log.append(event(first + number)) for number in range(100)]
+            return list(await asyncio.gather(*futures))
+
+    told = run(session(0)) + run(session(1000))
+    lines = lines_of(tmp_path)
+    assert [line["seq"] for line in lines] == list(range(600))
+    assert len(expand([tmp_path])) > 2
+    assert verify(expand([tmp_path]), head=told[-1].head).mistakes == []
+    numbers = [lines[entry.seq]["input"]["n"] for entry in told]
+    assert numbers == [*range(100), *range(1000, 1100)]
+    assert [(lines[e.seq]["hash"], lines[e.seq]["prevHash"], lines[e.seq]["ts"]) for e in told] == [
+        (e.hash, e.prev_hash, e.ts) for e in told
+    ]
+
+
+def test_nothing_is_acknowledged_before_it_is_on_disk_and_the_loop_does_not_wait(tmp_path: Path, disk: Disk) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as log:
+            disk.go.clear()
+            disk.reached.clear()
+            first = log.append(event(1))
+            await asyncio.to_thread(disk.reached.wait, 10)
+            rest = [log.append(event(number)) for number in range(500)]  # all this while the disk stands still
+            assert not first.done() and log.head is None
+            before = disk.syncs
+            disk.go.set()
+            await asyncio.gather(first, *rest)
+            assert disk.syncs - before <= 2, "one sync is for all that waited"
+            assert log.head == rest[-1].result().head
+
+    run(scenario())
+
+
+def test_what_a_killed_process_left_is_on_disk_before_anybody_is_told_of_it(tmp_path: Path, disk: Disk) -> None:
+    write_log(tmp_path, 2)
+    told: list[int] = []
+
+    async def on_head(seq: int, _value: str) -> None:
+        told.append(seq)
+
+    async def scenario() -> None:
+        disk.go.clear()
+        disk.reached.clear()
+        log = AuditLog(tmp_path, on_head=on_head)
+        opening = asyncio.ensure_future(log.open())
+        await asyncio.to_thread(disk.reached.wait, 10)
+        assert not opening.done() and told == []
+        disk.go.set()
+        await opening
+        await log.aclose()
+        assert told == [1]
+
+    run(scenario())
+
+
+def test_a_full_disk_refuses_and_a_disk_with_room_again_takes(tmp_path: Path, disk: Disk) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as log:
+            kept = await log.append(event(1))
+            disk.full = True
+            refused = await asyncio.gather(*(log.append(event(2)) for _ in range(3)), return_exceptions=True)
+            assert [type(each) for each in refused] == [Unavailable] * 3
+            assert "No space left" not in str(refused[0])
+            assert log.head == kept.head
+            disk.full = False
+            assert (await log.append(event(3))).seq == 1
+
+    run(scenario())
+    assert [line["input"]["n"] for line in lines_of(tmp_path)] == [1, 3]
+    assert verify(expand([tmp_path])).mistakes == []
+
+
+def test_a_new_file_that_cannot_be_made_leaves_the_old_one_growing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more_files(path: Path, *, new: bool = False) -> int:
+        if new:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return create(path, new=new)
+
+    create = files.create
+
+    async def scenario() -> None:
+        async with AuditLog(tmp_path, rotate_bytes=500) as log:
+            for number in range(4):
+                await log.append(event(number))
+            before = len(expand([tmp_path]))
+            monkeypatch.setattr(files, "create", no_more_files)
+            for number in range(4):
+                await log.append(event(number))
+            assert len(expand([tmp_path])) == before
+            monkeypatch.setattr(files, "create", create)
+            await log.append(event())
+            assert len(expand([tmp_path])) == before + 1
+            assert verify(expand([tmp_path]), head=log.head).mistakes == []
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes() + b"more\n"),
+        lambda path: path.rename(path.with_name("elsewhere")) and path.write_bytes(b"x" * 400),
+    ],
+)
+def test_a_file_that_somebody_else_touched_is_not_written_to_again(
+    tmp_path: Path, tamper: Callable[[Path], object]
+) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as log:
+            await log.append(event())
+            tamper(log.path)
+            for _ in range(2):
+                with pytest.raises(AuditBroken):
+                    await log.append(event())
+
+    run(scenario())
+
+
+def test_an_event_that_is_none_is_refused_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path, waiting=100_000) as log:
+            bad = msgspec.structs.replace(event(), action="NO")
+            first, wrong, last = log.append(event(1)), log.append(bad), log.append(event(2))
+            assert ((await first).seq, (await last).seq) == (0, 1)
+            with pytest.raises(Invalid, match="action"):
+                await wrong
+            with pytest.raises(Invalid, match="interlingua"):
+                log.append(event(metadata={"interlingua": {}}))
+            with pytest.raises(Invalid, match="Unicode"):
+                log.append(msgspec.structs.replace(event(), actor=Actor("\ud800")))
+            with pytest.raises(TooLarge):
+                log.append(event(input={"text": "x" * 200_000}))
+
+    run(scenario())
+
+
+def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path, waiting=2_000) as log:
+            disk.go.clear()
+            taken: list[asyncio.Future[Entry]] = []
+            with pytest.raises(Unavailable, match="cannot keep up"):
+                while len(taken) < 100:
+                    taken.append(log.append(event(input={"text": "x" * 300})))
+            disk.go.set()
+            await asyncio.gather(*taken)
+            await log.append(event())
+
+    run(scenario())
+
+
+def test_what_is_recorded_is_the_event_of_the_moment_of_the_call(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as log:
+            arguments = {"to": "ada"}
+            future = log.append(event(input=arguments))
+            arguments["to"] = "eve"
+            await future
+
+    run(scenario())
+    assert lines_of(tmp_path)[0]["input"] == {"to": "ada"}
+
+
+def test_a_caller_that_was_cancelled_takes_nothing_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as log:
+            log.append(event(1)).cancel()
+            assert (await log.append(event(2))).seq == 1
+
+    run(scenario())
+
+
+def test_what_was_appended_before_the_close_is_written_and_nothing_after(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = AuditLog(tmp_path / "deep" / "audit.jsonl")
+        with pytest.raises(Unavailable):
+            log.append(event())
+        await log.open()
+        waiting = [log.append(event(number)) for number in range(50)]
+        await log.aclose()
+        await log.aclose()
+        assert [each.result().seq for each in waiting] == list(range(50))
+        with pytest.raises(Unavailable):
+            log.append(event())
+        assert (tmp_path / "deep" / "audit.jsonl").stat().st_mode & 0o077 == 0
+
+    run(scenario())
+
+
+def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as log:
+            await log.append(event())
+            second = AuditLog(tmp_path)
+            with pytest.raises(Unavailable, match="writes this audit log already"):
+                await second.open()
+            await second.aclose()
+        with pytest.raises(AuditBroken, match="cut off"):
+            await AuditLog(tmp_path, head=Head(5, "0" * 64)).open()
+        (tmp_path / "file").write_text("")
+        with pytest.raises(Unavailable, match="cannot be opened"):
+            await AuditLog(tmp_path / "file" / "log").open()
+
+    run(scenario())
+    for each in threading.enumerate():
+        if each.name == "audit-writer":
+            each.join(10)
+            assert not each.is_alive()
+
+
+def test_time_never_goes_back_in_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 2_000_000_000.0
+    monkeypatch.setattr("time.time", lambda: now)
+
+    async def scenario() -> None:
+        nonlocal now
+        async with AuditLog(tmp_path) as log:
+            await log.append(event())
+            now -= 3600.5
+            await log.append(event())
+
+    run(scenario())
+    first, second = lines_of(tmp_path)
+    assert first["ts"] == second["ts"] == "2033-05-18T03:33:20.000Z"
+    assert second["metadata"]["interlingua"]["clock"] == "2033-05-18T02:33:19.500Z"
+
+
+def test_the_head_is_told_in_order_and_the_last_one_always(tmp_path: Path) -> None:
+    told: list[tuple[int, str]] = []
+
+    async def on_head(seq: int, value: str) -> None:
+        told.append((seq, value))
+        await asyncio.sleep(0)
+        if len(told) == 1:
+            raise OSError("not now")
+
+    async def scenario() -> Head | None:
+        async with AuditLog(tmp_path, on_head=on_head) as log:
+            for number in range(20):
+                await log.append(event(number))
+        return log.head
+
+    head = run(scenario())
+    assert head is not None and told[-1] == (head.seq, head.hash) and head.seq == 19
+    assert [seq for seq, _ in told] == sorted(seq for seq, _ in told)
+
+
+def test_a_head_that_was_not_taken_is_told_again() -> None:
+    told: list[int] = []
+    taken = asyncio.Event()
+
+    async def on_head(seq: int, _value: str) -> None:
+        told.append(seq)
+        if len(told) < 3:
+            raise OSError("not now")
+        taken.set()
+
+    async def scenario() -> None:
+        keeper = Keeper(on_head, retry=0.001)
+        keeper.put(Head(7, "0" * 64))
+        await taken.wait()
+        await keeper.aclose()
+
+    run(scenario())
+    assert told == [7, 7, 7]
+
+
+def test_heads_that_come_faster_than_a_store_should_be_asked_become_one() -> None:
+    told: list[int] = []
+    first = asyncio.Event()
+
+    async def on_head(seq: int, _value: str) -> None:
+        told.append(seq)
+        first.set()
+
+    async def scenario() -> None:
+        keeper = Keeper(on_head, every=60)
+        keeper.put(Head(0, "0" * 64))
+        await first.wait()
+        for seq in range(1, 100):
+            keeper.put(Head(seq, "0" * 64))
+        await keeper.aclose()
+
+    run(scenario())
+    assert told == [0, 99]
+
+
+def test_wrong_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Invalid, match="blake3"):
+        AuditLog(tmp_path, algorithm="blake3")
+    with pytest.raises(Invalid, match="limit"):
+        AuditLog(tmp_path, limit=1 << 30)

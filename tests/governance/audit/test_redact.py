@@ -1,0 +1,79 @@
+"""What must not stand in a log is not in it, and the log says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.core.errors import Invalid
+from gateway.governance.audit import Policy, Subject
+from gateway.governance.audit.canonical import canonical, digest
+from gateway.governance.audit.redact import DEEPEST, Redactor, redacted, snapshot
+from tests.governance.audit.support import event
+
+
+def redact(value: Any, **options: Any) -> Any:
+    return Redactor(**options)(snapshot(event(input={"v": value}))).event["input"]["v"]
+
+
+def test_values_of_secret_keys_are_left_out_wherever_they_are() -> None:
+    given = {"user": "ada", "Password": "x", "deep": [{"API_KEY": {"a": 1}}], "tokens": 5}
+    secret = redacted("secret")
+    assert redact(given) == {"user": "ada", "Password": secret, "deep": [{"API_KEY": secret}], "tokens": 5}
+
+
+def test_the_keys_may_be_others_and_have_wildcards() -> None:
+    given = {"password": "kept", "my_token": "x", "tokens": 5}
+    assert redact(given, keys=["*_token"]) == {"password": "kept", "my_token": redacted("secret"), "tokens": 5}
+    assert redact(given, keys=[]) == given
+
+
+def test_a_value_over_the_limit_leaves_its_hash() -> None:
+    long = {"v": "x" * 100}
+    made = Redactor(limit=50)(snapshot(event(input=long, output={"small": 1}, metadata={"acme": long}))).event
+    assert made["input"] == redacted("108 bytes, over the limit of 50")
+    assert made["output"] == {"small": 1}
+    assert made["metadata"]["acme"] == made["input"]
+    expected = digest(canonical(long))
+    assert made["metadata"]["interlingua"] == {"sha256": {"input": expected, "metadata.acme": expected}}
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53), 2**70])
+def test_an_integer_that_canonical_json_has_not_is_told_in_words(number: int) -> None:
+    assert redact([number, 2**53 - 1]) == [redacted(f"an integer that canonical JSON has not: {number}"), 2**53 - 1]
+
+
+def test_what_is_nested_too_deeply_is_cut() -> None:
+    value: Any = 1
+    for _ in range(5000):
+        value = [value]
+    cut = redact(value)
+    for _ in range(DEEPEST - 1):
+        (cut,) = cut
+    assert cut == redacted(f"nested more than {DEEPEST} deep")
+
+
+def test_what_json_cannot_say_is_said_to_be_that() -> None:
+    assert redact({"a": "\ud800", "b": object(), "c": (1, "é")}) == {
+        "a": redacted("no Unicode text"),
+        "b": redacted("no JSON: object"),
+        "c": [1, "é"],
+    }
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"subject": Subject("k" * 33)},
+        {"subject": Subject("tool", "r" * 257)},
+        {"policy": Policy("No Slug")},
+        {"policy": Policy("mail", "approve")},  # type: ignore[arg-type]
+        {"input": [1]},
+        {"signatures": (1,)},
+    ],
+)
+def test_an_event_that_no_verifier_would_accept_is_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        Redactor()(snapshot(msgspec.structs.replace(event(), **more)))

@@ -1,0 +1,248 @@
+"""Whatever is done to a log is found: every byte changed, every line removed, moved, doubled, put in or cut off."""
+
+from __future__ import annotations
+
+import shutil
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.governance.audit import Head, Report, expand, verify
+from gateway.governance.audit.canonical import canonical, digest
+from gateway.governance.audit.files import Place
+from gateway.governance.audit.line import LONGEST
+from gateway.governance.audit.walk import Walk
+from tests.governance.audit.support import write_log
+
+COUNT = 9
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Head]:
+    """A log of three files."""
+    folder = tmp_path_factory.mktemp("whole")
+    entries = write_log(folder, COUNT, rotate_bytes=1000)
+    assert len(Place(folder).files()) > 2
+    return folder, entries[-1].head
+
+
+def lines_of(folder: Path) -> list[bytes]:
+    return b"".join(path.read_bytes() for path in expand([folder])).splitlines(keepends=True)
+
+
+def faults(lines: list[bytes], head: Head | None) -> list[str]:
+    walk = Walk(head=head)
+    found = [fault for line in lines for fault in walk.feed(line)] + walk.end()
+    return [f"{fault.field} {fault.code} {fault.what}" for fault in found]
+
+
+def test_an_untouched_log_is_right(whole: tuple[Path, Head]) -> None:
+    folder, head = whole
+    report = verify(expand([folder]), head=head)
+    assert (report.mistakes, report.entries, report.head) == ([], COUNT, head)
+    assert faults(lines_of(folder), head) == []
+
+
+def test_the_change_of_any_byte_is_found(whole: tuple[Path, Head]) -> None:
+    folder, _ = whole
+    lines = lines_of(folder)[:3]
+    data = b"".join(lines)
+    last = Walk.at(lines[-1])
+    assert isinstance(last, Walk)
+    known = Head(last.seq, last.hash)
+    for place, byte in enumerate(data):
+        for other in {byte ^ 1, byte ^ 0x20, 0x20, 0x0A} - {byte}:
+            changed = data[:place] + bytes([other]) + data[place + 1 :]
+            assert faults(changed.splitlines(keepends=True), known), (place, bytes([byte]), bytes([other]))
+
+
+def test_the_loss_and_the_insertion_of_any_byte_is_found(whole: tuple[Path, Head]) -> None:
+    folder, _ = whole
+    lines = lines_of(folder)[:2]
+    data, last = b"".join(lines), Walk.at(lines[-1])
+    assert isinstance(last, Walk)
+    for place in range(len(data)):
+        for changed in (data[:place] + data[place + 1 :], data[:place] + b" " + data[place:]):
+            assert faults(changed.splitlines(keepends=True), Head(last.seq, last.hash)), place
+
+
+def test_a_log_cut_off_anywhere_is_found(whole: tuple[Path, Head]) -> None:
+    folder, head = whole
+    data = b"".join(lines_of(folder))
+    for end in range(0, len(data), 7):
+        assert faults(data[:end].splitlines(keepends=True), head), end
+    for count in range(COUNT):
+        (told,) = faults(lines_of(folder)[:count], head)
+        assert "chain.truncated" in told and "entry 8 is known to have been written" in told
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["remove", "double", "swap", "move"]), st.integers(0, 99), st.integers(0, 99)),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_lines_removed_doubled_swapped_or_moved_are_found(
+    whole: tuple[Path, Head], steps: list[tuple[str, int, int]]
+) -> None:
+    folder, head = whole
+    before = lines_of(folder)
+    lines = list(before)
+    for what, one, other in steps:
+        if not lines:
+            break
+        a, b = one % len(lines), other % len(lines)
+        if what == "remove":
+            del lines[a]
+        elif what == "double":
+            lines.insert(b, lines[a])
+        elif what == "swap":
+            lines[a], lines[b] = lines[b], lines[a]
+        else:
+            lines.insert(b, lines.pop(a))
+    assert bool(faults(lines, head)) == (lines != before)
+
+
+def rehashed(line: bytes, **changes: object) -> bytes:
+    """A line as a forger writes it: changed, and with the right hash."""
+    entry = {**msgspec.json.decode(line), **changes}
+    entry.pop("hash")
+    return canonical({**entry, "hash": digest(canonical(entry))}) + b"\n"
+
+
+def test_a_line_changed_with_its_hash_is_found_by_the_next(whole: tuple[Path, Head]) -> None:
+    lines = lines_of(whole[0])
+    lines[3] = rehashed(lines[3], action="tool.nothing")
+    (told,) = faults(lines, whole[1])
+    assert told.startswith("prevHash chain.broken")
+
+
+def test_the_last_line_changed_with_its_hash_is_found_by_the_head(whole: tuple[Path, Head]) -> None:
+    lines = lines_of(whole[0])
+    lines[-1] = rehashed(lines[-1], action="tool.nothing")
+    assert faults(lines, None) == []
+    assert faults(lines, whole[1]) == ["hash chain.broken entry 8 is not the one of the head that is known"]
+
+
+def test_a_line_put_in_with_its_hash_is_found(whole: tuple[Path, Head]) -> None:
+    lines = lines_of(whole[0])
+    previous = msgspec.json.decode(lines[3])
+    lines.insert(4, rehashed(lines[4], prevHash=previous["hash"], action="tool.more"))
+    assert faults(lines, whole[1])
+
+
+def test_an_entry_dated_before_the_one_before_is_found(whole: tuple[Path, Head]) -> None:
+    lines = lines_of(whole[0])[:2]
+    lines[1] = rehashed(lines[1], ts="2001-01-01T00:00:00.000Z")
+    assert faults(lines, None) == ["ts chain.broken it is dated before the entry before"]
+
+
+def test_each_mistake_names_its_file_line_and_field(whole: tuple[Path, Head], tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    shutil.copytree(whole[0], folder)
+    second = expand([folder])[1]
+    lines = second.read_bytes().splitlines(keepends=True)
+    second.write_bytes(b"".join([lines[0].replace(b"mail", b"tail"), *lines[1:]]))
+    (mistake,) = verify(expand([folder]), head=whole[1]).mistakes
+    assert str(mistake) == f"{second}#L1:hash chain.tampered the line is not what was hashed: it was changed"
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (lambda files: files[0].unlink(), "seq chain.seq_gap entries 0 to 2 are missing before entry 3"),
+        (lambda files: files[1].unlink(), "seq chain.seq_gap entries 3 to 5 are missing before entry 6"),
+        (lambda files: files[-1].unlink(), "seq chain.truncated the log was cut off"),
+        (lambda files: files[0].write_bytes(b""), "seq chain.seq_gap entries 0 to 2 are missing before entry 3"),
+        (
+            lambda files: shutil.copy(files[0], files[0].with_name("audit-log.000000000004.jsonl")),
+            "seq chain.seq_gap entry 0 comes after entry 5",
+        ),
+        (
+            lambda files: files[1].rename(files[1].with_name("audit-log.000000000002.jsonl")),
+            "the file is named after entry 2 and begins with 3",
+        ),
+    ],
+)
+def test_a_file_that_is_gone_emptied_doubled_or_renamed_is_found(
+    whole: tuple[Path, Head], tmp_path: Path, what: Callable[[list[Path]], object], told: str
+) -> None:
+    folder = tmp_path / "log"
+    shutil.copytree(whole[0], folder)
+    what(expand([folder]))
+    report = verify(expand([folder]), head=whole[1])
+    assert any(told in str(mistake) for mistake in report.mistakes), report.mistakes
+
+
+def test_older_files_may_be_elsewhere_if_their_last_entry_is_named(whole: tuple[Path, Head]) -> None:
+    files = expand([whole[0]])
+    last = verify(files[:1]).head
+    assert last is not None
+    assert verify(files[1:], after=last, head=whole[1]).mistakes == []
+    assert verify(files[1:], after=Head(last.seq, "0" * 64)).mistakes
+    assert verify(files[1:]).mistakes
+
+
+def test_files_are_read_in_the_order_of_their_entries(whole: tuple[Path, Head]) -> None:
+    files = expand([whole[0]])
+    assert verify(expand(reversed(files)), head=whole[1]).mistakes == []
+
+
+def test_a_line_in_other_bytes_is_found_unless_any_form_is_taken(whole: tuple[Path, Head], tmp_path: Path) -> None:
+    lines = lines_of(whole[0])
+    other = msgspec.json.encode(dict(reversed(msgspec.json.decode(lines[0]).items()))) + b"\n"
+    doubled = lines[0].replace(b'{"$schema"', b'{"action":"tool.other","$schema"')
+    for line, any_form, right in ((other, False, False), (other, True, True), (doubled, True, False)):
+        path = tmp_path / "log.jsonl"
+        path.write_bytes(line + b"".join(lines[1:]))
+        assert (verify([path], head=whole[1], any_form=any_form).mistakes == []) == right
+
+
+def test_a_hash_in_another_place_of_its_line_is_found(whole: tuple[Path, Head]) -> None:
+    lines = lines_of(whole[0])
+    member = b'"hash":"%s",' % Walk.at(lines[2]).hash.encode()  # type: ignore[union-attr]
+    for key in (b'"$schema":', b'"hashAlg":"sha256",', b'"prevHash":', b'"seq":'):
+        moved = lines[2].replace(member, b"")
+        at = moved.index(key) + (len(key) if b"sha256" in key else 0)
+        moved = moved[:at] + member + moved[at:]
+        assert moved != lines[2] and msgspec.json.decode(moved) == msgspec.json.decode(lines[2])
+        (told,) = faults([*lines[:2], moved, *lines[3:]], whole[1])
+        assert told == " chain.tampered the line means what was hashed, in other bytes"
+
+
+def test_what_is_no_audit_event_is_said_to_be_none(whole: tuple[Path, Head]) -> None:
+    lines = lines_of(whole[0])
+    deep = b"[" * 100_000 + b"]" * 100_000
+    for bad in (b"", b"[]", b"null", b"{", b"\xff", deep, b'{"seq":1e400}', lines[4].rstrip() + b"x"):
+        found = faults([*lines[:4], bad + b"\n", *lines[5:]], whole[1])
+        assert found and all("schema.invalid" in each for each in found), bad[:20]
+
+
+def test_the_number_of_mistakes_that_are_told_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"x\n" * 1000)
+    report = verify([path], most=10)
+    assert (len(report.mistakes), report.more) == (10, True)
+
+
+def test_a_log_of_any_size_is_read_in_little_memory(whole: tuple[Path, Head], tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with path.open("wb") as file:
+        for _ in range(100):
+            file.writelines(lines_of(whole[0])[:COUNT])  # every ninth line is wrong, and the walk goes on
+        file.seek(8 * LONGEST, 1)  # a line of zeros that takes no room on disk
+        file.write(b"\n")
+    tracemalloc.start()
+    report = verify([path], most=10_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(report, Report) and report.entries == 100 * COUNT
+    assert "longer than" in report.mistakes[-1].what
+    assert peak < 3 * LONGEST

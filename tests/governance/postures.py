@@ -1,0 +1,55 @@
+"""Postures, policies and operators without files, for the tests of decisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gateway.document import Document
+from gateway.governance.front_matter import Page
+from gateway.governance.manifests import Operator, Policy, ToolGrant
+from gateway.governance.policy import Decision, Kind, Rules, Signatory
+from gateway.governance.posture import Approver, Governance, Level, Registered
+
+PAGE = Page(Path("/w/x.md"), {}, "", Document("x.md"))
+RANK = {kind: rank for rank, kind in enumerate(Kind)}
+
+
+def policy(slug: str, decision: str = "allow", **keys: Any) -> Policy:
+    base: dict[str, Any] = {"action": "tool.call", "subject": None, "risk_min": 0, "autonomy": 4, "version": "1.0.0"}
+    return Policy(page=PAGE, slug=slug, decision=decision, **{**base, **keys})
+
+
+def bound(one: Policy, **keys: Any) -> Registered:
+    return Registered(id=one.slug, policy=one, **keys)
+
+
+def level(
+    *policies: Registered, autonomy: int | None = None, default: str | None = None, approvers: tuple[Approver, ...] = ()
+) -> Level:
+    own = {key: value for key, value in (("level", autonomy), ("defaultApproval", default)) if value is not None}
+    effective = {"autonomy": own, "escalateTo": "ws://operators/chief"}
+    return Level(effective=effective, policies=policies, approvers=approvers)
+
+
+def posture(*levels: Level) -> Governance:
+    return Governance(
+        path=PAGE.path,
+        workspace=Path("/w"),
+        effective=levels[-1].effective,
+        origin={},
+        chain=(PAGE,) * len(levels),
+        levels=levels,
+        cautions=(),
+    )
+
+
+def operator(autonomy: str = "autonomous", *tools: ToolGrant) -> Operator:
+    return Operator(page=PAGE, id="coder", name="Coder", summary="", version="1.0.0", autonomy=autonomy, tools=tools)
+
+
+def decide(*levels: Level, risk: int = 1, subject: str = "write", of: Operator | None = None, **keys: Any) -> Decision:
+    return Rules(posture(*levels) if levels else None, of).decide("tool.call", subject, risk=risk, at=0.0, **keys)
+
+
+ANN, BOB = Signatory(id="ann", roles=frozenset({"cfo"})), Signatory(id="bob", roles=frozenset({"security"}))

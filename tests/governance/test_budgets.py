@@ -1,0 +1,116 @@
+"""Budgets: what is counted, and that none is ever exceeded."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.governance.budgets import DAY, HOUR, WINDOWS, Spent
+from gateway.governance.manifests import Budget
+from gateway.governance.policy import Kind, Rules
+from tests.governance.postures import bound, level, policy, posture
+
+
+def budgeted(*spent: Spent, **keys: Any) -> Rules:
+    return Rules(posture(level(bound(policy("p", budget=Budget(**keys))))), spent=spent)
+
+
+def test_a_budget_asks_when_it_is_used_up_and_begins_anew_with_the_hour() -> None:
+    rules = budgeted(per_hour=2)
+
+    def at(seconds: float) -> str:
+        return rules.decide("tool.call", "x", risk=1, at=seconds).kind.value
+
+    assert [at(0), at(HOUR - 1), at(HOUR - 1), at(HOUR)] == ["allow", "allow", "require-approval", "allow"]
+
+
+def test_a_budget_remembers_what_was_spent_before() -> None:
+    rules = budgeted(Spent(policy="p", at=5.0), Spent(policy="q", at=5.0), per_day=2)
+    assert [rules.decide("tool.call", "x", risk=1, at=9.0).kind for _ in range(2)] == [Kind.ALLOW, Kind.ASK]
+
+
+def test_an_amount_counts_by_the_day_and_an_unknown_one_asks() -> None:
+    rules = budgeted(cents=500)
+
+    def pay(cents: int | None, at: float = 0.0, currency: str = "USD") -> Kind:
+        return rules.decide("tool.call", "x", risk=1, at=at, cents=cents, currency=currency).kind
+
+    assert [pay(300), pay(201), pay(200), pay(1)] == [Kind.ALLOW, Kind.ASK, Kind.ALLOW, Kind.ASK]
+    assert [pay(None, DAY), pay(5, DAY, "EUR"), pay(500, DAY), pay(0, DAY)] == [
+        Kind.ASK,
+        Kind.ASK,
+        Kind.ALLOW,
+        Kind.ALLOW,
+    ]
+    assert pay(-500, DAY) is Kind.ALLOW and pay(1, DAY) is Kind.ASK
+
+
+def test_what_is_not_allowed_in_the_end_costs_nothing() -> None:
+    cheap, strict = policy("p", budget=Budget(per_day=1)), policy("q", "deny", subject="bad")
+    rules = Rules(posture(level(bound(cheap), bound(strict))))
+    assert rules.decide("tool.call", "bad", risk=1, at=0.0).kind is Kind.DENY
+    assert rules.decide("tool.call", "good", risk=1, at=0.0).kind is Kind.ALLOW
+
+
+def test_a_call_from_an_hour_that_is_forgotten_is_asked() -> None:
+    rules = budgeted(per_hour=1)
+    for hour in range(10, 10 + WINDOWS + 5):
+        assert rules.decide("tool.call", "x", risk=1, at=hour * HOUR).kind is Kind.ALLOW
+    assert rules.decide("tool.call", "x", risk=1, at=10 * HOUR).kind is Kind.ASK
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    per_hour=st.integers(1, 4),
+    per_day=st.integers(1, 8),
+    cents=st.integers(1, 900),
+    calls=st.lists(st.tuples(st.integers(0, 3 * 24), st.integers(0, 400), st.sampled_from("ab")), max_size=60),
+)
+def test_a_budget_is_never_exceeded_in_whatever_order_calls_come(
+    per_hour: int, per_day: int, cents: int, calls: list[tuple[int, int, str]]
+) -> None:
+    one = policy("p", subject="a", budget=Budget(per_hour=per_hour, per_day=per_day, cents=cents))
+    two = policy("q", budget=Budget(per_day=7))
+    rules = Rules(posture(level(bound(one), bound(two)), level(bound(one), bound(two))))
+    hours: Counter[int] = Counter()
+    days: Counter[int] = Counter()
+    paid: Counter[int] = Counter()
+    both: Counter[int] = Counter()
+    for hour, price, subject in calls:
+        found = rules.decide("tool.call", subject, risk=1, at=hour * HOUR + 7.5, cents=price)
+        if found.kind is not Kind.ALLOW:
+            assert found.kind is Kind.ASK
+            continue
+        both[hour // 24] += 1
+        if subject == "a":
+            hours[hour] += 1
+            days[hour // 24] += 1
+            paid[hour // 24] += price
+    assert max(hours.values(), default=0) <= per_hour
+    assert max(days.values(), default=0) <= per_day
+    assert max(paid.values(), default=0) <= cents
+    assert max(both.values(), default=0) <= 7
+
+
+def test_a_budget_is_never_exceeded_by_threads() -> None:
+    rules = budgeted(per_day=50)
+    allowed = itertools.count()
+    gate = threading.Barrier(8)
+
+    def work() -> None:
+        gate.wait(10)
+        for _ in range(25):
+            if rules.decide("tool.call", "x", risk=1, at=1.0).kind is Kind.ALLOW:
+                next(allowed)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert next(allowed) == 50

@@ -1,0 +1,271 @@
+"""What is decided: the tables of docs/governance.md."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.governance.manifests import Signer, ToolGrant
+from gateway.governance.matching import action_matches, subject_matches
+from gateway.governance.policy import Kind, Rules, Signatory
+from gateway.governance.posture import Approver, Level
+from tests.governance.postures import ANN, BOB, bound, decide, level, operator, policy, posture
+
+# --- matching --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "action", "risk", "matches"),
+    [
+        ("tool.call", "tool.call", 0, True),
+        ("tool.call", "tool.calls", 0, False),
+        ("tool.*", "tool.call", 0, True),
+        ("tool.*", "tool.call.read", 0, True),
+        ("tool.*", "tool", 0, False),
+        ("tool.*.read", "tool.call.read", 0, True),
+        ("tool.*.read", "tool.read", 0, False),
+        ("tool.*.read", "tool.a.b.read", 0, False),
+        ("tool.wr*", "tool.write", 0, True),
+        ("tool.wr*", "tool.read", 0, False),
+        ("*", "anything.at.all", 0, True),
+        ("mutates", "tool.call", 1, True),
+        ("mutates", "tool.call", 0, False),
+        ("irreversible", "tool.call", 3, True),
+        ("irreversible", "tool.call", 2, False),
+        ("t.[ab]", "t.a", 0, False),
+    ],
+)
+def test_an_action_matches_segment_by_segment(pattern: str, action: str, risk: int, matches: bool) -> None:
+    assert action_matches(pattern, action, risk) is matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "matches"),
+    [
+        (None, "anything", True),
+        ("*", "anything", True),
+        ("send", "send", True),
+        ("send", "sender", False),
+        ("send-*", "send-mail", True),
+        ("workspace:/finance/**", "workspace:/finance/q2/budget.md", True),
+        ("workspace:/finance/**", "/finance/q2.md", True),
+        ("workspace:/finance/**", "finance/q2.md", True),
+        ("workspace:/finance/**", "/public/../finance/q2.md", True),
+        ("workspace:/finance/**", "//finance//./q2.md", True),
+        ("workspace:/finance/**", "/finance/../public/q2.md", False),
+        ("workspace:/finance/**", "/finances/q2.md", False),
+        ("workspace:/finance/**", "/finance", True),
+        ("/a/*/c", "/a/b/c", True),
+        ("/a/*/c", "/a/b/b/c", False),
+        ("/a/*.md", "/a/x.md", True),
+        ("/a/*.md", "/a/b/x.md", False),
+        ("/a/[b].md", "/a/b.md", False),
+        ("/**", "/a/b", True),
+        ("/", "/", True),
+    ],
+)
+def test_a_subject_matches_as_an_id_or_as_a_path(pattern: str | None, subject: str, matches: bool) -> None:
+    assert subject_matches(pattern, subject) is matches
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decision", [kind.value for kind in Kind])
+def test_a_policy_that_matches_decides(decision: str) -> None:
+    found = decide(level(bound(policy("p", decision))))
+    assert (found.kind, found.policy) == (decision, "p")
+
+
+def test_a_policy_that_does_not_match_decides_nothing() -> None:
+    others = [
+        bound(policy("a", "deny", action="workspace.write")),
+        bound(policy("b", "deny", subject="read")),
+        bound(policy("c", "deny", risk_min=2)),
+        bound(policy("d", "deny"), applies_to="deploy.scheduled"),
+        bound(policy("e", "deny"), applies_to="irreversible"),
+    ]
+    assert decide(level(*others, default="auto")).kind is Kind.ALLOW
+
+
+def test_among_equals_the_narrowest_policy_is_named() -> None:
+    wide, glob, exact = (
+        policy("wide", "deny"),
+        policy("a-glob", "deny", subject="wr*"),
+        policy("exact", "deny", subject="write"),
+    )
+    assert decide(level(*map(bound, (exact, wide, glob)))).policy == "exact"
+    assert decide(level(*map(bound, (wide, glob)))).policy == "a-glob"
+    assert decide(level(*map(bound, (wide, policy("risky", "deny", risk_min=1))))).policy == "risky"
+
+
+def test_a_policy_above_its_autonomy_escalates_but_a_denial_stays_one() -> None:
+    found = decide(level(bound(policy("p", autonomy=2)), autonomy=3))
+    assert found.kind is Kind.ESCALATE and found.signers == (Signer(role="ws://operators/chief"),)
+    asked = decide(level(bound(policy("p", "require-approval", autonomy=2, signers=(Signer(role="cfo"),))), autonomy=3))
+    assert asked.kind is Kind.ESCALATE and asked.signers == (Signer(role="cfo"),)
+    assert decide(level(bound(policy("p", "deny", autonomy=0)), autonomy=3)).kind is Kind.DENY
+
+
+def test_what_is_only_told_does_not_decide() -> None:
+    found = decide(level(bound(policy("p", "deny"), severity="warn"), default="auto"))
+    assert (found.kind, found.policy, found.notes) == (Kind.ALLOW, None, ("warn: p says deny",))
+    assert decide(level(bound(policy("p", "deny"), severity="info"), default="always")).kind is Kind.ASK
+
+
+# --- defaults, autonomy, ceilings ------------------------------------------------------------------------------------
+
+
+def kinds(**keys: Any) -> list[str]:
+    """By risk, 0 to 3."""
+    return [decide(level(**keys), risk=risk).kind.value[:1] for risk in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("autonomy", "default", "wanted"),
+    [
+        (None, None, "arrr"),
+        (0, None, "arrr"),
+        (1, None, "arrr"),
+        (2, None, "arrr"),
+        (3, None, "aaaa"),
+        (None, "auto", "aaaa"),
+        (0, "auto", "arrr"),
+        (1, "auto", "arrr"),
+        (2, "auto", "aaar"),
+        (3, "auto", "aaaa"),
+        (3, "on-mutate", "arrr"),
+        (3, "always", "rrrr"),
+        (None, "always", "rrrr"),
+    ],
+)
+def test_what_no_policy_matches_goes_by_the_default_within_the_ceiling(
+    autonomy: int | None, default: str | None, wanted: str
+) -> None:
+    assert kinds(autonomy=autonomy, default=default) == list(wanted)
+
+
+@pytest.mark.parametrize(("autonomy", "wanted"), [(0, "arrr"), (1, "arrr"), (2, "aaar"), (3, "aaaa")])
+def test_the_ceiling_bounds_what_a_policy_allows(autonomy: int, wanted: str) -> None:
+    allowed = level(bound(policy("p")), autonomy=autonomy)
+    assert [decide(allowed, risk=risk).kind.value[:1] for risk in range(4)] == list(wanted)
+
+
+def test_a_default_may_be_a_policy() -> None:
+    named = bound(policy("the-default", "deny", action="never.matches"))
+    assert decide(level(named, default="policy:the-default")).policy == "the-default"
+
+
+@pytest.mark.parametrize(("autonomy", "wanted"), [("autonomous", "aaaa"), ("supervised", "arrr"), ("gated", "arrr")])
+def test_an_operators_class_bounds_what_it_may_do(autonomy: str, wanted: str) -> None:
+    free = level(bound(policy("p")))
+    assert [decide(free, risk=n, of=operator(autonomy)).kind.value[:1] for n in range(4)] == list(wanted)
+    assert [decide(risk=n, of=operator(autonomy)).kind.value[:1] for n in range(4)] == list(wanted)
+
+
+def test_only_a_gated_operator_needs_approval_for_a_turn() -> None:
+    assert Rules(None, operator("supervised")).turn().kind is Kind.ALLOW
+    assert Rules(None, None).turn().kind is Kind.ALLOW
+    lead = Approver(id="lead", may=("operator.turn",))
+    found = Rules(posture(level(approvers=(lead,)), level(approvers=(lead,))), operator("gated")).turn()
+    assert found.kind is Kind.ASK and found.signers == (Signer(role="lead"),)
+    assert Rules(posture(level(approvers=(Approver(id="x"),))), operator("gated")).turn().kind is Kind.ESCALATE
+
+
+def test_without_governance_reading_is_free_and_changing_is_asked() -> None:
+    assert [decide(risk=risk).kind.value[:1] for risk in range(4)] == list("arrr")
+
+
+@pytest.mark.parametrize("risk", [-1, 4])
+def test_there_is_no_such_risk(risk: int) -> None:
+    with pytest.raises(ValueError, match="risk is 0 to 3"):
+        decide(risk=risk)
+
+
+# --- who approves ----------------------------------------------------------------------------------------------------
+
+
+def test_a_quorum_is_of_different_people_in_the_policys_roles() -> None:
+    signers = (Signer(role="cfo"), Signer(role="security"), Signer(user="eve"))
+    found = decide(level(bound(policy("p", "require-approval", signers=signers, quorum=2))))
+    assert (found.quorum, set(found.signers)) == (2, set(signers))
+    assert not found.released([ANN])
+    assert not found.released([ANN, ANN])
+    assert not found.released([ANN, Signatory(id="zoe")])
+    assert found.released([ANN, BOB])
+    assert found.released([ANN, Signatory(id="eve")])
+
+
+def test_every_policy_that_asks_has_to_be_satisfied() -> None:
+    one = bound(policy("a", "require-approval", signers=(Signer(role="cfo"),)))
+    two = bound(policy("b", "require-approval", signers=(Signer(role="security"),)))
+    found = decide(level(one, two))
+    assert not found.released([ANN]) and not found.released([BOB]) and found.released([ANN, BOB])
+
+
+def test_the_defaults_approvers_are_those_of_that_class() -> None:
+    approvers = (
+        Approver(id="founder", role="ws://operators/founder", may=("mutates",)),
+        Approver(id="board", role="board", may=("tool.call",), quorum=2),
+        Approver(id="gone", role="cfo", may=()),
+    )
+    found = decide(level(default="always", approvers=approvers), risk=1)
+    assert found.kind is Kind.ASK
+    assert found.released([Signatory(id="ws://operators/founder")])
+    board = [Signatory(id=name, roles=frozenset({"board"})) for name in "xy"]
+    assert not found.released(board[:1]) and found.released(board)
+    assert not found.released([ANN])
+    reading = decide(level(default="always", approvers=approvers), risk=0)
+    assert not reading.released([Signatory(id="ws://operators/founder")]) and reading.released(board)
+
+
+def test_without_approvers_whoever_is_asked_may_approve() -> None:
+    assert decide(level(default="always")).released([Signatory(id="anybody")])
+    assert not decide(level(default="always")).released([])
+
+
+def test_what_no_approver_may_approve_is_escalated() -> None:
+    found = decide(level(default="always", approvers=(Approver(id="x", may=("deploy.scheduled",)),)))
+    assert found.kind is Kind.ESCALATE
+    assert found.released([Signatory(id="ws://operators/chief")]) and not found.released([ANN])
+
+
+def test_a_denial_is_released_by_nobody() -> None:
+    assert not decide(level(bound(policy("p", "deny")))).released([ANN, BOB])
+
+
+def test_an_escalation_to_nobody_is_released_by_nobody() -> None:
+    nowhere = Level(effective={}, policies=(bound(policy("p", "escalate")),), approvers=())
+    found = decide(nowhere)
+    assert found.kind is Kind.ESCALATE and not found.released([ANN, BOB])
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_runs_only_the_tools_that_it_has() -> None:
+    grants = (ToolGrant(tool="notes"), ToolGrant(server="github", allow=("list",)), ToolGrant(server="clock"))
+    rules = Rules(posture(level(default="auto")), operator("autonomous", *grants))
+
+    def may(tool: str, server: str | None = None) -> bool:
+        return rules.call(tool, server=server, risk=0, at=0.0).kind is Kind.ALLOW
+
+    assert may("notes") and may("list", "github") and may("now", "clock") and may("anything", "clock")
+    assert not may("note") and not may("delete", "github") and not may("list") and not may("notes", "github")
+    assert not may("list", "gitlab")
+    assert rules.grant("list", "github") == grants[1]
+
+
+def test_an_operator_without_tools_runs_none() -> None:
+    found = Rules(posture(level(default="auto")), operator()).call("notes", risk=0, at=0.0)
+    assert (found.kind, found.why) == (Kind.DENY, "coder has no tool notes")
+
+
+def test_a_tool_that_an_operator_has_is_still_subject_to_policy() -> None:
+    rules = Rules(posture(level(bound(policy("p", "deny")))), operator("autonomous", ToolGrant(tool="notes")))
+    assert rules.call("notes", risk=0, at=0.0).policy == "p"
+
+
+def test_without_an_operator_tools_are_a_matter_of_policy_alone() -> None:
+    assert Rules(posture(level(default="auto"))).call("any", server="x", risk=0, at=0.0).kind is Kind.ALLOW
