@@ -21,8 +21,8 @@ class Whole:
         task.add_done_callback(self._background.discard)
 
     async def change(self, change: Coroutine[Any, Any, None]) -> None:
-        """Change the record and the log, and all that follows from it, even if who wants it is cancelled meanwhile: half
-        of it would have the next event take a number that the store has already.
+        """Change the record and the log, and all that follows from it, even if who wants it is cancelled meanwhile:
+        half of it would have the next event take a number that the store has already.
         """
         task = asyncio.ensure_future(change)
         self.keep(task)

@@ -11,7 +11,6 @@ from gateway.core import events as e
 from gateway.core.stream import Opener
 from gateway.core.types import Answer, Interrupt, Run, RunStatus
 from gateway.engine import Engine
-from tests.engine.test_runs import ended
 from tests.support.aio import run
 from tests.support.scripted import Scripted, engine, request, route, until
 
@@ -71,7 +70,8 @@ def test_an_answer_or_a_cancel_whose_client_goes_while_it_is_written_down_counts
             await gateway.wait(created.id, timeout=5)
             change = gateway.answer(created.id, Answer(value="yes")) if what == "answer" else gateway.cancel(created.id)
             await begun(asyncio.create_task(change), turns)
-            done = await ended(gateway, created.id)
+            await until(lambda: created.id not in gateway.live)
+            done = await gateway.run(created.id)
             assert done.status is (RunStatus.SUCCESS if what == "answer" else RunStatus.CANCELLED)
             await sound(gateway, created.id)
 

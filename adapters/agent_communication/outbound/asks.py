@@ -1,93 +1,19 @@
-"""What an agent asks while it runs: a person, by a question of the run's; or what only a client of its own kind has."""
+"""What the gateway can be asked by an agent of this protocol while it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
-from msgspec import Raw
-
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.adapter import Caller
-from gateway.core.errors import InterlinguaError, Invalid, Unavailable
-from gateway.core.types import Answer, Interrupt, JsonObject
-from gateway.mcp import forms
-from gateway.mcp.wire import ELICIT, ROOTS, SAMPLE
-from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
+from gateway.core.types import JsonObject
+from gateway.mcp.client import asks
+from gateway.mcp.client.asks import Asks
+
+__all__ = ["QUESTIONS", "Asks", "capabilities"]
 
 QUESTIONS: JsonObject = {"elicitation": {}}
 """What the gateway can do for every agent, whoever its client is: ask with a form."""
 
-RELAYED = {SAMPLE: "sampling", ROOTS: "roots"}
-"""What is asked of a client of the same protocol -> the capability that it has declared then."""
-_KINDS = {"sampling": ("context", "tools"), "roots": ()}
-"""Capability -> what of it is declared in turn. Changes of the roots are not: they would have to be told."""
-
-Ask = Callable[[Interrupt], Awaitable[Answer]]
-
 
 def capabilities(caller: Caller | None) -> JsonObject:
-    """What the gateway declares for a run: questions, and what the run's client can do if it speaks this protocol.
-
-    There are few that differ, since each set has connections of its own.
-    """
-    if caller is None or caller.protocol != PROTOCOL:
-        return QUESTIONS
-    declared = dict(QUESTIONS)
-    if _has(caller.capabilities.get("elicitation"), forms.URL):
-        declared["elicitation"] = {forms.FORM: {}, forms.URL: {}}
-    for name, kinds in _KINDS.items():
-        if _has(caller.capabilities, name):
-            declared[name] = {kind: {} for kind in kinds if _has(caller.capabilities[name], kind)}
-    return declared
-
-
-def _has(capabilities: Any, name: str) -> bool:
-    return isinstance(capabilities, dict) and capabilities.get(name) not in (None, False)
-
-
-class Asks:
-    """Answers the requests that belong to one run."""
-
-    def __init__(self, ask: Ask, caller: Callable[[], Caller | None], declared: JsonObject) -> None:
-        self._ask = ask
-        self._caller = caller
-        self._declared = declared
-        self._questions = 0
-
-    async def answer(self, method: str, params: Raw) -> Any:
-        """The result. Raises RpcError for an error answer."""
-        try:
-            if method == ELICIT:
-                return await self._elicited(params)
-            if RELAYED.get(method) in self._declared:
-                return await self._relayed(method, params)
-        except RpcError:
-            raise
-        except Invalid as error:
-            raise RpcError(jsonrpc.INVALID_PARAMS, str(error), {"path": error.path}) from error
-        except InterlinguaError as error:
-            raise RpcError(jsonrpc.INTERNAL_ERROR, str(error)) from error
-        raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
-
-    async def _elicited(self, params: Raw) -> JsonObject:
-        asked = _read(params)
-        self._questions += 1
-        interrupt = forms.elicitation(asked, f"elicitation-{self._questions}")
-        if interrupt.payload["mode"] == forms.URL and not _has(self._declared["elicitation"], forms.URL):
-            raise Invalid("the client has not declared this mode", path="/mode")
-        return forms.elicitation_result(await self._ask(interrupt), interrupt.payload)
-
-    async def _relayed(self, method: str, params: Raw) -> Raw:
-        caller = self._caller()
-        if caller is None:
-            raise Unavailable("the client has gone")
-        return await caller.ask(method, params or Raw(b"{}"))
-
-
-def _read(params: Raw) -> JsonObject:
-    try:
-        return jsonrpc.unpack(params, dict[str, Any])
-    except (ValueError, RecursionError) as error:
-        raise Invalid("params are no object") from error
+    """What the gateway declares for a run: questions, and what the run's client can do if it speaks this protocol."""
+    return asks.capabilities(caller, PROTOCOL, QUESTIONS)

@@ -69,10 +69,10 @@ class StandardTools:
         try:
             return await handler(call, asked)
         except (RpcError, NotFound) as error:
-            told, known = to_rpc(error), correlation_of(call.meta)
+            told, correlation = to_rpc(error), correlation_of(call.meta)
             if told.error.code not in MODELS:
                 raise
-            return failed(told, None if known is None else {CORRELATION: known})
+            return failed(told, None if correlation is None else {CORRELATION: correlation})
 
     # --- the tools that are done at once ----------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ pool.py      Pool: sessions, leased out
 opening.py   a new session: which transport
 session.py   ClientSession: which revision; calls, lists, questions and news of 2026-07-28
 calls.py     the calls under way, and what belongs to which
+asks.py      what a server asks meanwhile: for adapters, to answer as a run's questions
 channel.py   how a session's messages travel: Channel
 piped.py     over a Pipe: stdio, WebSocket, HTTP+SSE
 http/        Streamable HTTP and HTTP+SSE
