@@ -53,7 +53,7 @@ def request(job: Job, attempt: Attempt, agent: Agent) -> RunRequest:
         creation=whole.creation if whole.protocol == PROTOCOL else {},
         attributes={
             **marks,
-            TASK: task.model_dump(mode="json", by_alias=True, exclude_unset=True),
+            TASK: task.model_dump(by_alias=True, exclude_unset=True),
             ATTEMPT: attempt.number,
             HOPS: job.hops + 1,
         },

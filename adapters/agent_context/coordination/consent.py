@@ -35,7 +35,7 @@ def question(job: Job, agent: str, number: int, why: JsonObject) -> Interrupt:
         payload={
             "agent": agent,
             "why": why,
-            "task": task.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"status"}),
+            "task": task.model_dump(by_alias=True, exclude_unset=True, exclude={"status"}),
         },
         answer_schema=ANSWER_SCHEMA,
     )

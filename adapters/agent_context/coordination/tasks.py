@@ -42,7 +42,7 @@ STATUSES: Final = {
 
 def document(task: Task) -> JsonObject:
     """The task as it was delegated, less its status: that is the gateway's to say."""
-    return task.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"status"})
+    return task.model_dump(by_alias=True, exclude_unset=True, exclude={"status"})
 
 
 # --- the view --------------------------------------------------------------------------------------------------------

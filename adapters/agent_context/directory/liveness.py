@@ -91,6 +91,12 @@ class Liveness:
             allowed += self.heartbeat + LATE
         return self.now() - member.heard > allowed
 
+    def deaf(self, member: Registered) -> bool:
+        """Whether it is reached over a connection that takes no requests now: one of HTTP, without its GET."""
+        return (
+            member.connection is not None and member.joined.endpoint is None and not member.connection.session.can_ask
+        )
+
     def status(self, member: Registered) -> str:
         """active, busy, inactive or offline; revoked is not looked at."""
         if member.connection is None and not member.elsewhere and member.joined.endpoint is None:
@@ -98,7 +104,7 @@ class Liveness:
         if member.connection is not None and not member.connection.session.alive and member.joined.endpoint is None:
             return OFFLINE
         said = member.joined.status.casefold()
-        if self.silent(member) or said in AWAY:
+        if self.silent(member) or said in AWAY or self.deaf(member):
             return INACTIVE
         return ACTIVE if said == ACTIVE else BUSY
 

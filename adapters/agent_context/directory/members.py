@@ -75,7 +75,7 @@ class Members:
         self.by_id: dict[str, Registered] = {}
         self.connections: dict[Session, Connection] = {}
         self.revoked: set[str] = set()
-        self._ways = ways
+        self.ways = ways
         self._hosted: dict[str, Hosted] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unwritten: dict[str, None] = {}
@@ -103,13 +103,13 @@ class Members:
         status = self.liveness.status(member)
         if status == OFFLINE:
             return Unavailable(f"agent {agent} is not connected")
+        if status == INACTIVE and self.liveness.deaf(member):
+            return Unavailable(f"the connection of agent {agent} takes no requests now")
         if status == INACTIVE:
             why = "has missed its heartbeats" if self.liveness.silent(member) else f"says that it is {INACTIVE}"
             return Unavailable(f"agent {agent} {why}")
         if member.elsewhere and member.joined.endpoint is None:
             return Unavailable(f"agent {agent} is connected to another gateway")
-        if member.joined.endpoint is None and (at := member.connection) is not None and not at.session.can_ask:
-            return Unavailable(f"the connection of agent {agent} takes no requests now")
         return None
 
     def lock(self, name: str) -> asyncio.Lock:
@@ -218,15 +218,15 @@ class Members:
 
     def _reach(self, record: JsonObject) -> Reach:
         agent, endpoint = str(record["id"]), record.get("endpoint")
-        own = self._ways.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
+        own = self.ways.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
         gate = Gate(lambda: self.refusal(agent), lambda: self._link(agent), own)
-        outbound = self._ways.outbound(shown(record), gate)
+        outbound = self.ways.outbound(shown(record), gate)
         return Reach(Hosted(outbound, timeout=self.options.agent_timeout), record)
 
     def _link(self, agent: str) -> Link | None:
         member = self.by_id.get(agent)
         connection = member.connection if member is not None else None
-        return self._ways.to_session(connection.session) if connection is not None else None
+        return self.ways.to_session(connection.session) if connection is not None else None
 
     def _host(self, member: Registered) -> None:
         if member.id not in self.revoked:

@@ -139,7 +139,8 @@ class Registry:
                 self.left(session)
             elif session.can_ask is not connection.takes:
                 connection.takes = session.can_ask
-                self._changed(connection.agents)
+                for agent in list(connection.agents):
+                    self._look(members.by_id[agent])
         if liveness.now() - self._swept < liveness.heartbeat / LOOKS:
             return
         self._swept = liveness.now()
@@ -220,6 +221,12 @@ class Registry:
         endpoint = record.get("endpoint")
         if isinstance(endpoint, dict):
             await self._guard.check(_as_http(str(endpoint.get("url"))))
+            try:
+                self._members.ways.to_endpoint(endpoint)
+            except ValueError as error:
+                raise Invalid(
+                    "/agent/endpoint: its transport does not go with its URL", path="/agent/endpoint"
+                ) from error
         return agent
 
 

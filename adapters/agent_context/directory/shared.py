@@ -190,7 +190,7 @@ class Shared:
             same = known is not None and record == found.record
             agent = known.agent if known is not None and same else agent_of(shown(found.record))
             member = members.take(found, one.owner, agent, beat=beat, elsewhere=elsewhere)
-        except (InterlinguaError, RecursionError) as error:
+        except (InterlinguaError, RecursionError, ValueError) as error:  # it was kept by another version, say
             log.warning("agent %s is not served: %s", key, error)
             return False
         if found.process == me and not members.lock(AGENT + key).locked():  # or it is registering just now

@@ -207,7 +207,9 @@ def nobody_waits(asked: Message) -> RpcError:
         "received": asked.correlation_id,
     }
     data = {"code": "not_found", "retryable": False, "details": details}
-    return RpcError(NOT_FOUND, f"no message with this correlation id waits for a {asked.content.type}", data)
+    return RpcError(
+        NOT_FOUND, f"nothing with this correlation id waits for a message of type {asked.content.type}", data
+    )
 
 
 def _beside(payload: Any) -> JsonObject:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from pydantic import SecretStr
+
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import Access, Principal
@@ -24,13 +26,14 @@ class People:
     def __init__(self, access: Access, directory: Directory) -> None:
         self._access = access
         self._directory = directory
-        self._proven: WeakKeyDictionary[Session, Principal] = WeakKeyDictionary()
+        self._proven: WeakKeyDictionary[Session, tuple[Principal, SecretStr | None]] = WeakKeyDictionary()
         self._agents: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
 
     def principal(self, session: Session, bearer: str | None) -> Principal:
         """Whose request it is: of the bearer of its token, else of who registered an agent here. Raises Denied."""
         if bearer is None and (proven := self._proven.get(session)) is not None:
-            return proven
+            principal, token = proven
+            return principal if token is None else self._access.principal(token.get_secret_value())  # it may expire
         return self._access.principal(bearer)
 
     def may(self, call: Call, right: Right, agent_id: str | None = None) -> Principal:
@@ -74,14 +77,14 @@ class People:
 
     # --- agents that are clients ------------------------------------------------------------------------------
 
-    def speaks_for(self, call: Call, agent_id: str, principal: Principal) -> None:
+    def speaks_for(self, call: Call, record: AgentRecord, principal: Principal) -> None:
         """An agent has registered on this session, by that right.
 
         Who proved it by the agent's own `auth` is known here from now on; a bearer is asked for with each request.
         """
         if call.bearer is None:
-            self._proven[call.session] = principal
-        self._agents.setdefault(call.session, {})[agent_id] = None
+            self._proven[call.session] = principal, record.auth.token if record.auth is not None else None
+        self._agents.setdefault(call.session, {})[record.id] = None
 
     def unregistered(self, session: Session, agent_id: str) -> None:
         """It has gone, or speaks elsewhere."""

@@ -40,7 +40,7 @@ class Registering:
         principal = desk.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
         session = None if versions.modern(call.client.version) else call.session
         await desk.house.whole(desk.directory.register(record, principal, session))
-        desk.people.speaks_for(call, record.id, principal)
+        desk.people.speaks_for(call, record, principal)
         return registered()
 
     async def unregister(self, call: Call) -> JsonObject:

@@ -89,7 +89,7 @@ class Links:
         ends = self._ends.pop(session, None)
         if ends is not None:
             for line in list(ends.lines.values()):
-                line.end(AgentGone("the agent's connection has ended"))
+                line.end(AgentGone(ENDED))
 
     def ends(self, session: Session) -> _Ends:
         """What is open on a session: its `lines`, by correlation id. Not to be changed."""
@@ -154,6 +154,7 @@ class SessionLink:
 
 
 _numbers = itertools.count(1)
+ENDED = "the agent's connection has ended"
 
 
 def _nobody(session: Session) -> None:
@@ -213,7 +214,10 @@ class SessionLine:
                 await asyncio.wait([asking])
         if self._broken is not None:
             raise self._broken
-        return asking.result()
+        try:
+            return asking.result()
+        except AgentGone as error:  # whose words name the address it called from
+            raise AgentGone(ENDED, detail=str(error)) from error
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
         """See `Line.list`."""

@@ -3,10 +3,16 @@ wrong is said so that it can be mended."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from typing import Any
+import time
+from collections.abc import Iterator
+from datetime import datetime, tzinfo
+from typing import Any, Self
 
 import httpx2
+import jwt
 import pytest
 
 from adapters.agent_context.inbound import resources
@@ -14,7 +20,7 @@ from gateway.core.types import RunQuery
 from gateway.mcp.versions import V2026_07_28
 from gateway.mcp.wire import META_CAPABILITIES, META_VERSION
 from tests.adapters.agent_context.inbound_rig import rig
-from tests.adapters.agent_context.inbound_talker import Refused, refused, request
+from tests.adapters.agent_context.inbound_talker import AGENT, Refused, refused, request
 from tests.support.aio import run
 
 ACCESS: dict[str, Any] = {
@@ -240,3 +246,57 @@ def test_what_a_model_can_mend_is_a_result_that_it_reads(
             assert "nobody" not in arguments.values() or "/arguments" in failure["message"] or name == "agentEvaluate"
 
     run(main())
+
+
+def test_nobody_is_told_from_where_an_agent_was_connected_that_has_gone() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            async with there.socket(hello=AGENT) as painter:
+                asked = asyncio.Event()
+
+                async def work(params: dict[str, Any]) -> Any:
+                    asked.set()
+
+                painter.on["agent/message"] = work
+                await painter.register("painter")
+                message = await client.begin("agent/message", target="painter", content=request())
+                async with asyncio.timeout(5):
+                    await asked.wait()
+            error = await refused(message)
+            assert (error.code, error.message) == (-32004, "the agent's connection has ended")
+
+    run(main())
+
+
+def test_a_token_that_an_agent_registered_with_is_looked_at_again_with_each_request() -> None:
+    key = "k" * 32
+    jwt_options = {"key": key, "algorithms": ["HS256"], "audience": "gw", "may": ["register", "message"]}
+
+    async def main() -> None:
+        async with rig(access={"jwt": jwt_options}) as there, there.socket(hello=AGENT) as painter:
+            soon = time.time() + 60
+            token = jwt.encode({"aud": "gw", "sub": "carol", "exp": soon}, key, "HS256")
+            await painter.register("painter", auth={"token": token})
+            assert (await painter.message("echo"))["status"] == "completed"
+            subjects = there.inbound.desk.people._access._subjects
+            assert subjects is not None
+            subjects._now = lambda: soon + 1
+            with freeze(soon + 1):
+                error = await refused(painter.message("echo"))
+            assert (error.code, error.message) == (-32003, "the token is not valid")
+
+    run(main())
+
+
+@contextlib.contextmanager
+def freeze(at: float) -> Iterator[None]:
+    """While the block lasts PyJWT takes it for that time."""
+
+    class Then(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(at, tz)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jwt.api_jwt.datetime", Then)
+        yield

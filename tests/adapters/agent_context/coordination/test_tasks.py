@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,20 @@ def test_two_who_delegate_it_at_the_same_moment_get_one_task() -> None:
             assert len({one.id for one in both}) == 1
             await there.ended(both[0])
             assert len(there.agents["a"].contexts) == 1
+
+    run(scene())
+
+
+def test_a_task_may_be_nested_as_deep_as_any_message_may() -> None:
+    deep: Any = "two and two"
+    for _ in range(400):
+        deep = [deep]
+    whole = task().model_copy(update={"payload": {"messages": [{"text": "two and two"}], "context": deep}})
+
+    async def scene() -> None:
+        async with house(agents={"a": says("four")}) as there:
+            done = await there.ended((await there.tasks.delegate(there.tasks.request(whole, "me")))[0])
+            assert done.status is RunStatus.SUCCESS
 
     run(scene())
 

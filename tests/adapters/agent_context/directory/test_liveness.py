@@ -152,7 +152,9 @@ def test_a_connection_that_takes_no_requests_at_the_moment_gets_none() -> None:
             assert it.uris == [{"agent://directory", "agent://metrics/it"}] * 2
             at.can_ask = False
             await refused(it, "takes no requests now")
+            assert await it.status() == "inactive", "tasks wait for it to come back"
             at.can_ask = True
+            assert await it.status() == "active"
             assert (await it.ended()).status is RunStatus.SUCCESS
 
     run(scene())

@@ -215,6 +215,16 @@ def test_records_that_cannot_be_kept_are_refused_with_the_reason() -> None:
     run(scene())
 
 
+def test_an_endpoint_whose_transport_does_not_go_with_its_url_is_refused_and_not_kept() -> None:
+    async def scene() -> None:
+        async with house(endpoints=["127.0.0.0/8"]) as it:
+            with pytest.raises(Invalid, match="does not go with"):
+                await it.register(endpoint={"url": "ws://127.0.0.1:1/", "transport": "sse"})
+            assert not [one for one in await it.engine.kept("agent_context") if one.name.startswith("agent/")]
+
+    run(scene())
+
+
 @pytest.mark.parametrize("levels", [101, 900, 5000])
 def test_a_record_nested_so_deep_that_not_everybody_can_read_it_is_refused(levels: int) -> None:
     deep: Any = []
@@ -230,11 +240,12 @@ def test_a_record_nested_so_deep_that_not_everybody_can_read_it_is_refused(level
     run(scene())
 
 
+@pytest.mark.parametrize("error", [RecursionError(), ValueError("no endpoint")])
 def test_a_record_that_was_kept_and_cannot_be_read_any_more_does_not_keep_the_gateway_from_starting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def too_deep(*args: Any) -> Any:
-        raise RecursionError
+        raise error
 
     async def scene() -> None:
         async with house(file=tmp_path / "db") as it:
