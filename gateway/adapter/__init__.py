@@ -19,11 +19,23 @@ from typing import Any
 
 from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
 from gateway.adapter.hosting import Hosted, Hosting, Kept
-from gateway.adapter.inbound import Batch, Callback, Conversing, Gateway, Inbound, Informed, Leaving, Snapshot, Watch
+from gateway.adapter.inbound import (
+    LIST_SECONDS,
+    Batch,
+    Callback,
+    Conversing,
+    Gateway,
+    Inbound,
+    Informed,
+    Leaving,
+    Snapshot,
+    Watch,
+)
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
 from gateway.adapter.outbound import Discovering, Outbound, RunContext
 
 __all__ = [
+    "LIST_SECONDS",
     "Adapter",
     "Auth",
     "Batch",

@@ -29,6 +29,9 @@ from gateway.core.types import (
 )
 from gateway.transport.pipe import Pipe
 
+LIST_SECONDS = 5.0
+"""How long a list of agents waits for a target that has never described its own."""
+
 
 class Snapshot(Protocol):
     """The run's output document at the newest event, shared by all watchers: it grows as the run does."""
@@ -84,10 +87,14 @@ class Gateway(Protocol):
         """Names of the agents that clients of `protocol` may call, in route order."""
 
     async def agents(self, protocol: str) -> Sequence[Agent]:
-        """Those agents, described (asks the targets if need be; one that is down is described by its route alone)."""
+        """Those agents, described: asks the targets if need be. One that is down, or has not answered within
+        LIST_SECONDS, is described by its route alone.
+        """
 
-    async def agent(self, name: str, protocol: str) -> Agent:
-        """One of them, by name or by UUID."""
+    async def agent(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
+        """One of them, by name or by UUID. `within`: seconds that its target may take, as in a list; else as long as
+        it may take to answer at all.
+        """
 
     async def create_agent(self, template: str, protocol: str, config: JsonObject) -> Agent:
         """A new agent: the agent `template` with a configuration that every run of it gets.

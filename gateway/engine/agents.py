@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
+from gateway.adapter import LIST_SECONDS
 from gateway.core.errors import NotFound
 from gateway.core.types import Agent, JsonObject
 from gateway.engine.roster import Roster
@@ -21,15 +22,16 @@ class Agents:
 
     async def agents(self, protocol: str) -> Sequence[Agent]:
         """See `Gateway.agents`. An agent whose route goes meanwhile is left out, and keeps none of the others back."""
-        described = (self.agent(name, protocol) for name in self.names(protocol))
+        described = (self.agent(name, protocol, within=LIST_SECONDS) for name in self.names(protocol))
         found = await asyncio.gather(*described, return_exceptions=True)
         if strange := [one for one in found if not isinstance(one, Agent | NotFound)]:
             raise strange[0]
         return [one for one in found if isinstance(one, Agent)]
 
-    async def agent(self, name: str, protocol: str) -> Agent:
+    async def agent(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
         """See `Gateway.agent`."""
-        return await (await self.roster.find(name, protocol)).describe()
+        entry = await self.roster.find(name, protocol)
+        return await entry.describe() if within is None else await entry.glance(within)
 
     async def create_agent(self, template: str, protocol: str, config: JsonObject) -> Agent:
         """See `Gateway.create_agent`."""

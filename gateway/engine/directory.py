@@ -51,6 +51,7 @@ class Entry:
     _described: bool = False
     _closed: bool = False
     _asking: asyncio.Future[None] | None = None
+    _glancing: asyncio.Future[Agent] | None = None
     _error: InterlinguaError = field(default_factory=lambda: AgentError("not asked yet"))
 
     def begin(self) -> None:
@@ -97,6 +98,20 @@ class Entry:
             self._asking = asyncio.ensure_future(self._ask_again())
         assert self.agent is not None
         return self.agent
+
+    async def glance(self, within: float) -> Agent:
+        """The same for a list, which no target holds up: one that has not answered `within` seconds is described by
+        its route until it does.
+        """
+        if self._glancing is None:
+            self._glancing = asyncio.ensure_future(self.describe())
+            self._glancing.add_done_callback(self._seen)
+        task = self._glancing
+        await asyncio.wait([task], timeout=within)
+        return task.result() if task.done() else self.agent or laid_over(bare(self.route.name), self.route)
+
+    def _seen(self, _: asyncio.Future[Agent]) -> None:
+        self._glancing = None
 
     async def ask(self) -> None:
         """Have the target describe it now. What cannot be had stays as it was."""

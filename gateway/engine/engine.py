@@ -247,7 +247,7 @@ class Engine(Agents, Records):
 
     def _ended(self, live: LiveRun, entry: Entry) -> None:
         self.live.pop(live.run.id, None)
-        tracing.metrics.events.add(live.log.last, live.run.agent)
+        tracing.metrics.events.add(live.log.last, tracing.metrics.agent(live.run.agent))
         if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
             entry.doubt()
         if (unused := entry.end()) is not None:

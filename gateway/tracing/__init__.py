@@ -108,7 +108,7 @@ class RunSpan(Span):
 
     def __init__(self, run: Run, resumed: bool, given: str | None, recording: Recording | None) -> None:
         super().__init__(given, recording)
-        self._agent, self._protocol, self._resumed = run.agent, run.request.protocol, resumed
+        self._agent, self._protocol, self._resumed = metrics.agent(run.agent), run.request.protocol, resumed
         self._began = run.created_at
         self._losses: Counter[str] | None = None
 

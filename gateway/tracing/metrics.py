@@ -11,6 +11,11 @@ from collections.abc import Iterator
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+MOST_AGENTS = 1000
+"""Agents that are counted under their own names: strangers may register under any."""
+OTHERS = "(others)"
+
+_agents: set[str] = set()
 _all: list[Metric] = []
 
 
@@ -111,6 +116,15 @@ requests = Counter("interlingua_requests_total", "Client requests, by protocol a
 reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "result")
 
 
+def agent(name: str) -> str:
+    """The label of an agent: its name, or OTHERS once there were too many."""
+    if name not in _agents:
+        if len(_agents) >= MOST_AGENTS:
+            return OTHERS
+        _agents.add(name)
+    return name
+
+
 def render() -> str:
     """Every metric as text, families that were never touched included."""
     lines: list[str] = []
@@ -121,6 +135,7 @@ def render() -> str:
 
 def clear() -> None:
     """Forget everything; for tests."""
+    _agents.clear()
     for metric in _all:
         metric.clear()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import time
 
+import pytest
+
 from gateway import tracing
 from gateway.core.events import UsageReported
 from gateway.core.types import Agent, Interrupt, Run, RunRequest, RunStatus
@@ -62,3 +64,9 @@ def test_a_histogram_is_cumulative() -> None:
     assert dict(found)["0.25"] == "2"
     assert dict(found)["10"] == "3"
     assert found[-1] == ("+Inf", "4")
+
+
+def test_agents_beyond_many_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_AGENTS", 2)
+    labels = [metrics.agent(name) for name in ("a", "b", "c", "a", "d")]
+    assert labels == ["a", "b", metrics.OTHERS, "a", metrics.OTHERS]

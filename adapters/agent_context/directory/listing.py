@@ -17,6 +17,7 @@ from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.records import digest, time_of
 from adapters.agent_context.directory.shared import Shared
 from adapters.agent_context.wire.constants import ACTIVE, OFFLINE, PROTOCOL, REVOKED
+from gateway.adapter import LIST_SECONDS
 from gateway.core.errors import NotFound
 from gateway.core.types import Agent, JsonObject
 
@@ -112,7 +113,7 @@ class Listing:
 
     async def _stranger(self, name: str) -> Listed | None:
         try:
-            agent = await self._gateway.agent(name, PROTOCOL)
+            agent = await self._gateway.agent(name, PROTOCOL, within=LIST_SECONDS)
         except NotFound:  # it has gone meanwhile
             return None
         if agent.name in self._members.revoked:

@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from gateway.adapter import Gateway
+from gateway.adapter import LIST_SECONDS, Gateway
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.core.types import Agent, Run, RunRequest
 from gateway.mcp.runs.caller import ASKABLE, CallCaller
@@ -64,7 +64,7 @@ class House:
 
     async def _described(self, name: str) -> Agent | None:
         try:
-            return await self.gateway.agent(name, self.protocol)
+            return await self.gateway.agent(name, self.protocol, within=LIST_SECONDS)
         except NotFound:
             return None
 

@@ -147,7 +147,7 @@ class Rig:
             return Thread(id=thread_id, created_at=0, updated_at=0)
         raise NotFound(thread_id)
 
-    async def agent(self, name: str, protocol: str) -> Agent:
+    async def agent(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
         return Agent(name=name, input_schema={}, output_schema={}, extra=self.extra)
 
 
