@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -15,22 +15,26 @@ from tests.engine.test_runs import ended
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
+Left = Callable[[], int]
+
 
 @pytest.fixture
-def lazy() -> Iterator[None]:
-    """A collector that does nothing of itself, as good as that of a gateway that has few and great messages."""
+def left() -> Iterator[Left]:
+    """How many runs of the test are in memory; with a collector that does nothing of itself, as good as that of a
+    gateway that has few and great messages.
+    """
     gc.collect()
+    before = live()
     gc.disable()
-    yield
+    yield lambda: sum(not any(each is other for other in before) for each in live())
     gc.enable()
 
 
-def left() -> int:
-    return sum(type(each) is LiveRun for each in gc.get_objects())
+def live() -> list[LiveRun]:
+    return [each for each in gc.get_objects() if type(each) is LiveRun]
 
 
-@pytest.mark.usefixtures("lazy")
-def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_collection() -> None:
+def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_collection(left: Left) -> None:
     async def scene() -> None:
         scripted = Scripted(echo)
         async with engine((route(), scripted)) as gateway:
@@ -41,10 +45,9 @@ def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_colle
     run(scene())
 
 
-@pytest.mark.usefixtures("lazy")
 @pytest.mark.parametrize("great", ["what it takes", "what it says"])
 def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
-    great: str, monkeypatch: pytest.MonkeyPatch
+    great: str, left: Left, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(garbage, "ENOUGH_BYTES", 50_000)
     monkeypatch.setattr(garbage, "LATER_SECONDS", 0.0)
