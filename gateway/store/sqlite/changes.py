@@ -26,10 +26,10 @@ def create_run(
     place = ACTIVE
     if run.thread is not None:
         known, busy = cursor.execute(
-            "SELECT EXISTS (SELECT 1 FROM threads WHERE id = ?1), "
-            f"EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {ACTIVE}) "
-            f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {QUEUED})",
-            (run.thread,),
+            "SELECT EXISTS (SELECT 1 FROM threads WHERE id = ?), "
+            f"EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {ACTIVE}) "
+            f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {QUEUED})",
+            (run.thread, run.thread, run.thread),
         ).fetchone()
         if not known:
             raise NotFound(f"no thread {run.thread}")
@@ -68,9 +68,9 @@ def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
     if holder != owner or place != QUEUED:
         return bool(holder == owner and place == ACTIVE)
     (waits,) = cursor.execute(
-        f"SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {ACTIVE}) "
-        f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ?1 AND place = {QUEUED} AND seq < ?2)",
-        (thread, seq),
+        f"SELECT EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {ACTIVE}) "
+        f"OR EXISTS (SELECT 1 FROM runs WHERE thread = ? AND place = {QUEUED} AND seq < ?)",
+        (thread, thread, seq),
     ).fetchone()
     if not waits:
         cursor.execute(f"UPDATE runs SET place = {ACTIVE} WHERE seq = ?", (seq,))

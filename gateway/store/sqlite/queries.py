@@ -191,9 +191,9 @@ def artifacts(cursor: sqlite3.Cursor, run_id: str | None, thread_id: str | None)
     if thread_id is not None:
         require(cursor, "threads", thread_id)
     cursor.execute(
-        "SELECT record FROM artifacts WHERE uploader IS NULL AND (run = ?1 OR thread = ?2 "
-        "OR run IN (SELECT id FROM runs WHERE thread = ?2)) ORDER BY created_at, seq",
-        (run_id, thread_id),
+        "SELECT record FROM artifacts WHERE uploader IS NULL AND (run = ? OR thread = ? "
+        "OR run IN (SELECT id FROM runs WHERE thread = ?)) ORDER BY created_at, seq",
+        (run_id, thread_id, thread_id),
     )
     return [decode_artifact(record) for (record,) in cursor.fetchall()]
 

@@ -40,14 +40,14 @@ def steps(older_than: float, max_bytes: int | None, now: float) -> Iterator[Step
 
 def _aged_runs(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
     # created_at has the index, and nothing is updated before it is created
-    where = f"{ENDED_RUNS} AND created_at < ?1 AND updated_at < ?1 ORDER BY created_at LIMIT 64"
-    return _remove(cursor, where, (older_than,), remove_run)
+    where = f"{ENDED_RUNS} AND created_at < ? AND updated_at < ? ORDER BY created_at LIMIT 64"
+    return _remove(cursor, where, (older_than, older_than), remove_run)
 
 
 def _aged_threads(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
     idle = IDLE_THREADS.format(busy="TRUE")
-    where = f"{idle} AND created_at < ?1 AND updated_at < ?1 ORDER BY created_at LIMIT 64"
-    _, more = _remove(cursor, where, (older_than,), _remove_thread)
+    where = f"{idle} AND created_at < ? AND updated_at < ? ORDER BY created_at LIMIT 64"
+    _, more = _remove(cursor, where, (older_than, older_than), _remove_thread)
     return 0, more
 
 
