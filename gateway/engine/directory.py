@@ -103,6 +103,8 @@ class Entry:
         """The same for a list, which no target holds up: one that has not answered `within` seconds is described by
         its route until it does.
         """
+        if self.agent is not None and not self.stale:
+            return await self.describe()  # which waits for nobody then
         if self._glancing is None:
             self._glancing = asyncio.ensure_future(self.describe())
             self._glancing.add_done_callback(self._seen)

@@ -16,12 +16,13 @@ from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.index import PAGE, TASK, Index, Key
 from adapters.agent_context.coordination.job import SOURCE, TARGET, WAITING, Kept
 from adapters.agent_context.security import Principal
-from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL, RUN_ID
+from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import Task
 from gateway.adapter import Gateway
 from gateway.core import delta
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Json, JsonObject, Run, RunQuery, RunRequest, RunStatus
+from gateway.mcp.runs import keys
 
 MOST: Final = 1000
 """Tasks that a listing has."""
@@ -89,7 +90,7 @@ def assignment_of(run: Run) -> JsonObject:
 
 
 def _private(run: Run, given: JsonObject, kept: Kept) -> JsonObject:
-    told: JsonObject = {"payload": given.get("payload"), "_meta": {RUN_ID: run.id}}
+    told: JsonObject = {"payload": given.get("payload"), "_meta": {keys.RUN_ID: run.id}}
     if kept.assignment:
         told["_meta"][ASSIGNMENT] = kept.assignment
     if run.status is RunStatus.SUCCESS:

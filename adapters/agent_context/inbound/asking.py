@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from adapters.agent_context.wire.constants import CORRELATION, MESSAGE, META, REQUEST, RESPONSE, RESUME
+from adapters.agent_context.wire.constants import CORRELATION, MESSAGE, META, REQUEST, RESPONSE
 from gateway.core import projection
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import versions
-from gateway.mcp.runs import ELICITATION, Asker, questions
+from gateway.mcp.runs import ELICITATION, Asker, keys, questions
 from gateway.mcp.server.contract import Call
 
 ANSWER: Final = "answer"
@@ -34,7 +34,7 @@ class AgentAsker:
         """See `Asker`. In 2026-07-28 a client is asked what MCP knows only."""
         if versions.modern(call.client.version):
             return ELICITATION.form(interrupt, call)
-        meta = {CORRELATION: self._correlation, RESUME: questions.handle(self._run_id, interrupt.id)}
+        meta = {CORRELATION: self._correlation, keys.RESUME: questions.handle(self._run_id, interrupt.id)}
         return MESSAGE, {**self._head, "content": {"type": REQUEST, "payload": question(interrupt)}, META: meta}
 
     def again(self, params: JsonObject, why: str) -> JsonObject:

@@ -42,7 +42,6 @@ from gateway.mcp.server.contract import Call, Session
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError, internal
 
-HANDLE_PATH: Final = "/_meta/interlingua~1resume"
 DEADLINE_PATH: Final = f"{PATH}/requirements/constraints/deadline"
 SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 """Namespace of the threads that `context.sessionId` stands for."""
@@ -138,7 +137,7 @@ class Messages:
             return None
         outcome = call.meta.get(keys.OUTCOME)
         payload = asked.content.payload
-        given = Given(HANDLE_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
+        given = Given(questions.RESUME_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
         return await self._desk.waiting.answer(call, handle, agent, given)
 
     async def _start(self, call: Call, letter: Letter, losses: list[str]) -> Run:

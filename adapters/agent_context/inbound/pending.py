@@ -9,11 +9,12 @@ from typing import Any, cast
 
 from msgspec import Raw
 
-from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, META, RESPONSE, RESUME
+from adapters.agent_context.wire.constants import ACKNOWLEDGEMENTS, CORRELATION, MESSAGE, META, RESPONSE
 from adapters.agent_context.wire.messages import Message, read
 from gateway.core import delta
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
+from gateway.mcp.runs.keys import RESUME
 from gateway.mcp.server.contract import Call, Session
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError

@@ -45,7 +45,6 @@ from gateway.mcp.runs import Follow, Given, Words, keys, questions
 from gateway.mcp.server.contract import Call, Session
 from gateway.wire.jsonrpc import RpcError, internal
 
-HANDLE_PATH: Final = "/_meta/interlingua~1resume"
 TASK_PATH: Final = "/task"
 LIMITS: Final = "/requirements/constraints/deadline"
 ARGUMENTS: Final = "/arguments"
@@ -131,7 +130,9 @@ class Delegating:
         if handle is None:
             return run
         outcome, payload = call.meta.get(keys.OUTCOME), asked.task.payload
-        given = Given(HANDLE_PATH, payload, f"{TASK_PATH}/payload", lambda each: answer_in(each, payload, outcome))
+        given = Given(
+            questions.RESUME_PATH, payload, f"{TASK_PATH}/payload", lambda each: answer_in(each, payload, outcome)
+        )
         agent = await self._coordinator()
         return await self._desk.waiting.answer(call, handle, agent, given)
 

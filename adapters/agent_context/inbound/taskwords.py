@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import NoReturn
-
 from adapters.agent_context.codec.errors import data_of
 from adapters.agent_context.coordination.tasks import assignment_of, task_of
 from adapters.agent_context.inbound.results import result
 from adapters.agent_context.inbound.telling import Telling
-from adapters.agent_context.inbound.words import refuse, waits
+from adapters.agent_context.inbound.words import Told, refuse
 from adapters.agent_context.wire.constants import ASSIGNMENT, CORRELATION, META, RESPONSE, TASK_ANSWER
-from gateway.adapter import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
-from gateway.mcp.runs import Events, keys
+from gateway.mcp.runs import keys
 from gateway.mcp.server.contract import Call
 from gateway.wire.jsonrpc import RpcError
 
 
-class TaskWords:
-    """See `gateway.mcp.runs.Words`."""
-
-    def __init__(self, telling: Telling, correlation: str) -> None:
-        self.losses: Counter[str] = Counter()
-        self._telling = telling
-        self._correlation = correlation
-
-    @property
-    def tells(self) -> bool:
-        """See `Words`."""
-        return self._telling.on
-
-    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        """See `Words`."""
-        return self._telling.feed(events)
-
-    def last(self, run: Run) -> list[bytes]:
-        """See `Words`."""
-        return []
+class TaskWords(Told):
+    """The answer of `agent/delegate`."""
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         """See `Words`."""
         if run.status is not RunStatus.SUCCESS:
             raise _failure(run, self._correlation)
         return status_result(run, self._correlation)
-
-    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> NoReturn:
-        """See `Words`."""
-        raise waits(run, interrupt, self._correlation)
 
 
 class TaskToolWords(TaskWords):
@@ -72,7 +46,7 @@ class TaskToolWords(TaskWords):
         answer = self._answer(run, f"Task {task['id']} is {task['status']}: {why}")
         return {**answer, "isError": True, META: {**answer[META], keys.FAILURE: {"message": why, **failure}}}
 
-    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:  # type: ignore[override]
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
         """See `Words`."""
         task = told(run)
         asked = interrupt.message or f"The agent asks: {interrupt.kind}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -12,7 +11,7 @@ from adapters.agent_context.wire.constants import MESSAGE
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.types import Agent, JsonObject
-from gateway.mcp.runs.tools import tool_progress
+from gateway.mcp.runs.tools import text_in, tool_progress
 from gateway.mcp.server.contract import Call
 from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
@@ -78,7 +77,7 @@ class Telling:
             kind = self._kinds.get(event.part, "text")
             if kind == "text" and isinstance(event.delta, str):
                 return event.delta, None
-            text = _text_in(event.delta, self._steps) if kind == "data" else ""
+            text = text_in(event.delta, self._steps) if kind == "data" else ""
             return (text, None) if text else ("", event)
         return "", event if isinstance(event, _BESIDE) else None
 
@@ -89,15 +88,3 @@ class Telling:
             meta = {**meta, EVENT: Raw(e.encode(replace(event, origin=None)))}
         params = {**self._head, "content": {"type": "update", "payload": payload}, META: meta}
         return jsonrpc.notification(MESSAGE, params)
-
-
-def _text_in(change: Any, steps: list[str]) -> str:
-    """The text that a delta adds at a pointer, wherever it is in a list."""
-    for step in steps:
-        if isinstance(change, dict):
-            change = change.get(step)
-        elif isinstance(change, list):
-            change = change[-1] if change else None
-        else:
-            return ""
-    return change if isinstance(change, str) else ""

@@ -17,7 +17,6 @@ from adapters.agent_context.wire.constants import (
     CORRELATION,
     META,
     RESPONSE,
-    RUN_ID,
 )
 from gateway.adapter import Snapshot
 from gateway.core import events as e
@@ -26,20 +25,13 @@ from gateway.mcp.runs import Events, House, keys, questions
 from gateway.wire.jsonrpc import RpcError
 
 
-class MessageWords:
-    """See `gateway.mcp.runs.Words`. The answer of `agent/message`, and what a response says."""
+class Told:
+    """What is the same in all words (see `gateway.mcp.runs.Words`) of this protocol: all of them but the answer."""
 
-    def __init__(
-        self, house: House, agent: Agent, telling: Telling, correlation: str, expired: Callable[[], bool]
-    ) -> None:
+    def __init__(self, telling: Telling, correlation: str) -> None:
         self.losses: Counter[str] = Counter()
-        self.before: Counter[str] = Counter()
-        """What of the message itself could not be said, counted already."""
-        self._house = house
-        self._agent = agent
         self._telling = telling
         self._correlation = correlation
-        self._expired = expired
 
     @property
     def tells(self) -> bool:
@@ -54,6 +46,24 @@ class MessageWords:
         """See `Words`."""
         return []
 
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
+        """See `Words`."""
+        raise waits(run, interrupt, self._correlation)
+
+
+class MessageWords(Told):
+    """The answer of `agent/message`, and what a response says."""
+
+    def __init__(
+        self, house: House, agent: Agent, telling: Telling, correlation: str, expired: Callable[[], bool]
+    ) -> None:
+        super().__init__(telling, correlation)
+        self.before: Counter[str] = Counter()
+        """What of the message itself could not be said, counted already."""
+        self._house = house
+        self._agent = agent
+        self._expired = expired
+
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         """See `Words`."""
         if run.status is not RunStatus.SUCCESS:
@@ -66,14 +76,10 @@ class MessageWords:
         meta = {**keys.told(run), CORRELATION: self._correlation}
         return {"status": COMPLETED, "content": {"type": RESPONSE, "payload": payload}, META: meta}
 
-    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> NoReturn:
-        """See `Words`."""
-        raise waits(run, interrupt, self._correlation)
-
 
 def refuse(run: Run, correlation: str, *, expired: bool = False) -> NoReturn:
     """Raise the error answer for a run that has ended without success."""
-    beside = {RUN_ID: run.id, CORRELATION: correlation}
+    beside = {keys.RUN_ID: run.id, CORRELATION: correlation}
     if expired:
         error = to_rpc(Expired("the deadline has passed"), correlation).error
         raise RpcError(error.code, error.message, {**error.data, **beside})

@@ -25,14 +25,13 @@ from gateway.core.errors import Unsupported
 from gateway.core.types import Agent
 
 
-class One:
+class One(Turns):
     """One agent of a target. See `gateway.adapter.Outbound` and `Supervised`. Closes nothing: it is the target's."""
 
     def __init__(self, link: PoolLink, server: Server, name: str | None) -> None:
-        self._link = link
+        super().__init__(link, chooser(name, link.target.call))
         self._server = server
         self._name = name
-        self._turns = Turns(link, chooser(name, link.target.call))
         self._listed: Agent | None = None
 
     def listed(self, agent: Agent) -> None:
@@ -43,23 +42,6 @@ class One:
         """See `Outbound.describe`. Raises NotFound, which lists who is there."""
         found, self._listed = self._listed, None
         return await self._server.agent(self._name) if found is None else found
-
-    async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
-        await self._turns.run(context)
-
-    async def attach(self, context: RunContext) -> None:
-        """Raises OutcomeUnknown: see turn.py."""
-        await self._turns.attach(context)
-
-    async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`."""
-        await self._turns.cancel(context)
-
-    @property
-    def reachable(self) -> bool | None:
-        """See `Supervised.reachable`."""
-        return self._link.reachable
 
     async def aclose(self) -> None:
         """See `Outbound.aclose`."""

@@ -6,38 +6,19 @@ from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.outbound.link import Link
 from adapters.agent_context.outbound.turn import Turns
 from adapters.agent_context.outbound.ways import chooser
-from gateway.adapter import RunContext
 from gateway.core.types import Agent, JsonObject
 
 
-class Registered:
+class Registered(Turns):
     """See `gateway.adapter.Outbound` and `Supervised`. `record` is the agent's own, less its credentials."""
 
     def __init__(self, record: JsonObject, link: Link) -> None:
+        super().__init__(link, chooser(str(record["id"]), "auto"))
         self._agent = agent_of(record)
-        self._link = link
-        self._turns = Turns(link, chooser(str(record["id"]), "auto"))
 
     async def describe(self) -> Agent:
         """See `Outbound.describe`. As it registered."""
         return self._agent
-
-    async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
-        await self._turns.run(context)
-
-    async def attach(self, context: RunContext) -> None:
-        """Raises OutcomeUnknown: see `Turns.attach`."""
-        await self._turns.attach(context)
-
-    async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`."""
-        await self._turns.cancel(context)
-
-    @property
-    def reachable(self) -> bool | None:
-        """See `Supervised.reachable`."""
-        return self._link.reachable
 
     async def aclose(self) -> None:
         """See `Outbound.aclose`: with the last run, the link ends as well."""

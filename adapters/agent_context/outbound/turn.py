@@ -172,7 +172,7 @@ class Turn:
 
 
 class Turns:
-    """All runs of one agent. See `gateway.adapter.Outbound`, of which it has what concerns runs."""
+    """All runs of one agent. See `gateway.adapter.Outbound` and `Supervised`, of which it has what concerns runs."""
 
     def __init__(self, link: Link, choose: Chooser) -> None:
         self._link = link
@@ -196,6 +196,11 @@ class Turns:
         turn = self._turns.get(context.run.id)
         if turn is not None:
             await turn.cancel()
+
+    @property
+    def reachable(self) -> bool | None:
+        """See `Supervised.reachable`."""
+        return self._link.reachable
 
 
 def failed(error: ErrorObject) -> e.RunFailed:

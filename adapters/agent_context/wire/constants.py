@@ -101,25 +101,17 @@ DEADLINE: Final = -32006
 NO_MATCH: Final = -32007
 """No agent can do what is required."""
 AGENT_FAILED: Final = -32008
-WAITS: Final = -32050
-"""The run waits for an answer that its client cannot be asked for."""
 CANCELLED: Final = -32800
 
-# --- keys ------------------------------------------------------------------------------------------------------------
+# --- keys, besides those of gateway/mcp/runs/keys.py ------------------------------------------------------------------
 
 META: Final = "_meta"
 CORRELATION: Final = "correlationId"
 """Of `_meta`: the same in every message about one piece of work."""
 PROGRESS_TOKEN: Final = "progressToken"
-TRACEPARENT: Final = "traceparent"
 ASSIGNMENT: Final = "interlingua/assignment"
 """Of an answer's `_meta`: why this agent was chosen."""
-RUN_ID: Final = "interlingua/run"
-LOST: Final = "interlingua/lost"
-"""Of an answer's `_meta`: what could not be said, how often, by name (losses.py)."""
 HOPS: Final = "interlingua/hops"
 """Of the `_meta` of what one gateway sends another: how often the work was delegated before."""
 SENDER: Final = "interlingua/source"
 """Of the same: the agent that sends, which the other could not know as one."""
-RESUME: Final = "interlingua/resume"
-"""Of a call's `_meta`: which question its payload answers. Of an error's data: with what to answer."""

@@ -182,13 +182,13 @@ class ToolProgress:
                     self._data.add(event.part)
                 return event.value if isinstance(event.value, str) and event.kind in ("text", "thought") else ""
             case e.PartDelta():
-                return _text_in(event.delta, self._text if event.part in self._data else [])
+                return text_in(event.delta, self._text if event.part in self._data else [])
             case e.ToolCallStarted():
                 return event.title or event.name
         return ""
 
 
-def _text_in(change: Json, steps: Sequence[str]) -> str:
+def text_in(change: Json, steps: Sequence[str]) -> str:
     """The text that a delta adds at a pointer, wherever it is in a list."""
     for step in steps:
         if isinstance(change, dict):
