@@ -135,14 +135,34 @@ def test_a_second_answer_and_one_to_nothing_are_counted_and_nothing_else() -> No
     aio.run(main())
 
 
-def test_batches_are_taken_apart_where_they_are_wanted() -> None:
+def test_a_batch_is_answered_by_one_array_when_the_last_of_it_has_been_answered() -> None:
+    async def main() -> None:
+        gate = asyncio.Event()
+
+        async def wait(params: Raw, id: Id) -> Any:
+            await gate.wait()
+
+        handler = Recorder(wait=wait)
+        async with one(handler, batches=True) as (_, far):
+            slow = {"jsonrpc": "2.0", "id": "slow", "method": "wait"}
+            await say(far, [slow, {"jsonrpc": "2.0", "method": "n"}, ECHO, 1, []], {**ECHO, "id": "next"})
+            assert [answer["id"] for answer in await hear(far, 1)] == ["next"]
+            gate.set()
+            (answers,) = await hear(far, 1)
+            assert ECHOED in answers and len(answers) == 4
+            assert [a["error"]["code"] for a in answers if "error" in a] == [-32600, -32600]
+            assert [a["id"] for a in answers if "result" in a] == [ECHO["id"], "slow"]
+
+    aio.run(main())
+
+
+def test_a_batch_of_notifications_is_answered_by_nothing() -> None:
     async def main() -> None:
         handler = Recorder()
         async with one(handler, batches=True) as (_, far):
-            await say(far, [{"jsonrpc": "2.0", "method": "n"}, ECHO, 1, []])
-            answers = await hear(far, 3)
-            assert ECHOED in answers
-            assert [a["error"]["code"] for a in answers if "error" in a] == [-32600, -32600]
+            await say(far, [{"jsonrpc": "2.0", "method": "n"}, {"jsonrpc": "2.0", "method": "m"}], ECHO)
+            assert await hear(far, 1) == [ECHOED]
+            assert [heard[1] for heard in handler.heard if heard[0] == "notify"] == ["n", "m"]
 
     aio.run(main())
 

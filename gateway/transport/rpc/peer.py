@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -14,9 +15,9 @@ from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc.asking import Asking
 from gateway.transport.rpc.handler import Canceller, Counts, Handler
 from gateway.transport.rpc.outbox import Outbox
-from gateway.transport.rpc.serving import Serving, plain_errors
+from gateway.transport.rpc.serving import Answers, Serving, plain_errors
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request, Response
+from gateway.wire.jsonrpc import Batch, ErrorObject, Id, Malformed, Notification, Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +46,8 @@ class Peer:
     answer_garbage: whether what is no message is answered (-32700 or -32600, id null), as JSON-RPC has it. Not towards
         an agent that prints its log among its messages. What can be seen to be a request is answered in any case, and
         an unreadable answer fails who waits for it.
-    batches: whether arrays of messages are taken apart (and answered one by one) or refused. May be set later: it can
-        depend on what the two ends agree on.
+    batches: whether arrays of messages are taken apart, and answered by one array, or refused. May be set later: it
+        can depend on what the two ends agree on.
     linger: seconds that requests under way get to finish when the other end closes: it may still read (half-closed).
     grace: seconds for each step of closing, for what is left to be written, and for a peer that reads nothing.
     first_id: of our requests; the next are counted from there.
@@ -249,13 +250,27 @@ class Peer:
         elif isinstance(message, Malformed | Unreadable):
             await self._garbled(message)
         else:
-            taken = [one for one in message.messages if self.batches or isinstance(one, Response)]
-            for one in taken:
+            await self._take_apart(message)
+
+    async def _take_apart(self, batch: Batch) -> None:
+        """The messages of an array. Answers among them are taken in any case: somebody waits for them."""
+        answers = Answers(self._outbox)
+        refused = False
+        for one in batch.messages:
+            if isinstance(one, Response) or (self.batches and isinstance(one, Notification)):
                 waiting = self._take(one)
                 if waiting is not None:
                     await waiting
-            if len(taken) < len(message.messages):
-                await self._garbled(_BATCH)
+            elif not self.batches:
+                refused = True
+            elif isinstance(one, Request):
+                await self._accept(one, answers)
+            elif isinstance(one, Malformed):
+                await self._garbled(one, answers)
+        with contextlib.suppress(AgentGone):
+            answers.seal()
+        if refused:
+            await self._garbled(_BATCH)
 
     async def _let_run(self) -> None:
         """Let the tasks run that were woken or begun: the loop takes them in that order, and us after them.
@@ -265,16 +280,18 @@ class Peer:
         self._woken = False
         await asyncio.sleep(0)
 
-    async def _accept(self, request: Request) -> None:
+    async def _accept(self, request: Request, answers: Answers | None = None) -> None:
         if len(self._serving) < self._concurrency:
-            self._serving.accept(request)
+            if answers is not None:
+                answers.expect()
+            self._serving.accept(request, answers)
             self._woken = True
         else:
             self.counts.refused += 1
             error = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
-            await self._reply(jsonrpc.error(request.id, error))
+            await self._reply(jsonrpc.error(request.id, error), answers)
 
-    async def _garbled(self, what: Unreadable | Malformed) -> None:
+    async def _garbled(self, what: Unreadable | Malformed, answers: Answers | None = None) -> None:
         """No message; but somebody may wait for what it was meant to be."""
         self.counts.unreadable += 1
         try:
@@ -287,12 +304,16 @@ class Peer:
             why = AgentBroken(f"the answer of {self.pipe.name} cannot be read: {what.reason}")
             self._asking.fail(seen.id, why)
         elif seen.id is not UNSET and seen.method:
-            await self._reply(jsonrpc.error(seen.id, ErrorObject(code, what.reason)))
+            await self._reply(jsonrpc.error(seen.id, ErrorObject(code, what.reason)), answers)
         elif self._answer_garbage and isinstance(what, Malformed):
-            await self._reply(jsonrpc.error(None, ErrorObject(code, what.reason)))
+            await self._reply(jsonrpc.error(None, ErrorObject(code, what.reason)), answers)
 
-    async def _reply(self, message: bytes) -> None:
+    async def _reply(self, message: bytes, answers: Answers | None = None) -> None:
         """An answer by the reader itself, which does not go on while the other end lets its answers lie."""
+        if answers is not None:
+            answers.expect()
+            answers.put(message)
+            return
         try:
             self._outbox.put(message)
             async with asyncio.timeout(self._grace):

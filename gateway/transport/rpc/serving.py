@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.rpc.handler import Handler
@@ -20,6 +21,48 @@ def plain_errors(error: Exception) -> ErrorObject:
     if isinstance(error, InterlinguaError):
         return ErrorObject(jsonrpc.INTERNAL_ERROR, str(error))
     return ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")
+
+
+class Answered(Protocol):
+    """Where answers go: the Outbox, or the array that a batch is answered with. As `Outbox`."""
+
+    def put(self, *messages: bytes) -> None: ...
+
+    async def drain(self) -> None: ...
+
+
+class Answers:
+    """The answers of one batch: an array, sent when the last of them is there, and nothing if there is none.
+
+    Say with `expect` what is to come before it comes, and `seal` when nothing more is expected.
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._answers: list[bytes] = []
+        self._missing = 1  # the seal
+
+    def expect(self) -> None:
+        """One more."""
+        self._missing += 1
+
+    def put(self, *messages: bytes) -> None:
+        """So many that were expected. Raises AgentGone as `Outbox.put`."""
+        self._answers += messages
+        self._came(len(messages))
+
+    async def drain(self) -> None:
+        """As `Outbox.drain`."""
+        await self._outbox.drain()
+
+    def seal(self) -> None:
+        """All that are expected are known. Raises AgentGone."""
+        self._came(1)
+
+    def _came(self, count: int) -> None:
+        self._missing -= count
+        if not self._missing and self._answers:
+            self._outbox.put(b"[" + b",".join(self._answers) + b"]")
 
 
 class Serving:
@@ -42,9 +85,10 @@ class Serving:
         """Those under way."""
         return list(self._tasks)
 
-    def accept(self, request: Request) -> None:
-        """Serve it; begins with the next turn of the loop."""
-        task = asyncio.create_task(self._serve(request), name=f"{self._name} {request.method}")
+    def accept(self, request: Request, to: Answered | None = None) -> None:
+        """Serve it; begins with the next turn of the loop. `to` is where the answer goes if not to the Outbox."""
+        work = self._serve(request, to or self._outbox)
+        task = asyncio.create_task(work, name=f"{self._name} {request.method}")
         self._tasks[task] = request.id
         task.add_done_callback(self._served)
 
@@ -61,7 +105,7 @@ class Serving:
         """Who is cancelled from now on is not answered for: it is we who end."""
         self._mute = True
 
-    async def _serve(self, request: Request) -> None:
+    async def _serve(self, request: Request, to: Answered) -> None:
         try:
             value = await self._handler.request(request.method, request.params, request.id)
             answer = jsonrpc.result(request.id, value)
@@ -72,8 +116,8 @@ class Serving:
         except Exception as error:
             answer = self._failure(request, error)
         try:
-            self._outbox.put(answer)
-            await self._outbox.drain()  # so that a peer that reads no answers does not get many to ignore
+            to.put(answer)
+            await to.drain()  # so that a peer that reads no answers does not get many to ignore
         except AgentGone:
             return
 
