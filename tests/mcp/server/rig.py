@@ -417,7 +417,9 @@ RESULTS = {
 
 
 def valid(message: Any, version: str) -> Any:
-    """The message, held against the schema of a revision."""
+    """The message, or each of those in an array, held against the schema of a revision."""
+    if isinstance(message, list):
+        return [valid(one, version) for one in message]
     if message.get("id", 0) is not None:  # an error that belongs to nothing has no id there, but null in JSON-RPC
         _validator(version, "JSONRPCMessage").validate(message)
     if message.get("method") in KINDS:
