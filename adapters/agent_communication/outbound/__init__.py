@@ -10,61 +10,31 @@ upstream.py questions of another gateway                told.py  what is said ag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from weakref import WeakValueDictionary
 
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.agents import Calls, Found, Resident, Template
 from adapters.agent_communication.outbound.news import News
 from adapters.agent_communication.outbound.server import Pools, Server
-from gateway.adapter import Outbound, RunContext
-from gateway.core.errors import Unsupported
-from gateway.core.types import Agent
+from gateway.core.types import JsonObject
+from gateway.mcp.client.target import Target
 
 
-class AgentCommunicationOutbound:
+class AgentCommunicationOutbound(Target[JsonObject]):
     """See `gateway.adapter.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
-        self._target = target
         self._server = Server(target, pools)
         home = Template(self._server, target.template) if target.template else Resident(self._server, target.agent)
-        self._one = Calls(self._server, home)
+        super().__init__(Calls(self._server, home), discovers=target.agents is not None)
         self._news = News(self._server)
-        self._all: WeakValueDictionary[str, Found] = WeakValueDictionary()
 
-    async def describe(self) -> Agent:
-        """See `Outbound.describe`."""
-        self._stands_for_one()
-        return await self._one.describe()
+    async def entries(self) -> Mapping[str, JsonObject]:
+        """See `Target.entries`."""
+        return await self._server.agents()
 
-    async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
-        self._stands_for_one()
-        await self._one.run(context)
-
-    async def attach(self, context: RunContext) -> None:
-        """Raises OutcomeUnknown."""
-        await self._one.attach(context)
-
-    async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`."""
-        await self._one.cancel(context)
-
-    @property
-    def discovers(self) -> bool:
-        """See `Discovering.discovers`."""
-        return self._target.agents is not None
-
-    async def discover(self) -> Mapping[str, Outbound]:
-        """See `Discovering.discover`."""
-        found: dict[str, Outbound] = {}
-        for name, entry in (await self._server.agents()).items():
-            known = self._all.get(name)
-            if known is None:
-                known = self._all[name] = Found(self._server, name)
-            known.listed(entry)
-            found[name] = known
-        return found
+    def found(self, name: str) -> Found:
+        """See `Target.found`."""
+        return Found(self._server, name)
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """See `Discovering.on_change`."""
@@ -81,7 +51,3 @@ class AgentCommunicationOutbound:
         await self._news.aclose()
         await self._one.aclose()
         await self._server.aclose()
-
-    def _stands_for_one(self) -> None:
-        if self.discovers:
-            raise Unsupported("this target stands for all agents that live there")

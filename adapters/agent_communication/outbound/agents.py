@@ -12,9 +12,9 @@ from adapters.agent_communication.outbound.created import Created
 from adapters.agent_communication.outbound.server import Server
 from adapters.agent_communication.outbound.turn import Home, Turn
 from gateway.adapter import RunContext
-from gateway.core.errors import OutcomeUnknown
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.client.contract import Session
+from gateway.mcp.client.turn import Turns
 
 
 class Resident:
@@ -67,35 +67,17 @@ class Template:
         await self._created.aclose()
 
 
-class Calls:
+class Calls(Turns):
     """See `gateway.adapter.Outbound` and `Supervised`. Closes no session: they are the server's."""
 
     def __init__(self, server: Server, home: Home) -> None:
+        super().__init__(lambda context: Turn(context, home))
         self._server = server
         self._home = home
-        self._turns: dict[str, Turn] = {}
 
     async def describe(self) -> Agent:
         """See `Outbound.describe`."""
         return await self._home.describe()
-
-    async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
-        turn = self._turns[context.run.id] = Turn(context, self._home)
-        try:
-            await turn.run()
-        finally:
-            del self._turns[context.run.id]
-
-    async def attach(self, context: RunContext) -> None:
-        """A run is a single call: there is no way back to it, and it is never made twice. Raises OutcomeUnknown."""
-        raise OutcomeUnknown("the gateway was stopped while the agent worked; what came of it is not known")
-
-    async def cancel(self, context: RunContext) -> None:
-        """Nobody waits for the call any more, and `notifications/cancelled` says so."""
-        turn = self._turns.get(context.run.id)
-        if turn is not None:
-            await turn.cancel()
 
     @property
     def reachable(self) -> bool | None:

@@ -13,16 +13,14 @@ beside.py      what it tells besides
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from weakref import WeakValueDictionary
 
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound.discovering import Server
 from adapters.agent_context.outbound.pools import PoolLink, Pools
 from adapters.agent_context.outbound.turn import Turns
 from adapters.agent_context.outbound.ways import chooser
-from gateway.adapter import Outbound, RunContext
-from gateway.core.errors import Unsupported
 from gateway.core.types import Agent
+from gateway.mcp.client.target import Target
 
 
 class One(Turns):
@@ -47,49 +45,21 @@ class One(Turns):
         """See `Outbound.aclose`."""
 
 
-class AgentContextOutbound:
+class AgentContextOutbound(Target[Agent]):
     """See `gateway.adapter.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
     def __init__(self, target: AgentContextTarget, pools: Pools | None = None) -> None:
-        self._target = target
         self._link = PoolLink(target, pools=pools)
         self._server = Server(self._link, target.call)
-        self._one = One(self._link, self._server, target.agent)
-        self._all: WeakValueDictionary[str, One] = WeakValueDictionary()
+        super().__init__(One(self._link, self._server, target.agent), discovers=target.agents is not None)
 
-    async def describe(self) -> Agent:
-        """See `Outbound.describe`."""
-        self._stands_for_one()
-        return await self._one.describe()
+    async def entries(self) -> Mapping[str, Agent]:
+        """See `Target.entries`."""
+        return await self._server.agents()
 
-    async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
-        self._stands_for_one()
-        await self._one.run(context)
-
-    async def attach(self, context: RunContext) -> None:
-        """Raises OutcomeUnknown: see turn.py."""
-        await self._one.attach(context)
-
-    async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`."""
-        await self._one.cancel(context)
-
-    @property
-    def discovers(self) -> bool:
-        """See `Discovering.discovers`."""
-        return self._target.agents is not None
-
-    async def discover(self) -> Mapping[str, Outbound]:
-        """See `Discovering.discover`."""
-        found: dict[str, Outbound] = {}
-        for name, agent in (await self._server.agents()).items():
-            known = self._all.get(name)
-            if known is None:
-                known = self._all[name] = One(self._link, self._server, name)
-            known.listed(agent)
-            found[name] = known
-        return found
+    def found(self, name: str) -> One:
+        """See `Target.found`."""
+        return One(self._link, self._server, name)
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """See `Discovering.on_change`."""
@@ -104,7 +74,3 @@ class AgentContextOutbound:
         """See `Outbound.aclose`."""
         await self._server.aclose()
         await self._link.aclose()
-
-    def _stands_for_one(self) -> None:
-        if self.discovers:
-            raise Unsupported("this target stands for all agents that live there")

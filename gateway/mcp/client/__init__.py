@@ -6,7 +6,9 @@ pool.py      Pool: sessions, leased out
 opening.py   a new session: which transport
 session.py   ClientSession: which revision; calls, lists, questions and news of 2026-07-28
 calls.py     the calls under way, and what belongs to which
-asks.py      what a server asks meanwhile: for adapters, to answer as a run's questions
+target.py    for adapters: a route's target, one agent or all that live there
+turn.py      for adapters: one run over a session
+asks.py      for adapters: what a server asks meanwhile, to be answered as the run's questions
 channel.py   how a session's messages travel: Channel
 piped.py     over a Pipe: stdio, WebSocket, HTTP+SSE
 http/        Streamable HTTP and HTTP+SSE
