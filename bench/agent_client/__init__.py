@@ -4,7 +4,6 @@ The same prompts go to the agent directly, through a proxy that does nothing, th
 through `interlingua stdio`, and as runs of Agent Connect's `values` streaming to the gateway.
 
 agent.py      the agent
-wires.py      both ways to one: a process's pipes, a WebSocket
 editor.py     one connection to one: requests, sessions, what they are told
 jobs.py       what the load can do with editors
 bare.py       the proxy that does nothing, for comparison

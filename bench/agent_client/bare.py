@@ -18,7 +18,7 @@ import msgspec
 import uvicorn
 from msgspec import Raw
 
-from bench.agent_client.wires import Program
+from bench.rpc.wires import Program
 
 _UPDATE = b'"session/update"'
 _SESSION = b'"sessionId":"'

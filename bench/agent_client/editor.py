@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
-from bench.agent_client.wires import Wire, connect
 from bench.chunks import Pieces
 from bench.http import Failed
+from bench.rpc.client import Client
+from bench.rpc.wires import connect
 
 PROMPT_END = "end_turn"
 CANCELLED = "cancelled"
@@ -25,15 +25,6 @@ _HELLO = {
     "clientInfo": {"name": "bench", "version": "1.0.0"},
 }
 _encode = msgspec.json.encode
-
-
-class Message(Struct):
-    """What is not a chunk."""
-
-    id: int | str | None = None
-    method: str = ""
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
 
 
 class Made(Struct, rename="camel"):
@@ -76,21 +67,14 @@ class Session:
         self._editor.notify("session/cancel", {"sessionId": self.id})
 
 
-class Editor:
-    """`open` one. `readers`: who reads the chunks of a session, by its id."""
-
-    def __init__(self) -> None:
-        self.readers: dict[bytes, Pieces] = {}
-        self.wire: Wire | None = None
-        self._next = 0
-        self._asked: dict[int, tuple[str, asyncio.Future[Raw]]] = {}
-        self._broken: str | None = None
+class Editor(Client):
+    """`open` one. `readers`: by the id of a session."""
 
     @classmethod
     async def open(cls, place: dict[str, Any]) -> Editor:
         """Connected and initialized. `place`: see `wires.connect`. Raises Failed."""
         editor = cls()
-        editor.wire = await connect(place, editor._take, editor._lost)
+        editor.wire = await connect(place, editor.take, editor.lost)
         try:
             await editor.request("initialize", _HELLO)
         except BaseException:
@@ -103,62 +87,15 @@ class Editor:
         params = {"cwd": "/", "mcpServers": []}
         return Session(self, msgspec.json.decode(await self.request("session/new", params), type=Made))
 
-    def request(self, method: str, params: object) -> asyncio.Future[Raw]:
-        """The future has the result, or Failed."""
-        if self._broken is not None or self.wire is None:
-            raise Failed(f"{method}: {self._broken}")
-        id, self._next = self._next, self._next + 1
-        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._asked[id] = method, future
-        self.wire.send(_encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
-        return future
-
-    def notify(self, method: str, params: object) -> None:
-        """Nothing comes of it."""
-        if self.wire is not None:
-            self.wire.send(_encode({"jsonrpc": "2.0", "method": method, "params": params}))
-
-    async def close(self) -> None:
-        """What is under way there is left to itself."""
-        if self.wire is not None:
-            await self.wire.close()
-        self._lost("the editor has left")
-
-    def _take(self, messages: Sequence[bytes]) -> None:
-        now = time.monotonic_ns()
-        try:
-            for message in messages:
-                if message.find(_CHUNK) < 0:
-                    self._other(message)
-                    continue
-                name = message.find(_SESSION) + len(_SESSION)
-                text = message.find(_TEXT) + len(_TEXT)
-                reader = self.readers[message[name : message.find(b'"', name)]]
-                reader.piece(message, text, message.find(b'"', text), now)
-        except Exception as error:
-            self._lost(f"{type(error).__name__}: {error}")
-
-    def _other(self, data: bytes) -> None:
-        """An answer; or an update that nobody here has a use for."""
-        message = msgspec.json.decode(data, type=Message)
-        if message.method:
-            if message.id is not None:
-                raise Failed(f"the agent asks for {message.method}")
-            return
-        method, future = self._asked.pop(int(message.id or 0))
-        if future.done():
-            return
-        if isinstance(message.result, Raw):
-            future.set_result(message.result.copy())
-        else:
-            future.set_exception(Failed(f"{method}: {data[:500]!r}"))
-
-    def _lost(self, why: str) -> None:
-        self._broken = self._broken or why
-        asked, self._asked = self._asked, {}
-        for method, future in asked.values():
-            if not future.done():
-                future.set_exception(Failed(f"{method}: {why}"))
+    def chunk(self, message: bytes, now: int) -> bool:
+        """See `Client.chunk`."""
+        if message.find(_CHUNK) < 0:
+            return False
+        name = message.find(_SESSION) + len(_SESSION)
+        text = message.find(_TEXT) + len(_TEXT)
+        reader = self.readers[message[name : message.find(b'"', name)]]
+        reader.piece(message, text, message.find(b'"', text), now)
+        return True
 
 
 def asking(chunks: int, pace: float) -> str:

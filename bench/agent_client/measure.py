@@ -8,7 +8,6 @@ process of the agent that answers them. All ways are taken in every round.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +16,10 @@ from contextlib import contextmanager
 import msgspec
 
 from bench.agent_client.editor import asking
-from bench.rounds import Figures, added, core, cores, in_rounds, medians, micros, turns
+from bench.rounds import Figures, medians
+from bench.rpc.ways import Ways
 from bench.sizes import Sizes
-from bench.stage import EDITORS_AGENT, ROOT, Child, Stage, free_port, processor_seconds
+from bench.stage import EDITORS_AGENT, ROOT, Child, Stage, free_port
 
 WAYS = ("direct", "bare", "socket", "stdio", "values")
 EDITOR_WAYS = WAYS[:-1]
@@ -100,89 +100,46 @@ def open_sessions(stage: Stage, gateway: Child, sizes: Sizes, place: Figures) ->
     }
 
 
-class Editors:
-    """What is measured each way, in turns."""
+class Editors(Ways):
+    """What is measured each way."""
 
     def __init__(self, stage: Stage, gateway: Child, sizes: Sizes, places: dict[str, Figures], until: float) -> None:
-        """`until`: when (time.monotonic) no further rounds are begun."""
-        self._stage = stage
         self._sizes = sizes.editors
+        super().__init__(stage, WAYS, self._sizes.rounds, until)
         self._places = places
-        self._until = until
-        bare = self._bare()
+        bare = self.bare("bench.agent_client.bare", "bare proxy of editors", places["bare"]["url"], EDITORS_AGENT)
         most = max(*self._sizes.sessions, *(count for count, _ in self._sizes.floods))
-        self._pids: dict[str, Figures] = {}
         for way in EDITOR_WAYS:
             pids = stage.do(kind="seat", place=places[way], sessions=most)
             between = {"direct": None, "bare": bare.popen.pid, "socket": gateway.popen.pid, "stdio": pids["pid"]}
-            self._pids[way] = {"agent": pids["agent"], "between": between[way]}
-        self._pids["values"] = {"agent": None, "between": gateway.popen.pid}
+            self.pids[way] = {"agent": pids["agent"], "between": between[way]}
+        self.pids["values"] = {"agent": None, "between": gateway.popen.pid}
         for way in WAYS:
             self._paced(way, 4, WARM_CHUNKS, 0.0)
 
     def paced(self, count: int) -> Figures:
-        """Paced prompts: ms from the agent's write to the editor's read, a chunk."""
+        """Paced prompts."""
         sizes = self._sizes
-        rounds = self._rounds(lambda way: self._paced(way, count, sizes.chunks, sizes.pace))
-        return {
-            **medians(rounds, ("p50", "p99", "first", "snapshots", "chunks")),
-            "added_ms": {way: added(rounds, "p50", way) for way in WAYS[1:]},
-            "added_first_ms": {way: added(rounds, "first", way) for way in WAYS[1:]},
-            **_costs(rounds, "chunks"),
-        }
+        return self.latencies(lambda way: self._paced(way, count, sizes.chunks, sizes.pace))
 
     def flood(self, count: int, chunks: int) -> Figures:
-        """Chunks a second with as many as come, that the agent has said and that have arrived in some message."""
-        rounds = self._rounds(lambda way: self._flood(way, count, chunks))
-        for turn in turns(rounds):
-            turn["per_second"] = turn["chunks"] / turn["seconds"]
-            turn["messages_per_second"] = turn["snapshots"] / turn["seconds"]
-        return {**medians(rounds, ("per_second", "messages_per_second")), **_costs(rounds, "all")}
-
-    def _bare(self) -> Child:
-        url = self._places["bare"]["url"]
-        argv = ["-m", "bench.agent_client.bare", "--port", url.rstrip("/").rpartition(":")[2], *EDITORS_AGENT]
-        child = self._stage.start("bare proxy of editors", argv)
-        child.until_answers(url.replace("ws:", "http:"))
-        return child
+        """Prompts as fast as they go."""
+        return self.rates(lambda way: self._flood(way, count, chunks))
 
     def _paced(self, way: str, count: int, chunks: int, pace: float) -> Figures:
         if way == "values":
             body = values_body(chunks, pace)
-            return self._stage.do(
-                kind="streams", port=self._stage.port, path=VALUES, body=body, streams=count, chunks=chunks
+            return self.stage.do(
+                kind="streams", port=self.stage.port, path=VALUES, body=body, streams=count, chunks=chunks
             )
-        return self._stage.do(kind="prompts", place=self._places[way], sessions=count, chunks=chunks, pace=pace)
+        return self.stage.do(kind="prompts", place=self._places[way], sessions=count, chunks=chunks, pace=pace)
 
     def _flood(self, way: str, count: int, chunks: int) -> Figures:
-        stage, job = self._stage, {"seconds": self._sizes.flood_seconds}
+        stage, job = self.stage, {"seconds": self._sizes.flood_seconds}
         if way == "values":
             body = values_body(chunks, 0.0)
             return stage.do(kind="saturate", port=stage.port, path=VALUES, body=body, streams=count, **job)
         return stage.do(kind="flood", place=self._places[way], sessions=count, chunks=chunks, **job)
-
-    def _rounds(self, job: Callable[[str], Figures]) -> list[Figures]:
-        return in_rounds(WAYS, self._sizes.rounds, self._until, lambda way: self._turn(way, job))
-
-    def _turn(self, way: str, job: Callable[[str], Figures]) -> Figures:
-        """A job, and what its processes took."""
-        before = self._seconds(way)
-        result = job(way)
-        return {**result, "cores": cores(before, self._seconds(way), result["wall"])}
-
-    def _seconds(self, way: str) -> dict[str, float | None]:
-        return {who: processor_seconds(pid) if pid else None for who, pid in self._pids[way].items()}
-
-
-def _costs(rounds: list[Figures], unit: str) -> Figures:
-    """Each way: who took how much of a core, and what a chunk cost what is between agent and editor, in CPU time."""
-    costs: Figures = {}
-    for way in WAYS:
-        taken = [one[way] for one in rounds]
-        load = statistics.median(turn["cpu"] / turn["wall"] for turn in taken)
-        shares = {"load": load, "agent": core("agent", taken), "between": core("between", taken)}
-        costs[way] = {"cores": shares, "cpu_us": micros("between", taken, unit)}
-    return {"costs": costs, "rounds": rounds}
 
 
 def values_body(chunks: int, pace: float) -> str:

@@ -2,7 +2,7 @@
 documents cost.
 
 agent.py      the agents: one grows a text, one a list; on stdio
-wires.py      Streamable HTTP's client end, beside those of agent_client/wires.py
+wires.py      Streamable HTTP's client end, beside those of rpc/wires.py
 caller.py     one connection of a client: requests, and the deltas it is told
 jobs.py       what the load can do with callers
 bare.py       the proxy that does nothing, for comparison

@@ -3,27 +3,21 @@
 `text` answers the input `{"chunks": N, "pace": SECONDS, "burst": B}` with N deltas, `pace` seconds apart (0: as fast as
 they are taken, `burst` a write), each of which adds a chunk to the output's `message`; a chunk is the time it was sent
 (stamp.py). `list` adds an item to `items` instead. With `"who": true` a chunk is the number of this process.
-
-No event loop and few imports, as agent_client/agent.py, and for the same reasons.
 """
 
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import os
-import select
-import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from bench.rpc.speaker import Speaker
 from bench.stamp import stamp
 
-BLOCK = 64 * 1024
 PROGRESS = b'{"jsonrpc":"2.0","method":"notifications/agents/run/progress","params":{"delta":%b,"progressToken":%b}}\n'
 _INPUT = {
     "type": "object",
@@ -106,12 +100,13 @@ _read = msgspec.json.Decoder(Message).decode
 
 
 class Turn:
-    """One call on its way to its answer. `at`: when its next chunk is due."""
+    """One call on its way to its answer. See `Speech`."""
 
-    def __init__(self, id: bytes, shape: Shape, options: Options, token: bytes, at: float) -> None:
+    def __init__(self, id: bytes, shape: Shape, options: Options, token: bytes) -> None:
         self.id = id
         self.options = options
-        self.at = at
+        self.pace = options.pace
+        self.at = 0.0
         self.said: list[bytes] = []
         self.over = False
         self._shape = shape
@@ -133,17 +128,12 @@ class Turn:
         return self._shape.whole % self._shape.between.join(self.said)
 
 
-class Agent:
-    """`serve` it until `source` ends or nobody reads `sink` any more."""
+class Agent(Speaker[Turn]):
+    """See `Speaker`."""
 
     def __init__(self, source: int, sink: int) -> None:
-        self._source = source
-        self._sink = sink
-        self._rest = b""
+        super().__init__(source, sink)
         self._turns: dict[bytes, Turn] = {}
-        self._fast: list[Turn] = []
-        self._paced: list[tuple[float, int, Turn]] = []
-        self._order = itertools.count()
         self._methods: dict[str, Callable[[Message, bytes], None]] = {
             "initialize": self._initialize,
             "ping": lambda _, id: self._answer(id, {}),
@@ -151,51 +141,15 @@ class Agent:
             "agents/run": self._run,
         }
 
-    def serve(self) -> None:
-        """See the class."""
-        with contextlib.suppress(BrokenPipeError):
-            while True:
-                ready, _, _ = select.select([self._source], [], [], self._seconds())
-                if ready:
-                    data = os.read(self._source, BLOCK)
-                    if not data:
-                        return
-                    *lines, self._rest = (self._rest + data).split(b"\n")
-                    for line in lines:
-                        self._take(line)
-                self._speak()
-
-    def _seconds(self) -> float | None:
-        """Until there is something to say; None if there is not."""
-        if self._fast:
-            return 0.0
-        return max(0.0, self._paced[0][0] - time.monotonic()) if self._paced else None
-
-    def _speak(self) -> None:
-        """What is due: a write a turn."""
-        now = time.monotonic()
-        while self._paced and self._paced[0][0] <= now:
-            turn = heapq.heappop(self._paced)[2]
-            if self._said(turn):
-                turn.at += turn.options.pace
-                heapq.heappush(self._paced, (turn.at, next(self._order), turn))
-        if self._fast:
-            self._fast = [turn for turn in self._fast if self._said(turn)]
-
-    def _said(self, turn: Turn) -> bool:
-        """Have a turn say the next of it, and its answer with the last; whether there is more to come."""
-        if turn.over:  # cancelled
-            return False
-        said = turn.chunks()
-        if turn.over:
-            del self._turns[turn.id]
-            said += b'{"jsonrpc":"2.0","id":%b,"result":{"output":%b}}\n' % (turn.id, turn.whole())
-        self._write(said)
-        return not turn.over
+    def ending(self, turn: Turn) -> bytes:
+        """The call's answer."""
+        del self._turns[turn.id]
+        return b'{"jsonrpc":"2.0","id":%b,"result":{"output":%b}}\n' % (turn.id, turn.whole())
 
     # --- methods -----------------------------------------------------------------------------------------------
 
-    def _take(self, line: bytes) -> None:
+    def take(self, line: bytes) -> None:
+        """See `Speaker.take`."""
         message = _read(line)
         if message.id is UNSET:
             if message.method == "notifications/cancelled":
@@ -213,15 +167,9 @@ class Agent:
 
     def _run(self, message: Message, id: bytes) -> None:
         options = message.params.input or Options(chunks=1)
-        number = next(self._order)
-        # Calls that begin together are not to speak at the same moments: each begins at a time of its own.
-        at = time.monotonic() + options.pace * (number * 0.618034 % 1.0)
         token = bytes(message.params.meta.progress_token)
-        turn = self._turns[id] = Turn(id, SHAPES[message.params.name], options, token, at)
-        if options.pace:
-            heapq.heappush(self._paced, (at, number, turn))
-        else:
-            self._fast.append(turn)
+        turn = self._turns[id] = Turn(id, SHAPES[message.params.name], options, token)
+        self.start(turn)
 
     def _cancel(self, id: bytes) -> None:
         turn = self._turns.pop(id, None)
@@ -230,16 +178,10 @@ class Agent:
             self._refuse(id, -32800, "cancelled")
 
     def _answer(self, id: bytes, result: object) -> None:
-        self._write(_encode({"jsonrpc": "2.0", "id": Raw(id), "result": result}) + b"\n")
+        self.write(_encode({"jsonrpc": "2.0", "id": Raw(id), "result": result}) + b"\n")
 
     def _refuse(self, id: bytes, code: int, why: str) -> None:
-        self._write(_encode({"jsonrpc": "2.0", "id": Raw(id), "error": {"code": code, "message": why}}) + b"\n")
-
-    def _write(self, data: bytes) -> None:
-        """All of it; waits while nobody reads."""
-        written = os.write(self._sink, data) if data else 0
-        while written < len(data):
-            written += os.write(self._sink, data[written:])
+        self.write(_encode({"jsonrpc": "2.0", "id": Raw(id), "error": {"code": code, "message": why}}) + b"\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from bench.agent_client.bare import Client, Proxy, main
-from bench.agent_client.wires import Program
+from bench.rpc.wires import Program
 
 _PROGRESS = b"/progress"
 _TOKEN = b'"progressToken":"'

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
-from bench.agent_client.wires import Wire
 from bench.agent_communication.wires import connect
 from bench.chunks import Pieces
 from bench.http import Failed
+from bench.rpc.client import Client
 
 Given = dict[str, Any]
 RUN = "agents/run"
@@ -25,15 +23,6 @@ _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"n
 _encode = msgspec.json.encode
 _tokens = itertools.count()
 """Of all connections here: a proxy tells by them what is whose (bare.py)."""
-
-
-class Message(Struct):
-    """What is no progress."""
-
-    id: int | str | None = None
-    method: str = ""
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
 
 
 class Said(Struct):
@@ -60,25 +49,17 @@ class Lengths(Pieces):
         self.length += end - start
 
 
-class Caller:
-    """`open` one. `readers`: who reads the deltas of a call, by its token. `bytes`: all that came."""
-
-    def __init__(self) -> None:
-        self.readers: dict[bytes, Pieces] = {}
-        self.wire: Wire | None = None
-        self.bytes = 0
-        self._next = 0
-        self._asked: dict[int, tuple[str, asyncio.Future[Raw]]] = {}
-        self._broken: str | None = None
+class Caller(Client):
+    """`open` one. `readers`: by the token of a call."""
 
     @classmethod
     async def open(cls, place: dict[str, Any]) -> Caller:
         """Connected and initialized. `place`: see `wires.connect`. Raises Failed."""
         caller = cls()
-        caller.wire = await connect(place, caller._take, caller._lost)
+        caller.wire = await connect(place, caller.take, caller.lost)
         try:
             await caller.request("initialize", _HELLO)
-            caller.wire.send(_encode({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            caller.notify("notifications/initialized", {})
         except BaseException:
             await caller.close()
             raise
@@ -101,61 +82,17 @@ class Caller:
         if len(reader.sent) != chunks:
             raise Failed(f"{len(reader.sent)} chunks came of {chunks}")
 
-    def request(self, method: str, params: object) -> asyncio.Future[Raw]:
-        """The future has the result, or Failed."""
-        if self._broken is not None or self.wire is None:
-            raise Failed(f"{method}: {self._broken}")
-        id, self._next = self._next, self._next + 1
-        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._asked[id] = method, future
-        self.wire.send(_encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
-        return future
-
-    async def close(self) -> None:
-        """What is under way there is left to itself."""
-        if self.wire is not None:
-            await self.wire.close()
-        self._lost("the client has left")
-
-    def _take(self, messages: Sequence[bytes]) -> None:
-        now = time.monotonic_ns()
-        try:
-            for message in messages:
-                self.bytes += len(message)
-                if message.find(_PROGRESS, 0, 100) < 0:
-                    self._other(message)
-                    continue
-                text = message.find(_DELTA)
-                if text < 0:  # it is told something else
-                    continue
-                text += len(_DELTA)
-                name = message.find(_TOKEN) + len(_TOKEN)
-                reader = self.readers[message[name : message.find(b'"', name)]]
-                reader.piece(message, text, message.find(b'"', text), now)
-        except Exception as error:
-            self._lost(f"{type(error).__name__}: {error}")
-
-    def _other(self, data: bytes) -> None:
-        """An answer; or a notification that nobody here has a use for."""
-        message = msgspec.json.decode(data, type=Message)
-        if message.method:
-            if message.id is not None:
-                raise Failed(f"the agent asks for {message.method}")
-            return
-        method, future = self._asked.pop(int(message.id or 0))
-        if future.done():
-            return
-        if isinstance(message.result, Raw):
-            future.set_result(message.result.copy())
-        else:
-            future.set_exception(Failed(f"{method}: {data[:500]!r}"))
-
-    def _lost(self, why: str) -> None:
-        self._broken = self._broken or why
-        asked, self._asked = self._asked, {}
-        for method, future in asked.values():
-            if not future.done():
-                future.set_exception(Failed(f"{method}: {why}"))
+    def chunk(self, message: bytes, now: int) -> bool:
+        """See `Client.chunk`."""
+        if message.find(_PROGRESS, 0, 100) < 0:
+            return False
+        text = message.find(_DELTA)
+        if text >= 0:  # else it is told something else
+            text += len(_DELTA)
+            name = message.find(_TOKEN) + len(_TOKEN)
+            reader = self.readers[message[name : message.find(b'"', name)]]
+            reader.piece(message, text, message.find(b'"', text), now)
+        return True
 
 
 def output_length(answer: Raw) -> int:

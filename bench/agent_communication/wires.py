@@ -1,6 +1,6 @@
 """Streamable HTTP's client end: each message a POST, of which there may be many at once.
 
-Not for anything else, as agent_client/wires.py, where the other wires are.
+Not for anything else, as rpc/wires.py, where the other wires are.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import asyncio
 from typing import Any
 from urllib.parse import urlsplit
 
-from bench.agent_client import wires
-from bench.agent_client.wires import Lost, Take, Wire
 from bench.http import ClientConnection, Failed
+from bench.rpc import wires
+from bench.rpc.wires import Lost, Take, Wire
 
 SESSION = b"mcp-session-id"
 _ACCEPT = b"accept: application/json, text/event-stream\r\n"

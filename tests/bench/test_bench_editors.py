@@ -15,10 +15,10 @@ from bench import report, sizes
 from bench.agent_client import report as editors
 from bench.agent_client.editor import asking
 from bench.agent_client.measure import WAYS
-from bench.agent_client.wires import Socket
 from bench.chunks import Pieces
 from bench.http import Failed
 from bench.rounds import in_rounds
+from bench.rpc.wires import Socket
 from bench.stage import EDITORS_AGENT, ROOT
 from bench.stamp import CHUNK, stamp
 from tests.support.aio import run
