@@ -11,6 +11,7 @@ load.py       the load: does one job at a time, told on its standard input
 bare.py       a proxy of the same libraries that does nothing else, for comparison
 agent.py      the Agent Connect echo agent and the plain one
 http.py       both ends of HTTP/1.1 that agent and load stand on, as lean as can be
+rpc/          what the next two share: a client, rounds each way, an agent without an event loop
 agent_client/ the same for editors: their agent on stdio, their load, what is measured and reported
 agent_communication/  the same for clients of that protocol, and what large documents cost, as deltas and as snapshots
 stamp.py      what a chunk is

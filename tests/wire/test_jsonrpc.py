@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Any
 
 import msgspec
@@ -365,3 +366,14 @@ GLIMPSES: dict[str, tuple[bytes, Glimpse]] = {
 def test_the_first_bytes_tell_whose_message_it_was(name: str) -> None:
     start, expected = GLIMPSES[name]
     assert glimpse(start) == expected
+
+
+def test_what_is_nested_deeper_than_there_is_room_for_where_it_is_read_is_invalid() -> None:
+    deep = jsonrpc.decode(b'{"jsonrpc":"2.0","id":1,"method":"m","params":' + b"[" * 900 + b"]" * 900 + b"}")
+    assert isinstance(deep, jsonrpc.Request)
+
+    def below(frames: int) -> object:
+        return below(frames - 1) if frames else jsonrpc.unpack(deep.params)
+
+    with pytest.raises(msgspec.ValidationError, match="nested too deep"):
+        below(sys.getrecursionlimit() // 2)

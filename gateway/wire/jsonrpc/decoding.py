@@ -226,6 +226,8 @@ def unpack(raw: Raw | bytes, type: Any = Any) -> Any:
         return msgspec.json.decode(raw, type=type)
     except msgspec.ValidationError:
         raise
+    except RecursionError:  # nearer to the limit than `decode` was
+        raise msgspec.ValidationError("nested too deep") from None
     except ValueError as error:
         text = bytes(raw)
         if not _HALF.search(text):
