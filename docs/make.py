@@ -37,6 +37,23 @@ inbound:
     idle: 300
     keep_alive: 15
     origins: [https://ide.example.com]
+    v2: true
+    authentication:
+      clients:
+        - name: ana
+          token: "${ANA_TOKEN:-a-long-secret-of-hers}"
+          roles: [lead]
+          agents: ["*"]
+          oversees: true
+      jwt:
+        key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
+        algorithms: [HS256]
+        issuer: https://login.example.com
+        audience: interlingua
+        leeway: 30
+        roles: groups
+        agents: ["*"]
+      grace: 60
   agent_communication:
     path: /agent-communication
     max_message: 67108864
@@ -140,6 +157,7 @@ routes:
       command: [npx, -y, "@example/coder", --acp]
       env: {CODER_MODEL: large}
       cwd: /srv/projects
+      v2: true
       workspace: {root: /srv/projects, write: true, terminals: false, max_file: 16777216}
       permissions: {deny: [delete], forward: [edit, execute], allow: [read, search], default: forward}
       start_timeout: 30
@@ -219,9 +237,17 @@ telemetry:
   otlp: http://127.0.0.1:4318
   headers: {authorization: "Bearer ${OTLP_TOKEN:-secret}"}
   service_name: interlingua
+audit: {key: keys/audit.pem}
 """
 """Every key there is, once: each row's example is taken from here, and a test loads it."""
-OTHERWISE = {"inbound.agent_context.access.jwt": {"key_file": "certificates/issuer.pem"}}
+DIGEST = {"token_sha256": "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"}
+KEY_FILE = {"key_file": "certificates/issuer.pem"}
+OTHERWISE = {
+    "inbound.agent_client.authentication.clients": DIGEST,
+    "inbound.agent_client.authentication.jwt": KEY_FILE,
+    "inbound.agent_context.access.clients": DIGEST,
+    "inbound.agent_context.access.jwt": KEY_FILE,
+}
 """Keys that may not stand beside one that the example has."""
 
 HEAD = """\

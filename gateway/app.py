@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,10 +17,10 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway import tracing
-from gateway.adapter import Conversing, Hosting, Inbound, Informed, Leaving, Outbound
+from gateway.adapter import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Leaving, Outbound
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
-from gateway.core.errors import InterlinguaError, NotFound, Unsupported
+from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
 from gateway.engine import Engine
 from gateway.engine.directory import Entry
@@ -29,6 +30,10 @@ from gateway.paths import FixedPaths, traced
 from gateway.store import open_store
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
+
+if TYPE_CHECKING:
+    from gateway.governance.binding import Binding
+    from gateway.governance.enforcing import Enforcement, RouteGovernor
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +68,7 @@ class App:
         self.gateway.roster.on_change = self._tell
         self._tasks: list[asyncio.Task[None]] = []
         self.ready = False
+        self._enforcement: Enforcement | None = None
         self._use(config)
         routes = [
             Route("/healthz", self._healthz),
@@ -75,12 +81,15 @@ class App:
         self.asgi: ASGIApp = FixedPaths(starlette, routes)
 
     async def start(self) -> None:
-        """Open the store, take unfinished runs up again, begin with callbacks and retention.
+        """Open the store and the audit logs, take unfinished runs up again, begin with callbacks and retention.
 
-        Raises Unsupported for governed routes (see `_keepable`), and Unavailable.
+        Raises Unavailable: also where an agent cannot do what its manifest promises.
         """
-        self._keepable(self.config)
-        await self.gateway.open()
+        try:
+            await self.gateway.open()
+        except BaseException:
+            await self.gateway.close()
+            raise
         work = (self._webhooks.run(), self._keep_house(), self._look_around())
         self._tasks = [asyncio.create_task(one) for one in work]
         self.ready = True
@@ -122,10 +131,11 @@ class App:
     async def reload(self, config: Config) -> None:
         """Take a new route table without dropping a run. Other sections need a restart: a change there is logged.
 
-        Raises Unsupported for governed routes.
+        Raises Unavailable, AuditBroken where an audit log that it needs does not open: then nothing has changed.
         """
-        self._keepable(config)
-        for section in ("inbound", "store", "public_url", "limits", "telemetry", "webhooks"):
+        if (bindings := self._bindings(config)) and self._serving:
+            await self._enforced().prepare(bindings)
+        for section in ("inbound", "store", "public_url", "limits", "telemetry", "webhooks", "audit"):
             if getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
         gone = self._use(config)
@@ -134,6 +144,10 @@ class App:
                 with contextlib.suppress(Exception):
                     await unused.aclose()
         self.config = config
+        if self._enforcement is not None:
+            runs = [live.governor for live in self.gateway.live.values()]
+            governors = [*runs, *(entry.own_governor for entry in self.gateway.roster.configured)]
+            await self._enforcement.sweep(governors)
 
     def _use(self, config: Config) -> list[Entry]:
         """Hand the routes to the engine. Entries whose route is unchanged stay; returns the others."""
@@ -144,17 +158,40 @@ class App:
             if kept is not None:
                 old.remove(kept)
                 kept.route = route
-            entries.append(kept or Entry(route, self._outbound(route)))
+            entries.append(kept or Entry(route, self._outbound(route), own_governor=self._governor(route)))
         self.gateway.use(entries)
         return old
 
-    def _keepable(self, config: Config) -> None:
-        """Refuse a route that a manifest governs: its rules can be read, not yet enforced, and what is promised and
-        not kept is not served.
+    # --- what governs routes -----------------------------------------------------------------------------------
+
+    def _enforced(self) -> Enforcement:
+        """What governs the routes that a manifest governs: only those that have one load it."""
+        if self._enforcement is None:
+            from gateway.governance.enforcing import Enforcement
+
+            key = self.config.audit.key
+            path = self.config.base / key if key is not None else None
+            self._enforcement = Enforcement(self.gateway, key=path)
+            self.gateway.opened, self.gateway.closing = self._enforcement.open, self._enforcement.aclose
+            self.gateway.listed = self._promises
+        return self._enforcement
+
+    def _governor(self, route: RouteConfig) -> RouteGovernor | None:
+        binding = route.binding
+        return self._enforced().governor(binding) if binding is not None and self._serving else None
+
+    def _bindings(self, config: Config) -> Sequence[Binding]:
+        return [route.binding for route in config.routes if route.binding is not None]
+
+    async def _promises(self) -> None:
+        """Refuse to start with an agent that cannot do what its manifest promises. One that cannot be described now is
+        found out later: until then it is not ready, and no run of it starts.
         """
-        governed = [route.name for route in config.routes if route.binding is not None]
-        if governed and self._serving:
-            raise Unsupported(f"{', '.join(governed)}: the rules of a `manifest` are not enforced yet")
+        governed = [entry for entry in self.gateway.roster.entries if entry.governor is not None]
+        await asyncio.gather(*(entry.glance(LIST_SECONDS) for entry in governed))
+        broken = [str(mistake) for entry in governed for mistake in entry.broken]
+        if broken:
+            raise Unavailable("\n".join(dict.fromkeys(broken)))
 
     def _outbound(self, route: RouteConfig) -> Outbound:
         call = self.config.adapters[route.target.protocol].call

@@ -22,6 +22,7 @@ from tests.support.agent_client import agent_client_agent_server
 from tests.support.agent_communication import mcp_agents_server
 from tests.support.agent_context import agents_server as agent_context_agents
 from tests.support.examples import EXAMPLES
+from tests.support.forking import place
 from tests.support.processes import Process
 
 # Property tests are judged by what they find, not by how long a busy machine takes over it.
@@ -38,19 +39,24 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Each client of httpx2 reads the machine's authorities anew: 50 ms, in tests that have a client each.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
 
+place()  # by the process that starts the workers, so that they share what they fork off
 
-SLOW_FIRST = ("e2e", "bench", "peers_selftest", "cli", "contract", "matrix", "adapters", "mcp")
+
+SLOW_FIRST = ("e2e", "bench", "peers_selftest", "cli", "contract", "matrix", "governance", "adapters", "mcp")
 """The folders whose files take long: last, the longest would keep one worker busy while the others have nothing."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """In a run of everything the second worker reads the tests from the last file, so that it and the first need to
-    work out the asserts of half the files each and find the other half done."""
+    """In a run of everything the second worker reads the tests from the last file and the third from the middle, so
+    that each needs to work out the asserts of a part of the files and finds the others done."""
     everything = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if everything and os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if everything and worker in ("gw1", "gw2"):
         root = session.config.rootpath
-        for file in sorted((root / "tests").rglob("test_*.py"), reverse=True):
+        files = sorted((root / "tests").rglob("test_*.py"))
+        middle = len(files) // 2
+        for file in reversed(files) if worker == "gw1" else files[middle:] + files[:middle]:
             with contextlib.suppress(Exception):  # which is told when its turn comes
                 importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,8 +57,13 @@ def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
         assert not wrong, f"wire imports {wrong}"
         return
     elif _below(here, "gateway.governance"):
-        kept = ("gateway.store",) if _below(here, "gateway.governance.audit") else ()
-        allowed = ("gateway.governance", "gateway.core", "gateway.document", *kept)
+        rooms = {"gateway.governance.audit": ("gateway.store",), "gateway.governance.enforcing": ("gateway.adapter",)}
+        more = next((rooms[room] for room in rooms if _below(here, room)), ())
+        allowed = ("gateway.governance", "gateway.core", "gateway.document", *more)
+        if not _below(here, "gateway.governance.enforcing"):
+            assert not [n for n in _in_house(path) if _below(n, "gateway.governance.enforcing")], (
+                "what decides enforces"
+            )
     elif _below(here, "adapters") and here != "adapters":
         own = ".".join(here.split(".")[:2])
         allowed = (own, *INSIDE_ADAPTERS)
@@ -70,6 +76,13 @@ def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
         return
     wrong = [n for n in _in_house(path) if n != "gateway" and not _below(n, *allowed)]
     assert not wrong, f"{here} imports {wrong}"
+
+
+def test_a_gateway_without_governed_routes_does_not_load_what_governs_them() -> None:
+    told = "import sys, gateway.app, gateway.cli.serve; print([n for n in sys.modules if n.startswith(sys.argv[1])])"
+    argv = [sys.executable, "-c", told, "gateway.governance"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if _below(_module(p), "gateway")])

@@ -1,7 +1,8 @@
-"""What the Agent Client Protocol v1 cannot say, by the name under which it is counted."""
+"""What the Agent Client Protocol cannot say, by the name under which it is counted."""
 
 LOSSES = {
-    "mcp_servers": "An agent of another protocol cannot be given the MCP servers that an editor offers.",
+    "mcp_servers": "An agent of another protocol cannot be given the MCP servers that an editor offers, nor one that "
+    "is elsewhere and takes none over HTTP those without an address.",
     "rewrite": "Text that an editor was told cannot be taken back: a document that rewrites its text is told again, "
     "as a new message, before the turn ends.",
     "custom": "An event of another protocol's own has no update here.",
@@ -10,5 +11,11 @@ LOSSES = {
     "file": "A file that another protocol described without an address.",
     "session_forgotten": "The agent was started again and has forgotten the conversation: it goes on with a new one.",
     "unreadable": "A message of the agent's was over the limit, or none at all, and was left out.",
+    "deletion": "What an agent of version 2 said and takes back stays where a client of version 1 was told it.",
+    "terminal": "What a terminal shows is one version's alone: version 2's are the agent's, version 1's the client's.",
+    "unknown_content": "Content of a kind that version 1 has no word for.",
+    "unknown_update": "An update of a kind that version 1 has no word for: a notice, a plan that is no list.",
+    "unknown_word": "A status, a kind or a priority that version 1 has no word for is told as the nearest it has.",
+    "tool_refused": "A tool call that the rules of a governed route did not let through is told to nobody.",
     "file_too_large": "A file in a message of the agent's was over the limit of artifacts and was not kept.",
 }

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
 from gateway.adapter import InboundOptions, Options, TargetOptions
+from gateway.adapter.access import Credentials, JwtOptions, Patterns, each_its_own
 from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -28,6 +29,53 @@ AgentUrl = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format
 """ws, wss: a WebSocket; http, https: Streamable HTTP."""
 
 
+class Person(Credentials):
+    """Somebody who may connect.
+
+    roles: what it is besides its name: by them it may approve what a governed agent asks approval for.
+    agents: patterns of the names of the agents that are there for it.
+    oversees: whether the sessions of all other clients are there for it as well, as far as their agents are: it may
+        open them and answer what is asked there.
+    """
+
+    roles: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    agents: Patterns = ("*",)
+    oversees: bool = False
+
+
+class Signed(JwtOptions):
+    """JSON Web Tokens (RFC 7519) instead of tokens of the list. `exp`, `nbf`, `aud` and `iss` are checked.
+
+    Whose `sub` a client of the list has is that client.
+
+    roles: the claim that names the roles: a list, or a text with blanks between them.
+    agents: patterns of the names of the agents that are there for every other bearer.
+    """
+
+    roles: Annotated[str, Field(min_length=1)] = "roles"
+    agents: Patterns = ("*",)
+
+
+class Authentication(Options):
+    """Who may connect over the network. Whoever has no valid token may do no more than say `initialize`.
+
+    clients: who there is.
+    jwt: for tokens that are JWTs.
+    grace: seconds that a connection may last before its client has said who it is.
+    """
+
+    clients: tuple[Person, ...] = ()
+    jwt: Signed | None = None
+    grace: Seconds = 60.0
+
+    @model_validator(mode="after")
+    def _somebody(self) -> Self:
+        each_its_own(self.clients)
+        if not self.clients and self.jwt is None:
+            raise ValueError("name clients, or jwt: else nobody could connect")
+        return self
+
+
 class AgentClientServe(InboundOptions):
     """`inbound.agent_client`.
 
@@ -38,6 +86,8 @@ class AgentClientServe(InboundOptions):
     idle: seconds after which a Streamable HTTP connection without any open stream is ended. Its sessions live on.
     keep_alive: seconds of silence after which a stream gets a comment line.
     origins: web pages that may connect (values of `Origin`); others are refused, programs send none.
+    v2: whether a client that asks for version 2 of the protocol (a draft) gets it.
+    authentication: who may connect over the network. Left out: everybody, and all sessions are everybody's.
     """
 
     max_message: Bytes = LIMIT
@@ -47,6 +97,13 @@ class AgentClientServe(InboundOptions):
     idle: Seconds = 300.0
     keep_alive: Seconds = 15.0
     origins: tuple[str, ...] = ()
+    v2: bool = False
+    authentication: Authentication | None = None
+
+    @property
+    def authenticates(self) -> bool:
+        """See `InboundOptions.authenticates`."""
+        return self.authentication is not None
 
 
 class Workspace(Options):
@@ -89,6 +146,7 @@ class AgentClientTarget(TargetOptions):
     idle: seconds an agent is kept after its last session was used; a started process serves many sessions.
     stop_timeout: seconds a process has to end after it was told to, before it is killed with all that it started.
     max_message: greatest message in bytes; a larger one is an error.
+    v2: whether version 2 of the protocol, a draft, is spoken with an agent that can; one that cannot answers with 1.
     """
 
     command: tuple[str, ...] = ()
@@ -103,6 +161,7 @@ class AgentClientTarget(TargetOptions):
     idle: Seconds = 300.0
     stop_timeout: Seconds = 3.0
     max_message: Bytes = LIMIT
+    v2: bool = False
 
     @property
     def describe_timeout(self) -> float:

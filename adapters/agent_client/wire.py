@@ -13,6 +13,9 @@ from msgspec import Raw, Struct
 
 PROTOCOL: Final = "agent_client"
 """This adapter's name: key of `origin`, of `Agent.extra` and of `ThreadUpdate.protocol`."""
+ORIGIN_V2: Final = "agent_client.v2"
+"""What an agent of version 2 said that version 1 cannot (codec/v2): key of `origin` and of `Agent.extra`, name of
+`Custom`s, `ThreadUpdate.protocol`, and key of a `ThreadUpdate`'s data, with which no client of version 1 is sent it."""
 VERSION: Final = 1
 
 JsonObject = dict[str, Any]
@@ -46,9 +49,10 @@ def capabilities_of(params: Initialize) -> JsonObject:
 
 
 class Authenticate(_Params):
-    """`authenticate`."""
+    """`authenticate`. `_meta` may hold a token: never log it."""
 
     method_id: str
+    meta: Any = msgspec.field(name="_meta", default=None)
 
 
 class OfSession(_Params):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, IPvAnyNetwork, PrivateAttr, SecretStr, model_validator
+from pydantic import AfterValidator, Field, IPvAnyNetwork, model_validator
 
 from gateway.adapter import Options
+from gateway.adapter.access import Credentials, JwtOptions, Patterns, each_its_own
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.server.options import Count, McpServeOptions, Seconds
 
@@ -22,16 +20,6 @@ resources, and agentSearch; evaluate: agentEvaluate; sample: sampling/createMess
 RIGHTS: tuple[Right, ...] = ("register", "message", "delegate", "read", "evaluate", "sample", "revoke")
 ORDINARY: tuple[Right, ...] = RIGHTS[:-1]
 
-Algorithm = Literal[
-    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
-]
-
-KINDS = {"HS": "secret", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "Ed25519"}
-SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""RFC 7518, 3.2."""
-ANONYMOUS = "anonymous"
-
-Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
 Weight = Annotated[float, Field(ge=0)]
 
 
@@ -48,7 +36,7 @@ def _ed25519(text: str) -> str:
 PublicKey = Annotated[str, AfterValidator(_ed25519)]
 
 
-class Client(Options):
+class Client(Credentials):
     """Somebody with credentials of their own.
 
     name: who it is: owner of the agents it registers, `sub` of its JWT.
@@ -58,68 +46,20 @@ class Client(Options):
     agents: patterns of the agent ids for which it may do so.
     """
 
-    name: Annotated[str, Field(min_length=1)]
-    token: Annotated[SecretStr, Field(min_length=1)] | None = None
     public_key: PublicKey | None = None
     may: tuple[Right, ...] = ORDINARY
     agents: Patterns = ("*",)
 
 
-class Jwt(Options):
+class Jwt(JwtOptions):
     """JSON Web Tokens (RFC 7519) instead of tokens of the list. `exp`, `nbf`, `aud` and `iss` are checked.
 
-    key: secret (HS...) or public key in PEM of whoever signs them.
-    key_file: a file with it instead.
-    algorithms: those that are accepted, all of one kind.
-    issuer: what `iss` must be. Left out: not looked at.
-    audience: what `aud` must be or have among them.
-    leeway: seconds by which clocks may differ.
     may: what the bearer of a valid one may do whose `sub` no client of the list has.
     agents: patterns of the agent ids for which.
     """
 
-    key: Annotated[SecretStr, Field(min_length=1)] | None = None
-    key_file: Path | None = None
-    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
-    issuer: Annotated[str, Field(min_length=1)] | None = None
-    audience: Annotated[str, Field(min_length=1)]
-    leeway: Annotated[float, Field(ge=0)] = 0.0
     may: tuple[Right, ...] = ()
     agents: Patterns = ("*",)
-
-    _keys: dict[str, Any] = PrivateAttr(default_factory=dict)
-
-    @property
-    def keys(self) -> Mapping[str, Any]:
-        """The key as each algorithm wants it."""
-        return self._keys
-
-    @model_validator(mode="after")
-    def _usable_key(self) -> Self:
-        if (self.key is None) == (self.key_file is None):
-            raise ValueError("name one of key and key_file")
-        if len({KINDS[each[:2]] for each in self.algorithms}) > 1:
-            raise ValueError("one key is never for both: name algorithms of one kind")
-        if self.key is not None:
-            key = self.key.get_secret_value().encode()
-        else:
-            assert self.key_file is not None
-            try:
-                key = self.key_file.read_bytes().strip()
-            except OSError as error:
-                raise ValueError(f"key_file: {error.strerror or 'cannot be read'}") from None
-        from jwt.algorithms import get_default_algorithms  # costs as much as all of the gateway's options
-        from jwt.exceptions import InvalidKeyError
-
-        known = get_default_algorithms()
-        for name in self.algorithms:
-            if name in SECRET_BYTES and len(key) < SECRET_BYTES[name]:
-                raise ValueError(f"the key is too short: {name} needs {SECRET_BYTES[name]} bytes")
-            try:
-                self._keys[name] = known[name].prepare_key(key)
-            except (InvalidKeyError, ValueError, TypeError):
-                raise ValueError(f"the key is none for {name}") from None
-        return self
 
 
 class AccessOptions(Options):
@@ -136,14 +76,7 @@ class AccessOptions(Options):
 
     @model_validator(mode="after")
     def _each_its_own(self) -> Self:
-        if any(client.name == ANONYMOUS for client in self.clients):
-            raise ValueError(f"clients: nobody may be called {ANONYMOUS}")
-        twice = [name for name, times in Counter(client.name for client in self.clients).items() if times > 1]
-        if twice:
-            raise ValueError(f"clients: {twice[0]!r} is there twice")
-        tokens = [client.token.get_secret_value() for client in self.clients if client.token is not None]
-        if len(set(tokens)) < len(tokens):
-            raise ValueError("clients: two have the same token")
+        each_its_own(self.clients)
         return self
 
 
@@ -196,6 +129,11 @@ class AgentContextServe(McpServeOptions):
     agent_timeout: Seconds = 600.0
     endpoints: tuple[IPvAnyNetwork, ...] = ()
     page_size: Count = 100
+
+    @property
+    def authenticates(self) -> bool:
+        """See `InboundOptions.authenticates`."""
+        return self.access is not None and not self.access.anonymous
 
 
 class AgentContextTarget(McpTarget):

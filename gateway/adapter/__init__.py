@@ -8,7 +8,8 @@ knows any other protocol, and neither touches a run's state: only the engine doe
     client <- Inbound <- Watch (run log)  <- RunContext.emit <- agent
 
 What passes beside runs (a conversation's modes, files that an agent asks for) is in backchannel.py; agents that an
-inbound half brings are in hosting.py.
+inbound half brings are in hosting.py; the rules of a governed route are in governing.py.
+How a client is known by its token is in access/.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
+from gateway.adapter.governing import APPROVAL, APPROVALS, OF_CALL, Governor, RunGovernor, risk_of
 from gateway.adapter.hosting import Hosted, Hosting, Kept
 from gateway.adapter.inbound import (
     LIST_SECONDS,
@@ -35,7 +37,10 @@ from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, Targ
 from gateway.adapter.outbound import Discovering, Outbound, RunContext
 
 __all__ = [
+    "APPROVAL",
+    "APPROVALS",
     "LIST_SECONDS",
+    "OF_CALL",
     "Adapter",
     "Auth",
     "Batch",
@@ -44,6 +49,7 @@ __all__ = [
     "Conversing",
     "Discovering",
     "Gateway",
+    "Governor",
     "Hosted",
     "Hosting",
     "HttpUrl",
@@ -57,12 +63,14 @@ __all__ = [
     "Outbound",
     "Relay",
     "RunContext",
+    "RunGovernor",
     "Snapshot",
     "Supervised",
     "TargetOptions",
     "ThreadContext",
     "ThreadWatch",
     "Watch",
+    "risk_of",
 ]
 
 

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from gateway.adapter.governing import Governor
 from gateway.core.types import Agent, JsonObject, Run, Thread, ThreadUpdate
 
 
@@ -58,6 +59,10 @@ class ThreadContext(Protocol):
     @property
     def caller(self) -> Caller | None:
         """The client that may be asked now; None if none is there."""
+
+    @property
+    def governor(self) -> Governor | None:
+        """The rules of the agent's route; None where nothing governs it."""
 
     async def set_thread(self, upstream: JsonObject) -> None:
         """Record on the thread, under this agent's name, how to find the conversation again."""

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from gateway.adapter.backchannel import Caller, ThreadWatch
+from gateway.adapter.governing import Governor
 from gateway.adapter.hosting import Kept
 from gateway.core.errors import InterlinguaError
 from gateway.core.events import Event
@@ -116,6 +117,9 @@ class Gateway(Protocol):
         `Hosting.hosted` is asked before this returns. Agents that stay are described anew when next needed: those
         named in `described`, or all if that is left out (where there are many, listing them then takes its time).
         """
+
+    def governor(self, name: str, protocol: str) -> Governor | None:
+        """What governs an agent, by name or by UUID; None where nothing does. Asks nobody. Raises NotFound."""
 
     def routed(self, name: str) -> bool:
         """Whether `name` is the route table's, or that of an agent found at a target or created: nobody may take it."""

@@ -19,6 +19,11 @@ class InboundOptions(Options):
     path: str | None = None
     """Where the protocol is mounted, instead of its own path."""
 
+    @property
+    def authenticates(self) -> bool:
+        """Whether nobody gets further than its door over the network who has not shown who it is."""
+        return False
+
 
 class Auth(Options):
     """How the gateway authenticates to an agent. At most one of the two."""

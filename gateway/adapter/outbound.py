@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from gateway.adapter.backchannel import ThreadContext
+from gateway.adapter.governing import RunGovernor
 from gateway.core.events import Event
 from gateway.core.types import Agent, Answer, Artifact, Interrupt, JsonObject, Run
 
@@ -27,6 +28,10 @@ class RunContext(ThreadContext, Protocol):
     @property
     def cancelled(self) -> bool:
         """True once a cancel was asked for."""
+
+    @property
+    def governed(self) -> RunGovernor | None:
+        """The rules of the route, at work in this run; None where nothing governs it."""
 
     def emit(self, *events: Event) -> None:
         """Append events to the run's log. Never blocks; follow every burst with one `drain()`.

@@ -77,11 +77,14 @@ def serve(
 
 
 @app.command()
-def check(file: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml")) -> None:
+def check(
+    file: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
+    host: Annotated[str, typer.Option(help="Address that it is to be served on.")] = "127.0.0.1",
+) -> None:
     """Say what is wrong with a route table (exit code 1), or what it says."""
     from gateway.cli.check import check as work
 
-    raise SystemExit(work(file))
+    raise SystemExit(work(file, host))
 
 
 @app.command()
@@ -130,6 +133,10 @@ def stdio(
     ] = None,
     routes: Routes = None,
     gateway: Gateway = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]"),
+    ] = None,
     log_level: LogLevel = "warning",
 ) -> None:
     """Be an agent on standard input and output, for an editor to start.
@@ -141,7 +148,7 @@ def stdio(
     configure(log_level)
     from gateway.cli.stdio import serve_stdio
 
-    raise SystemExit(serve_stdio(agent, protocol, routes, gateway))
+    raise SystemExit(serve_stdio(agent, protocol, routes, gateway, token_file))
 
 
 @app.command()

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.cli.codes import FAILED, OK
-from gateway.cli.files import read
+from gateway.cli.files import allowed, read
 from gateway.config import Route
+from gateway.config.exposure import cautions, local
 
 
-def check(path: Path) -> int:
-    """Print a summary and return OK; print the mistakes and leave with FAILED."""
+def check(path: Path, host: str = "127.0.0.1") -> int:
+    """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served."""
     config = read(path, FAILED)
+    if not local(host):
+        allowed(config, FAILED)
     count = len({route.name for route in config.routes})
     print(f"{path}: no mistakes; {count} agent{'s' * (count != 1)}, {len(config.inbound)} protocols served")
     for route in config.routes:
@@ -22,6 +25,8 @@ def check(path: Path) -> int:
         caution for route in config.routes if route.binding for caution in route.binding.cautions
     ):
         print(f"caution: {caution}")
+    for mistake in cautions(config):
+        print(f"caution: {mistake}")
     return OK
 
 

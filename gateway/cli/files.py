@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gateway.cli.codes import USAGE, leave
 from gateway.config import Config, ConfigError, load
+from gateway.config.exposure import exposed
 from gateway.registry import BrokenAdapter
 
 DEFAULT_ROUTES = Path("routes.yaml")
@@ -19,6 +20,12 @@ def read(path: Path, code: int = USAGE) -> Config:
         leave(code, *(str(mistake) for mistake in error.mistakes))
     except BrokenAdapter as error:
         leave(code, *str(error).splitlines())
+
+
+def allowed(config: Config, code: int = USAGE) -> None:
+    """Leaves with `code` and the mistakes of what may not be served to others than this machine."""
+    if mistakes := exposed(config):
+        leave(code, *map(str, mistakes))
 
 
 def chosen(routes: Path | None, gateway: str | None) -> Path | None:

@@ -6,6 +6,7 @@ The runs are the operator's own and are kept nowhere: the store is a temporary o
 from __future__ import annotations
 
 import asyncio
+import getpass
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
@@ -16,9 +17,9 @@ from gateway.app import App
 from gateway.cli.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text, note
 from gateway.config import Config, Route
 from gateway.core import events as e
-from gateway.core.errors import Invalid
+from gateway.core.errors import Conflict, Invalid
 from gateway.core.output import Output
-from gateway.core.types import Agent, Answer, Run, RunRequest
+from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
 from gateway.registry import OPERATOR
 
 
@@ -96,10 +97,21 @@ class Local:
     async def answer(self, value: Any) -> None:
         """See `Talk.answer`."""
         assert self._run is not None, "a question belongs to a run"
-        await self._app.gateway.answer(self._run, Answer(value=value))
+        asked = (await self._app.gateway.run(self._run)).interrupts
+        run = await self._app.gateway.answer(self._run, Answer(value=value, by=_user()))
+        if asked and run.interrupts[:1] == asked[:1]:
+            raise Conflict("the answer counts, and it takes those of others as well: nobody else is here to give them")
         self._answered.set()
 
     async def cancel(self) -> None:
         """See `Talk.cancel`."""
         if self._run is not None:
             await self._app.gateway.cancel(self._run, reason="given up at the terminal", wait=True)
+
+
+def _user() -> Identity | None:
+    """Who sits at the terminal, as the machine has it: what a policy can call an approver by."""
+    try:
+        return Identity(id=getpass.getuser())
+    except (OSError, KeyError, ImportError):
+        return None

@@ -20,11 +20,14 @@ from gateway.core.types import RunStatus
 CANCEL_SECONDS = 10.0
 
 
-def talk(routes: Path | None, gateway: str | None) -> AbstractAsyncContextManager[Talk]:
-    """Where to run: a gateway, or the agents of a route table (default: ./routes.yaml). Leaves with USAGE."""
+def talk(routes: Path | None, gateway: str | None, *, running: bool = True) -> AbstractAsyncContextManager[Talk]:
+    """Where to run: a gateway, or the agents of a route table (default: ./routes.yaml). Leaves with USAGE.
+
+    Without `running` agents are only listed, which takes no audit log.
+    """
     table = chosen(routes, gateway)
     if table is not None:
-        return _local(table)
+        return _local(table, running)
     assert gateway is not None
     return _remote(gateway)
 
@@ -38,11 +41,11 @@ async def _remote(url: str) -> AsyncIterator[Talk]:
 
 
 @asynccontextmanager
-async def _local(routes: Path) -> AsyncIterator[Talk]:
+async def _local(routes: Path, running: bool) -> AsyncIterator[Talk]:
     from gateway.cli.files import read
     from gateway.cli.local import Local
 
-    async with Local(read(routes)) as local:
+    async with Local(read(routes), serving=running) as local:
         yield local
 
 
@@ -50,7 +53,7 @@ def list_agents(routes: Path | None, gateway: str | None) -> int:
     """Print the agents: a table on a terminal, else a tab-separated line each."""
 
     async def listed() -> None:
-        async with talk(routes, gateway) as place:
+        async with talk(routes, gateway, running=False) as place:
             agents = await place.agents()
         if not sys.stdout.isatty():
             for agent in agents:

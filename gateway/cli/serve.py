@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import math
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -19,8 +18,10 @@ from gateway.app import App
 from gateway.cli import loop
 from gateway.cli.banner import banner
 from gateway.cli.codes import OK, USAGE, leave
-from gateway.cli.files import read
+from gateway.cli.files import allowed, read
+from gateway.cli.watching import changes, digest
 from gateway.config import Config, ConfigError, Mistake, load
+from gateway.config.exposure import cautions, exposed, local
 from gateway.core.errors import InterlinguaError
 from gateway.registry import OPERATOR, BrokenAdapter
 from gateway.tracing import metrics
@@ -29,11 +30,6 @@ from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 log = logging.getLogger("interlingua")
 
 BACKLOG = 2048
-DEBOUNCE_MS, STEP_MS = 200, 50
-"""Several writes in a row are one change."""
-GONE_SECONDS = 0.2
-KUBERNETES_DATA = "..data"
-"""What a mounted ConfigMap swaps when it changes, instead of the file."""
 
 
 def serve(path: Path, host: str, port: int, *, watch: bool = True) -> int:
@@ -41,6 +37,10 @@ def serve(path: Path, host: str, port: int, *, watch: bool = True) -> int:
     config = read(path)
     listener = _listen(host, port)
     with contextlib.closing(listener):
+        if _shared(listener):
+            allowed(config)
+        for caution in cautions(config):
+            log.warning("%s", caution)
         try:
             loop.run(_Gateway(path, config, listener, host).serve(watch))
             return OK
@@ -65,6 +65,11 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         leave(USAGE, f"cannot listen on {host}:{port}: {reason[0].lower()}{reason[1:]}")
+
+
+def _shared(listener: socket.socket) -> bool:
+    """Whether others than this machine reach it."""
+    return not local(str(listener.getsockname()[0]))
 
 
 def _address(listener: socket.socket, host: str) -> str:
@@ -103,7 +108,8 @@ class _Gateway:
         self._listener = listener
         self._host = host
         self._app = App(config, address=_address(listener, host))
-        self._loaded = _digest(path)
+        self._files = (path, *config.documents)
+        self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -166,20 +172,27 @@ class _Gateway:
 
     async def _watch(self) -> None:
         try:
-            async for _ in _changes(self._path):
-                if (now := _digest(self._path)) not in (None, self._loaded):
-                    await self._reload(f"{self._path} has changed", now)
+            async for _ in changes(lambda: self._files):
+                if digest(self._files) not in (None, self._loaded):
+                    what = self._path if len(self._files) == 1 else f"{self._path}, or a document that it names,"
+                    await self._reload(f"{what} has changed")
         except Exception as error:  # no watching here: no more descriptors, a file system that cannot
             log.warning("%s is not watched for changes (%s); send SIGHUP instead", self._path, error)
 
-    async def _reload(self, why: str, digest: bytes | None = None) -> None:
-        """Take the file as it is now. A bad one is refused, its mistakes are logged, and the old table stays."""
+    async def _reload(self, why: str) -> None:
+        """Take the file as it is now, and what governs its routes. A bad one is refused, its mistakes are logged, and
+        the old table stays.
+        """
         async with self._busy:
-            self._loaded = digest or _digest(self._path)
+            before, self._loaded = self._files, digest(self._files)
             try:
                 config = await asyncio.to_thread(_reread, self._path)
+                self._files = (self._path, *config.documents)
+                if (mistakes := exposed(config, self._config.inbound)) and _shared(self._listener):
+                    raise ConfigError(mistakes)
                 await self._app.reload(config)
             except (ConfigError, BrokenAdapter, InterlinguaError) as error:
+                self._files = (*before, *_new_to_us(error, before))
                 metrics.reloads.add(1, "refused")
                 log.error("%s; the file is refused and the old routes stay:", why)
                 for line in str(error).splitlines():
@@ -187,6 +200,14 @@ class _Gateway:
             else:
                 metrics.reloads.add(1, "taken")
                 log.info("%s; routes reloaded: %s", why, ", ".join(route.name for route in config.routes) or "none")
+            if self._files != before:  # what they said when they were read is not known: what they say now is
+                self._loaded = digest(self._files)
+
+
+def _new_to_us(error: Exception, known: Collection[Path]) -> Collection[Path]:
+    """Files with mistakes that are not watched yet: what is mended next may be one of them."""
+    wrong = [Path(mistake.file).absolute() for mistake in getattr(error, "mistakes", ())]
+    return dict.fromkeys(file for file in wrong if file not in {each.absolute() for each in known})
 
 
 def _reread(path: Path) -> Config:
@@ -195,45 +216,3 @@ def _reread(path: Path) -> Config:
     if not path.read_bytes().strip():
         raise ConfigError([Mistake(str(path), 0, "", "the file is empty")])
     return config
-
-
-def _digest(path: Path) -> bytes | None:
-    with contextlib.suppress(OSError):
-        return hashlib.sha256(path.read_bytes()).digest()
-    return None
-
-
-def _changes(path: Path) -> AsyncIterator[object]:
-    """Yields whenever the file may have changed: written, replaced, or swapped as a mounted ConfigMap is.
-
-    The folder is watched only where the file is a link in it. Else the file alone is: the store usually lies beside it,
-    and each of its writes would wake us.
-    """
-    path = path.absolute()
-    return _link_changes(path) if path.is_symlink() else _file_changes(path)
-
-
-def _link_changes(path: Path) -> AsyncIterator[object]:
-    from watchfiles import awatch
-
-    names = {path.name, path.resolve().name, KUBERNETES_DATA}
-    return awatch(
-        *{path.parent, path.resolve().parent},
-        watch_filter=lambda _, changed: Path(changed).name in names,
-        recursive=False,
-        debounce=DEBOUNCE_MS,
-        step=STEP_MS,
-    )
-
-
-async def _file_changes(path: Path) -> AsyncIterator[object]:
-    from watchfiles import awatch
-
-    while True:  # a file that was replaced is another one: it is watched anew
-        yield None
-        try:
-            changes = awatch(path, watch_filter=None, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS)
-            async with contextlib.aclosing(changes):
-                await anext(changes)
-        except (FileNotFoundError, StopAsyncIteration):
-            await asyncio.sleep(GONE_SECONDS)  # between two files

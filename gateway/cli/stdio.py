@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from collections.abc import Coroutine
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gateway import registry
 from gateway.adapter import Adapter
@@ -15,6 +17,7 @@ from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.cli.files import chosen, read
 from gateway.config import Config
+from gateway.config.exposure import local
 from gateway.core.errors import InterlinguaError
 from gateway.transport.pipe import LIMIT, Pipe, Unreadable
 from gateway.transport.stdio.own import OwnPipe
@@ -22,12 +25,17 @@ from gateway.transport.stdio.own import OwnPipe
 log = logging.getLogger("interlingua")
 
 
-def serve_stdio(agent: str | None, protocol: str | None, routes: Path | None, gateway: str | None) -> int:
+TOKEN_VARIABLE = "INTERLINGUA_TOKEN"
+
+
+def serve_stdio(
+    agent: str | None, protocol: str | None, routes: Path | None, gateway: str | None, token_file: Path | None
+) -> int:
     """Serve until standard input ends. Leaves with USAGE for a wrong file, agent or protocol."""
     table = chosen(routes, gateway)
     if table is None:
         assert gateway is not None
-        work = _remote(_adapter(registry.scan(), protocol), agent, gateway.rstrip("/"))
+        work = _remote(_adapter(registry.scan(), protocol), agent, gateway.rstrip("/"), _token(token_file))
     else:
         config = read(table)
         work = _local(config, _adapter(config.adapters, protocol), agent)
@@ -42,6 +50,19 @@ def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
     if protocol not in known:
         leave(USAGE, f"--protocol: '{protocol}' does not run over standard input and output; have {', '.join(known)}")
     return adapters[protocol]
+
+
+def _token(file: Path | None) -> str | None:
+    """What the gateway knows its user by, if anything. Leaves with USAGE for a file that has none."""
+    if file is None:
+        return os.environ.get(TOKEN_VARIABLE, "").strip() or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        leave(USAGE, f"--token-file: {file}: {getattr(error, 'strerror', None) or 'not UTF-8'}")
+    if not token:
+        leave(USAGE, f"--token-file: {file} is empty")
+    return token
 
 
 async def _until_told(work: Coroutine[None, None, int]) -> int:
@@ -77,7 +98,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
     return OK
 
 
-async def _remote(adapter: Adapter, agent: str | None, gateway: str) -> int:
+async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str | None) -> int:
     """A thin pipe to a running gateway: every line is a message of its WebSocket, and the other way round."""
     from gateway.transport.websocket import connect
 
@@ -85,9 +106,11 @@ async def _remote(adapter: Adapter, agent: str | None, gateway: str) -> int:
     scheme, _, rest = gateway.partition("://")
     below = adapter.socket.replace("/{agent}", f"/{agent}" if agent else "")
     url = f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{rest}{adapter.path}{below}"
+    if token and url.startswith("ws:") and not local(urlsplit(url).hostname or ""):
+        log.warning("the token goes to %s unencrypted: use https", gateway)
     own = OwnPipe(LIMIT)
     try:
-        far = await connect(url, limit=LIMIT)
+        far = await connect(url, headers={"Authorization": f"Bearer {token}"} if token else None, limit=LIMIT)
     except InterlinguaError as error:
         leave(FAILED, f"{gateway}: {error}")
     up, down = asyncio.create_task(_copy(own, far)), asyncio.create_task(_copy(far, own))

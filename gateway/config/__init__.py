@@ -14,6 +14,7 @@ from pathlib import Path
 from gateway import registry
 from gateway.config.check import build
 from gateway.config.models import (
+    Audit,
     Config,
     Delegation,
     LanguageModel,
@@ -31,6 +32,7 @@ from gateway.document import Mistake, read
 from gateway.registry import Registry
 
 __all__ = [
+    "Audit",
     "Config",
     "ConfigError",
     "Delegation",

@@ -50,10 +50,13 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
         _explain(document, (), Config, error)
     _matches(document, values["routes"], adapters)
     bindings = dict(_bindings(document, values["routes"], path))
+    if config is not None:
+        _signing(document, bindings, config.audit.key)
     if document.mistakes or config is None:
         return None
     for index, binding in bindings.items():
         config.routes[index].govern(binding)
+    config.located(document)
     return config
 
 
@@ -204,6 +207,15 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
             yield index, bind(file, workspace_of(file, base))
         except GovernanceError as error:
             document.mistakes += error.mistakes
+
+
+def _signing(document: Document, bindings: Mapping[int, Binding], key: str | None) -> None:
+    """A key is named where a posture has every audit entry signed."""
+    for index, binding in bindings.items():
+        if key is None and binding.audited and binding.governance is not None and binding.governance.signing_required:
+            page = binding.governance.chain[-1]
+            message = f"{page.document.file} has every audit entry signed: say with which key in audit.key"
+            document.refuse(("routes", index, "manifest"), message)
 
 
 # --- pydantic's errors in our words -----------------------------------------------------------------------------

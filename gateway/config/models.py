@@ -23,6 +23,7 @@ from pydantic import (
 
 from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
 from gateway.config.units import Duration, Size
+from gateway.document import Document, Mistake, Where, dotted
 from gateway.registry import Registry
 
 if TYPE_CHECKING:
@@ -210,6 +211,17 @@ class Webhooks(Section):
     )
 
 
+class Audit(Section):
+    """How what governed agents do is recorded (docs/audit.md)."""
+
+    key: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Path of the private key (Ed25519, PEM) that every audit entry is signed with, relative to this "
+        "file. Left out: entries are not signed.",
+    )
+
+
 class Limits(Section):
     """What one client may ask of the gateway."""
 
@@ -235,6 +247,16 @@ class Telemetry(Section):
     )
 
 
+class _Places(Document):
+    """Where the keys of a file stand. Configs that say the same are equal, wherever they do."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Places)
+
+    def __hash__(self) -> int:
+        return hash(_Places)
+
+
 class Config(Section):
     """A whole routes.yaml. Made by `load` and `loads` only: they fill in `inbound` and each `target` by adapter."""
 
@@ -258,9 +280,21 @@ class Config(Section):
     telemetry: Annotated[Telemetry, BeforeValidator(_empty_if_null)] = Field(
         default=Telemetry(), description="Where traces go."
     )
+    audit: Annotated[Audit, BeforeValidator(_empty_if_null)] = Field(
+        default=Audit(), description="How what governed agents do is recorded."
+    )
 
     _adapters: Registry = PrivateAttr(default_factory=lambda: MappingProxyType({}))
     _path: Path | None = PrivateAttr(default=None)
+    _places: _Places = PrivateAttr(default_factory=lambda: _Places("routes.yaml"))
+
+    def mistake(self, where: Where, message: str) -> Mistake:
+        """What is wrong with a key, though not with the file by itself."""
+        return Mistake(self._places.file, self._places.line(where), dotted(where), message)
+
+    def located(self, document: Document) -> None:
+        """Once, by whoever reads the file: where its keys stand."""
+        self._places = _Places(document.file, lines=document.lines)
 
     @property
     def adapters(self) -> Registry:
@@ -271,6 +305,12 @@ class Config(Section):
     def path(self) -> Path | None:
         """The file it was read from; None if it came from elsewhere."""
         return self._path
+
+    @property
+    def documents(self) -> tuple[Path, ...]:
+        """The files that it names and that were read with it: what governs its routes."""
+        bindings = [route.binding for route in self.routes if route.binding is not None]
+        return tuple(dict.fromkeys(file for binding in bindings for file in binding.documents))
 
     @property
     def base(self) -> Path:

@@ -220,11 +220,22 @@ class Interrupt(Record, frozen=True, kw_only=True):
     answer_schema: JsonObject = {}
 
 
+class Identity(Record, frozen=True, kw_only=True):
+    """Somebody whom the gateway knows: an id, and the roles that whoever authenticated them vouches for."""
+
+    id: str
+    roles: tuple[str, ...] = ()
+
+
 class Answer(Record, frozen=True, kw_only=True):
-    """What came back for an interrupt. `value` is None unless `outcome` is answered."""
+    """What came back for an interrupt. `value` is None unless `outcome` is answered.
+
+    `by` is who answered, None where nobody was authenticated.
+    """
 
     outcome: Outcome = Outcome.ANSWERED
     value: Json = None
+    by: Identity | None = None
 
 
 class Failure(Record, frozen=True, kw_only=True):

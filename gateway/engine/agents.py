@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 
-from gateway.adapter import LIST_SECONDS
+from gateway.adapter import LIST_SECONDS, Governor
 from gateway.core.errors import NotFound
 from gateway.core.types import Agent, JsonObject
 from gateway.engine.roster import Roster
@@ -44,6 +44,10 @@ class Agents:
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
         """See `Gateway.hosted_changed`."""
         self.roster.hosted_changed(protocol, described)
+
+    def governor(self, name: str, protocol: str) -> Governor | None:
+        """See `Gateway.governor`."""
+        return self.roster.entry(name, protocol).governor
 
     def routed(self, name: str) -> bool:
         """See `Gateway.routed`."""

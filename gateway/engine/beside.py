@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gateway.adapter import Caller
+from gateway.adapter import Caller, Governor
 from gateway.core.types import Agent, JsonObject, Thread, ThreadUpdate
 from gateway.engine.threads import Threads
 
@@ -19,6 +19,7 @@ class Beside:
     threads: Threads
     thread: Thread | None = None
     given: Caller | None = None
+    governor: Governor | None = None
 
     @property
     def upstream_thread(self) -> JsonObject | None:

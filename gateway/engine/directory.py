@@ -9,18 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from msgspec.structs import replace
 
-from gateway.adapter import Discovering, Outbound, Supervised
+from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
 from gateway.config import Route
 from gateway.core import projection
 from gateway.core.errors import AgentError, InterlinguaError
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits
 from gateway.engine.validation import Schema
+
+if TYPE_CHECKING:
+    from gateway.document import Mistake
+    from gateway.governance.enforcing import RouteGovernor
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +52,8 @@ class Entry:
     """Whose outbound half this one's is, or is part of: it closes nothing itself."""
     config: JsonObject = field(default_factory=dict)
     """What every run gets, over what its client says."""
+    own_governor: RouteGovernor | None = None
+    """What governs the route itself, where it has a manifest."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _validators: dict[str, Schema] = field(default_factory=dict)
     _described: bool = False
@@ -84,6 +92,11 @@ class Entry:
         """The target, where it stands for all agents that live there and is none itself."""
         outbound = self.outbound
         return outbound if isinstance(outbound, Discovering) and outbound.discovers else None
+
+    @property
+    def governor(self) -> RouteGovernor | None:
+        """What governs the agent: its host's route's rules are its own."""
+        return self.own_governor if self.host is None else self.host.governor
 
     async def describe(self) -> Agent:
         """The agent as it was last described; by its route alone if its target could never be reached.
@@ -129,16 +142,20 @@ class Entry:
             self._asking = None
 
     async def need(self) -> Agent:
-        """The agent, as its target describes it now or did once. Raises what its target last did if it never has."""
+        """The agent, as its target describes it now or did once. Raises what its target last did if it never has, and
+        Unavailable where the agent cannot do what its manifest promises.
+        """
         agent = await self.describe()
-        if self.reachable:
-            return agent
-        async with self._lock:  # many runs may wait here: one of them asks
-            if not self.reachable and time.monotonic() - self.asked_at > AGAIN_SECONDS:
-                await self._ask()
-        if not self._described:
-            raise self._error
-        return self.agent or agent
+        if not self.reachable:
+            async with self._lock:  # many runs may wait here: one of them asks
+                if not self.reachable and time.monotonic() - self.asked_at > AGAIN_SECONDS:
+                    await self._ask()
+            if not self._described:
+                raise self._error
+            agent = self.agent or agent
+        if (governor := self.governor) is not None:
+            governor.vouch(agent)
+        return agent
 
     async def _ask(self) -> None:
         self.asked_at = time.monotonic()
@@ -175,7 +192,13 @@ class Entry:
         """Whether the agent is there, as far as is known now. A process that nobody has needed yet counts as its last
         description does.
         """
-        return self.reachable if self.there is None else self.there
+        return (self.reachable if self.there is None else self.there) and not self.broken
+
+    @property
+    def broken(self) -> Sequence[Mistake]:
+        """What the manifest promises of the agent that it cannot do, as far as it is known."""
+        governor, agent = self.governor, self.agent
+        return governor.broken(agent) if governor is not None and agent is not None and self._described else ()
 
     @property
     def there(self) -> bool | None:
@@ -248,6 +271,9 @@ def laid_over(agent: Agent, route: Route) -> Agent:
         standing=replace(agent.standing, **route.delegation.given),
         model=ModelTraits(**route.model.given) if route.model is not None else agent.model,
     )
+    if route.binding is not None and all(spec.kind != APPROVAL for spec in agent.interrupts):
+        able = replace(agent.capabilities, interrupts=True)
+        agent = replace(agent, interrupts=(*agent.interrupts, APPROVALS), capabilities=able)
     return replace(
         agent,
         text_input=projection.text_pointer(agent.input_schema, _either(route.text.input, agent.text_input)),

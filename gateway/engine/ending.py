@@ -1,8 +1,9 @@
-"""How a run ends: what its record says then, and which events say it. Pure, but for the log lines."""
+"""How a run ends: what its record says then, which events say it, whom it is told. Changes nothing itself."""
 
 from __future__ import annotations
 
 import logging
+import time
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +12,8 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.types import NULL, Failure, Run, RunStatus, StopReason
+from gateway.engine.threads import new_id
+from gateway.store import Delivery
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,13 @@ def concluded(run: Run, end: e.Event, output: Output) -> tuple[Run, list[e.Event
 
 def _partial(output: Output) -> msgspec.Raw:
     return NULL if output.empty else msgspec.Raw(output.encoded)
+
+
+def delivery(run: Run, before: Run) -> Delivery | None:
+    """What the run's webhook is owed now that its record is this one."""
+    if run.request.webhook is None or not run.status.stopped or run.status is before.status:
+        return None
+    return Delivery(id=new_id(), run=run, due_at=time.time())
 
 
 def failure(error: InterlinguaError) -> Failure:

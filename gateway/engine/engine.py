@@ -6,15 +6,22 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from gateway import tracing
-from gateway.adapter import Caller, Relay, Watch
+from gateway.adapter import Caller, Watch
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, AgentTimeout, Conflict, NotFound, Unavailable, Unsupported
+from gateway.core.errors import (
+    AgentGone,
+    AgentTimeout,
+    Conflict,
+    InterlinguaError,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from gateway.core.output import Output
 from gateway.core.types import (
     Agent,
@@ -28,15 +35,15 @@ from gateway.core.types import (
     Thread,
     ThreadStatus,
 )
-from gateway.engine import recovery
+from gateway.engine import ending, recovery
 from gateway.engine.agents import Agents
-from gateway.engine.beside import Beside
 from gateway.engine.directory import Entry
 from gateway.engine.garbage import Garbage
 from gateway.engine.hosts import HostedEntry
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
-from gateway.engine.records import Records
+from gateway.engine.making import run_of
+from gateway.engine.relays import Relays
 from gateway.engine.roster import Roster
 from gateway.engine.rules import Hooks, Rules, Settings
 from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
@@ -52,7 +59,7 @@ UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 EVENTS_BYTES = 4 * 1024 * 1024
 
 
-class Engine(Agents, Records):
+class Engine(Agents, Relays):
     """Implements `gateway.adapter.Gateway`. One per process; `open` before the first call, `close` at the end."""
 
     def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
@@ -64,6 +71,10 @@ class Engine(Agents, Records):
         self._stopping = False
         self._garbage = Garbage()
         self.on_owed: Callable[[Delivery], None] = _ignore_delivery
+        self.opened: Callable[[], Awaitable[None]] = _nothing
+        """Awaited by `open` when the store is open, and by `close` as `closing` before it is closed; `listed` when it
+        is known which agents there are, and no run goes on yet."""
+        self.listed = self.closing = self.opened
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -77,7 +88,9 @@ class Engine(Agents, Records):
         Inbound halves that host agents (`roster.hosts`) are opened in between.
         """
         await self.store.open()
+        await self.opened()
         await self.roster.open()
+        await self.listed()
         await self.adopt()
 
     async def adopt(self) -> None:
@@ -108,7 +121,8 @@ class Engine(Agents, Records):
         agent = await entry.describe()
         thread = await self.store.thread(run.thread) if run.thread is not None else None
         live = self._live(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
-        await recovery.taken_up(live, await self.events(run.id))
+        await recovery.taken_up(live, events := await self.events(run.id))
+        live.replayed(events)
         return live, entry
 
     def _go_on(self, live: LiveRun, entry: Entry) -> None:
@@ -132,6 +146,7 @@ class Engine(Agents, Records):
         await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
         await self.roster.close()
         await self.conversations.settled()
+        await self.closing()
         await self.store.close()
 
     # --- runs ---------------------------------------------------------------------------------------------------
@@ -157,7 +172,10 @@ class Engine(Agents, Records):
             live.run = replace(live.run, status=RunStatus.RUNNING, dispatched=True)
         started = live.opener.feed((e.RunStarted(),)) if at_once else []
         first = live.log.first(started)
-        turn = await self._create(live, first, thread)
+        if live.governed is None:
+            turn = await self._create(live, first, thread)
+        else:
+            turn = await self._create_audited(live, first, thread, at_once)
         live.log.created(started, first)
         if live.thread is not None:
             self.conversations.listeners.tell(live.thread.id, live.run)
@@ -171,7 +189,7 @@ class Engine(Agents, Records):
         self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
     ) -> LiveRun:
         """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
-        live = LiveRun(
+        live = run_of(entry.governor)(
             run=run,
             agent=agent,
             outbound=entry.outbound,
@@ -214,6 +232,17 @@ class Engine(Agents, Records):
             live.thread = await self.conversations.change(thread.id, lambda now: replace(now, status=ThreadStatus.BUSY))
         return turn
 
+    async def _create_audited(
+        self, live: LiveRun, first: Sequence[LogEntry], thread: Thread | None, at_once: bool
+    ) -> bool:
+        if at_once:
+            await live.starts()
+        try:
+            return await self._create(live, first, thread)
+        except BaseException:
+            await live.started_not()
+            raise
+
     async def _clear(self, thread_id: str) -> None:
         """Cancel what runs or waits on a thread, and wait until it has ended."""
         for live in [live for live in self.live.values() if live.run.thread == thread_id]:
@@ -234,6 +263,9 @@ class Engine(Agents, Records):
             if live.detached:
                 raise
             await live.finish(e.RunCancelled(reason=live.run.cancel_reason or ""))
+            return
+        except InterlinguaError as error:
+            await live.finish(ending.of_error(error, f"run {live.run.id}"))
             return
         await live.drive()
 
@@ -257,45 +289,12 @@ class Engine(Agents, Records):
             waiting.set()
         self._garbage.add(live)
 
-    # --- beside runs --------------------------------------------------------------------------------------------
-
-    async def relay(
-        self,
-        agent: str,
-        protocol: str,
-        method: str,
-        params: msgspec.Raw,
-        *,
-        thread: str | None = None,
-        caller: Caller | None = None,
-    ) -> msgspec.Raw:
-        """See `Gateway.relay`."""
-        relay, context = await self._beside(agent, protocol, thread, caller)
-        return await relay.relay(context, method, params)
-
-    async def forward(
-        self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
-    ) -> None:
-        """See `Gateway.forward`."""
-        relay, context = await self._beside(agent, protocol, thread)
-        await relay.forward(context, method, params)
-
-    async def _beside(
-        self, name: str, protocol: str, thread_id: str | None, caller: Caller | None = None
-    ) -> tuple[Relay, Beside]:
-        thread = await self.store.thread(thread_id) if thread_id is not None else None
-        entry = await self.roster.find(name, protocol, thread.metadata if thread else None)
-        agent = await entry.need()
-        if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
-            raise Unsupported(f"agent {agent.name} does not speak this protocol itself")
-        return entry.outbound, Beside(agent=agent, threads=self.conversations, thread=thread, given=caller)
+    # --- runs in progress ---------------------------------------------------------------------------------------
 
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
         """See `Gateway.lost`."""
         if (live := self.live.get(run_id)) is not None:
             live.lost(what, count)
-
-    # --- runs in progress ---------------------------------------------------------------------------------------
 
     async def run(self, run_id: str) -> Run:
         """See `Gateway.run`."""
@@ -390,6 +389,10 @@ class Engine(Agents, Records):
                 raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
             raise Unavailable(f"run {run_id} belongs to another gateway process")
         return live
+
+
+async def _nothing() -> None:
+    """Where nobody has anything to open or to close."""
 
 
 def _ignore_delivery(delivery: Delivery) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gateway import tracing
-from gateway.adapter import Outbound, TargetOptions
+from gateway.adapter import Outbound, RunGovernor, TargetOptions
 from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError, Unsupported
 from gateway.core.state import Item
@@ -74,6 +74,7 @@ class LiveRun(Beside):
         self.keep = self._whole.keep
         self.detached = False
         self._ending = False
+        self.governed: RunGovernor | None = None
 
     # --- what outbound adapters call ---------------------------------------------------------------------------
 
@@ -230,6 +231,15 @@ class LiveRun(Beside):
         except Exception as error:
             return ending.of_error(error, f"run {self.run.id} of {self.agent.name}")
 
+    async def starts(self) -> None:
+        """What is to be done before a governed run is created as one that runs."""
+
+    async def started_not(self) -> None:
+        """What is to be done where it then was not."""
+
+    def replayed(self, events: Sequence[tuple[int, e.Event]]) -> None:
+        """What is to be known of its log, of a run that was taken up again."""
+
     async def start(self) -> None:
         """Commit the dispatch mark of a run that was created earlier (queued or scheduled)."""
         await self._transition(e.RunStarted(), lambda run: replace(run, status=RunStatus.RUNNING, dispatched=True))
@@ -243,8 +253,8 @@ class LiveRun(Beside):
         await self._whole.change(self._finish(end))
 
     async def _finish(self, end: e.Event) -> None:
-        if self.cancelled and not isinstance(end, e.RunCancelled):
-            end = e.RunCancelled(reason=self.run.cancel_reason or "")
+        if self.run.cancel_reason is not None and not isinstance(end, e.RunCancelled):
+            end = e.RunCancelled(reason=self.run.cancel_reason)
         try:
             await self._commit_end(end)
         except Exception as error:  # whatever it is, the run has ended
@@ -337,7 +347,7 @@ class LiveRun(Beside):
     async def _write(self, events: tuple[e.Event, ...], run: Run) -> None:
         """Commit a new record with its events. Called with `_record` held."""
         run = replace(run, losses=dict(self._losses))
-        delivery = self._delivery(run)
+        delivery = ending.delivery(run, self.run)
         thread = None
         async with self.threads.held(run.thread):
             if run.thread is not None and run.status is not self.run.status:
@@ -351,7 +361,7 @@ class LiveRun(Beside):
         async with self._record, self.threads.held(self.run.thread):
             run = replace(self.run, updated_at=time.time(), losses=dict(self._losses))
             run, last = ending.concluded(run, end, self.log.output)
-            delivery = self._delivery(run)
+            delivery = ending.delivery(run, self.run)
             thread, checkpoint = None, None
             if run.thread is not None:
                 thread, checkpoint = await self.threads.after_run(run, self.agent, self.artifacts)
@@ -359,11 +369,6 @@ class LiveRun(Beside):
             await self.log.commit(self.opener.feed(last), change)
             self.run, self.thread = run, thread
         self._told(delivery)
-
-    def _delivery(self, run: Run) -> Delivery | None:
-        if run.request.webhook is None or not run.status.stopped or run.status is self.run.status:
-            return None
-        return Delivery(id=new_id(), run=run, due_at=time.time())
 
     def _told(self, delivery: Delivery | None) -> None:
         if self.run.status.stopped:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from gateway.document import Mistake
 from gateway.governance import tiers
-from gateway.governance.budgets import Spent
+from gateway.governance.budgets import Budgets, Spent
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import (
     AIP44,
@@ -73,9 +74,34 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         """The paths that may be worked on."""
         return roots_of(self.manifest.workspace, self.sandbox)
 
-    def rules(self, spent: Iterable[Spent] = ()) -> Rules:
-        """A fresh set of rules, its budgets spent as said."""
-        return Rules(self.governance, self.operator, spent=spent)
+    @property
+    def documents(self) -> tuple[Path, ...]:
+        """Every file that was read, each once."""
+        papers = [self.manifest, self.operator, self.sandbox]
+        found = [paper.path for paper in papers if paper is not None]
+        if self.governance is not None:
+            found += [page.path for page in self.governance.chain]
+            found += [bound.policy.path for level in self.governance.levels for bound in level.policies]
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def audit_folder(self) -> Path | None:
+        """Where the audit log is written: where `audit.storage` says, if that is a folder of this machine, else beside
+        the GOVERNANCE.md, else beside the OPERATOR.md. None: nothing is audited here.
+        """
+        if not self.audited:
+            return None
+        if self.governance is None:
+            assert self.operator is not None, "or nothing would govern"
+            return self.operator.page.folder
+        stored = urlsplit(str(self.governance.effective.get("audit", {}).get("storage", "")))
+        if stored.scheme == "file" and stored.hostname in (None, "localhost") and stored.path:
+            return Path(unquote(stored.path))
+        return self.governance.path.parent
+
+    def rules(self, spent: Iterable[Spent] = (), *, budgets: Budgets | None = None) -> Rules:
+        """A fresh set of rules, its budgets spent as said, or shared with others."""
+        return Rules(self.governance, self.operator, spent=spent, budgets=budgets)
 
 
 def bind(path: Path, workspace: Path | None = None) -> Binding:

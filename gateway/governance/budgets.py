@@ -35,7 +35,11 @@ class Budgets:
         self._cents: dict[str, dict[int, int]] = {}
         self._floor: dict[int, int] = {HOUR: 0, DAY: 0}
         for one in spent:
-            self._add(one.policy, one.at, one.cents)
+            self.restore(one)
+
+    def restore(self, one: Spent) -> None:
+        """Count something that was allowed before."""
+        self._add(one.policy, one.at, one.cents)
 
     def why_not(self, policy: Policy, at: float, cents: int | None, currency: str) -> str:
         """Why one more call does not fit the policy's budget, or "". `cents` None: nobody knows what it costs."""

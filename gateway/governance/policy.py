@@ -45,7 +45,7 @@ class Kind(enum.StrEnum):
     DENY = "deny"
 
 
-_RANK: Final = {kind: rank for rank, kind in enumerate(Kind)}
+RANK: Final = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 class Signatory(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +84,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """All of them, before an action that is not simply allowed may go on. Empty for allow and deny."""
     notes: tuple[str, ...] = ()
     """Policies that are only told (severity warn and info) and would have said no."""
+    counted: tuple[str, ...] = ()
+    """Slugs of the policies whose budgets this used up a part of."""
 
     @property
     def signers(self) -> tuple[Signer, ...]:
@@ -127,16 +129,22 @@ class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Rules:
     """What one operator, or any agent where there is none, may do under one posture.
 
-    Either may be None. `budgets` are those spent before; the counts of this object are its own.
+    Either may be None. The budgets in `spent` are used up already; with `budgets` the counts are shared with whoever
+    has them as well, on the same thread.
     """
 
     def __init__(
-        self, governance: Governance | None, operator: Operator | None = None, *, spent: Iterable[Spent] = ()
+        self,
+        governance: Governance | None,
+        operator: Operator | None = None,
+        *,
+        spent: Iterable[Spent] = (),
+        budgets: Budgets | None = None,
     ) -> None:
         self.governance = governance
         self.operator = operator
         self._levels = governance.levels if governance is not None else ()
-        self._budgets = Budgets(spent)
+        self._budgets = Budgets(spent) if budgets is None else budgets
         self._lock = threading.Lock()
 
     # --- tools --------------------------------------------------------------------------------------------------
@@ -167,7 +175,7 @@ class Rules:
             return Decision(kind=Kind.ALLOW, policy=None, why="turns need no approval")
         why = f"{self.operator.id} is gated"
         asked = [self._ask(level, TURN, 0, why) for level in self._levels or (None,)]
-        kind = max((verdict.kind for verdict in asked), key=_RANK.__getitem__)
+        kind = max((verdict.kind for verdict in asked), key=RANK.__getitem__)
         needs = {verdict.need for verdict in asked if verdict.need is not None}
         return Decision(kind=kind, policy=None, why=why, needs=tuple(sorted(needs)))
 
@@ -200,10 +208,11 @@ class Rules:
             if not self._levels:
                 verdicts.append(self._unmatched(None, action, risk))
             verdicts += self._own(action, risk)
-            strictest = max(verdicts, key=lambda verdict: _RANK[verdict.kind]).kind
-            if strictest is Kind.ALLOW:
-                for policy in {v.policy.slug: v.policy for v in verdicts if v.policy is not None}.values():
-                    self._budgets.take(policy, at, cents)
+            strictest = max(verdicts, key=lambda verdict: RANK[verdict.kind]).kind
+            speaking = {v.policy.slug: v.policy for v in verdicts if v.policy is not None}
+            counted = [policy for policy in speaking.values() if strictest is Kind.ALLOW and policy.budget is not None]
+            for policy in counted:
+                self._budgets.take(policy, at, cents)
         said = [verdict for verdict in verdicts if verdict.kind is strictest]
         first = max(said, key=lambda v: (v.policy is not None, _narrow(v.policy), v.policy.slug if v.policy else ""))
         needs = () if strictest in (Kind.ALLOW, Kind.DENY) else {v.need for v in verdicts if v.need is not None}
@@ -213,6 +222,7 @@ class Rules:
             why=first.why,
             needs=tuple(sorted(needs)),
             notes=tuple(sorted(set(notes))),
+            counted=tuple(policy.slug for policy in counted),
         )
 
     def _level(self, level: Level, act: _Act, notes: list[str]) -> list[_Verdict]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -169,12 +168,6 @@ def meta_of(params: msgspec.Raw) -> JsonObject:
     except (ValueError, RecursionError):
         return {}
     return delta.sound(meta) if isinstance(meta, dict) else {}
-
-
-def bearer(values: Sequence[str]) -> str | None:
-    """The token in the `Authorization` headers of a request; None where there is none, or more than one header."""
-    scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
-    return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 def header_value(value: str) -> str:

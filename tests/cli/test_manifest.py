@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import App
 from gateway.cli.check import check
 from gateway.cli.manifest import print_manifest
-from gateway.config import load
-from gateway.core.errors import Unsupported
 from gateway.governance.binding import bind
-from tests.support import aio
 from tests.support.processes import ROOT
 
 EXAMPLE = ROOT / "examples" / "governed"
@@ -56,16 +52,6 @@ def test_a_governed_agents_manifest_is_its_own(table: Path, capsys: pytest.Captu
     assert "loadSession: true" in text
 
 
-def test_what_is_not_enforced_is_not_served(table: Path) -> None:
-    async def story() -> None:
-        app = App(load(table))
-        with pytest.raises(Unsupported, match="governed"):
-            await app.start()
-        await app.stop()
-
-    aio.run(story())
-
-
 @pytest.mark.parametrize(("agent", "code", "told"), [("nobody", 2, "nobody"), ("gone", 1, "127.0.0.1:1")])
 def test_an_agent_that_cannot_be_asked_has_none(
     agent: str, code: int, told: str, table: Path, capsys: pytest.CaptureFixture[str]
@@ -94,7 +80,9 @@ def test_check_tells_cautions_and_passes(table: Path, capsys: pytest.CaptureFixt
     (folder / "ACP.md").write_text(text.replace("name: mailcomposer", "name: view"))
     table.write_text(f"routes: [{{name: a, {PLAIN}, manifest: view/ACP.md}}]\n")
     assert check(table) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("caution: ")]
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("caution: ")]
+    line, exposed = lines
+    assert "routes[0].manifest: its clients have to be authenticated on a network" in exposed
     assert "view/GOVERNANCE.md:7 extends: there is no " in line and line.endswith("(governance_extends_missing)")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from tests.support.processes import Gateway
+from tests.support.forking import standing_in
+from tests.support.processes import PROGRAM, Gateway
 
 
 def way(gateway: Gateway, door: str, agent: str = "") -> dict[str, Any]:
@@ -17,4 +17,4 @@ def way(gateway: Gateway, door: str, agent: str = "") -> dict[str, Any]:
         below = f"/agent-client/{agent}" if agent else "/agent-client"
         return {"url": f"{gateway.url.replace('http', door)}{below}"}
     there = ["--gateway", gateway.url] if door == "pipe" else ["--routes", str(gateway.file)]
-    return {"command": [sys.executable, "-m", "gateway", "stdio", *([agent] if agent else []), *there]}
+    return {"command": standing_in([*PROGRAM, "stdio", *([agent] if agent else []), *there])}

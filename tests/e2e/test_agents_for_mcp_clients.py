@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,8 +25,9 @@ from tests.support.agent_communication import (
     results,
     told,
 )
+from tests.support.forking import standing_in
 from tests.support.peers import lines_of
-from tests.support.processes import Gateway, Process
+from tests.support.processes import PROGRAM, Gateway, Process
 
 ROUTES = """\
 routes:
@@ -117,7 +117,7 @@ def way(gateway: Gateway, how: Talk) -> dict[str, Any]:
         own.mkdir(exist_ok=True)
         routes = shutil.copy(gateway.file, own)
         there = ["--gateway", gateway.url] if door == "pipe" else ["--routes", str(routes)]
-        return {"command": [sys.executable, "-m", "gateway", "stdio", "--protocol", "agent_communication", *there]}
+        return {"command": standing_in([*PROGRAM, "stdio", "--protocol", "agent_communication", *there])}
     urls = {"sse": f"{base}/sse", "ws": f"{base.replace('http', 'ws')}/ws", "http": f"{base}/mcp"}
     return {"url": urls[door]}
 

@@ -31,8 +31,9 @@ from tests.support.agent_client import (
     text,
     updates,
 )
+from tests.support.forking import standing_in
 from tests.support.peers import agent_connect_conversations
-from tests.support.processes import Gateway
+from tests.support.processes import PROGRAM, Gateway
 from tests.transport.stdio_support import marked
 
 PATIENCE = 30.0
@@ -143,7 +144,7 @@ def examples(gateway: Gateway) -> Iterator[dict[tuple[str, Sdk], Future[Any]]]:
         for sdk in SDKS:
             begun["agent", sdk] = pool.submit(agent, sdk)
             typed = "hello there\n" if sdk == "py" else "1\n"
-            through = [sys.executable, "-m", "gateway", "stdio", f"example-{sdk}", "--gateway", gateway.url]
+            through = standing_in([*PROGRAM, "stdio", f"example-{sdk}", "--gateway", gateway.url])
             begun["through", sdk] = pool.submit(example_client, sdk, through, typed)
             begun["direct", sdk] = pool.submit(example_client, sdk, example_agent_command(sdk), typed)
             url = f"{gateway.url.replace('http', 'ws')}/agent-client/py"

@@ -15,11 +15,12 @@ import msgspec
 from adapters.agent_client.codec import agents, questions, turn, updates_out
 from adapters.agent_client.codec.updates_in import UpdateDecoder, stray
 from adapters.agent_client.codec.updates_out import UpdateEncoder
-from adapters.agent_client.wire import SessionUpdate
+from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
 from gateway.wire import jsonrpc, ndjson, sse
 from gateway.wire.jsonrpc import Notification, Request, Response, RpcError, unpack
+from tests.golden import agent_client_v2
 
 # --- reads: what an agent says -----------------------------------------------------------------------------------
 
@@ -86,7 +87,8 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
     """A turn: the updates, then the answer of `session/prompt` with the request's id. Given: agent, run, id."""
     agent, run = msgspec.convert(given["agent"], Agent), _record(given["run"])
     if given.get("native"):
-        agent = msgspec.structs.replace(agent, extra={"agent_client": {"protocolVersion": 1}})
+        newer: dict[str, Any] = {ORIGIN_V2: {}} if given.get("v2") else {}
+        agent = msgspec.structs.replace(agent, extra={"agent_client": {"protocolVersion": 1}, **newer})
     encoder, whole = UpdateEncoder(agent), updates_out.envelope(run.thread or "")
     lines = [line for at in range(len(events)) for line in whole(encoder.feed(events[at : at + 1]))]
     lines += whole(encoder.finish(run))
@@ -119,5 +121,5 @@ def _record(value: Any) -> Run:
     return msgspec.json.decode(msgspec.json.encode(value), type=Run)
 
 
-READ = {"turn": _turn, "stream": _streamed, "between": _between, "agent": _agent}
-WRITE = {"turn": _told, "question": _asked, "agent": _published}
+READ = {"turn": _turn, "stream": _streamed, "between": _between, "agent": _agent, **agent_client_v2.READ}
+WRITE = {"turn": _told, "question": _asked, "agent": _published, **agent_client_v2.WRITE}

@@ -183,14 +183,16 @@ class AgentClient:
 class Conversation:
     """One prompt on a connection of its own. `said` is the text so far, after each chunk."""
 
+    folder = "/"
+
     def __init__(self, url: str, text: str) -> None:
         self._stack = ExitStack()
         self._socket = self._stack.enter_context(connect(url, max_size=None, open_timeout=PATIENCE))
         self._asked: dict[str, Any] = {}
         self.said: list[str] = []
-        can = {"elicitation": {"form": {}}}
+        can: dict[str, Any] = {"elicitation": {"form": {}}}
         self._ask(0, "initialize", {"protocolVersion": 1, "clientCapabilities": can})
-        self.session: str = self._ask(1, "session/new", {"cwd": "/", "mcpServers": []})["sessionId"]
+        self.session: str = self._ask(1, "session/new", {"cwd": self.folder, "mcpServers": []})["sessionId"]
         prompt = [{"type": "text", "text": text}]
         self.send(id=2, method="session/prompt", params={"sessionId": self.session, "prompt": prompt})
 

@@ -22,6 +22,7 @@ lines.
 | `--reconnect` | closes the connection, opens another and initializes it; loads no session by itself |
 | `--capabilities JSON` | what initialize declares (default: files, terminals, elicitation, boolean options) |
 | `--within SECONDS` | how long each wait may take from now on (default 20) |
+| `--meta JSON` | `_meta` of the prompts from now on (Python only) |
 
 HOW is also `cancelled`, `error` (-32099), `never` (not before `--do cancel`, which the protocol wants answered as
 cancelled), `ignore` (not even then).
@@ -92,6 +93,7 @@ class Conversation:
         self.editor = Editor(out, root)
         self.capabilities: dict[str, Any] = CAPABILITIES
         self.within = 20.0
+        self.meta_said: dict[str, Any] = {}
         self.session, self.created = "none", list[str]()
         self.running = list[asyncio.Task[Any]]()
         self.stack = contextlib.AsyncExitStack()
@@ -140,7 +142,8 @@ class Conversation:
     def prompt(self, blocks: Any) -> Awaitable[Any]:
         # parsed, so that the SDK's own method is called with what it would be called with
         asked = PromptRequest.model_validate({"sessionId": self.session, "prompt": blocks})
-        return self.ask("session/prompt", self.agent.prompt(session_id=asked.session_id, prompt=asked.prompt))
+        call = self.agent.prompt(session_id=asked.session_id, prompt=asked.prompt, **self.meta_said)
+        return self.ask("session/prompt", call)
 
     async def say(self, text: str) -> None:
         await self.prompt([{"type": "text", "text": text}])
@@ -248,6 +251,9 @@ class Conversation:
     async def elicitation(self, how: str) -> None:
         self.editor.elicitation = how
 
+    async def meta(self, given: str) -> None:
+        self.meta_said = json.loads(given)
+
     async def file(self, what: str) -> None:
         name, _, text = what.partition("=")
         (self.root / name).write_text(text, encoding="utf-8")
@@ -326,7 +332,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     taking = (
         "say blocks start await do session set-mode set-option authenticate call notify permission elicitation file"
     )
-    for name in f"{taking} capabilities within".split():
+    for name in f"{taking} capabilities within meta".split():
         parser.add_argument(f"--{name}", action=Step)
     for name in ("finish", "reconnect"):
         parser.add_argument(f"--{name}", action=Step, nargs=0)

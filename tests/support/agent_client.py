@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from tests.support.forking import standing_in
 from tests.support.peers import PEERS, lines_of, node, peer_modules, peer_python
 from tests.support.processes import Process, environment, free_port, start
 
@@ -34,14 +35,15 @@ def _program(sdk: Sdk, name: str) -> list[str]:
 
 def agent_client_agent_command(sdk: Sdk, *args: str) -> list[str]:
     """The agent on stdio: what a route's `target.command` is, or what comes after a client's `--`."""
-    return [*_program(sdk, "agent_client_agent"), *args]
+    command = [*_program(sdk, "agent_client_agent"), *args]
+    return standing_in(command) if sdk == "py" else command
 
 
 @contextlib.contextmanager
 def agent_client_agent_server(sdk: Sdk, *args: str, port: int | None = None) -> Iterator[Process]:
     """The agent as a server: Streamable HTTP and WebSocket on every path of its `.url`."""
     number = port or free_port()
-    with start(agent_client_agent_command(sdk, "--http", str(number), *args), port=number) as process:
+    with start([*_program(sdk, "agent_client_agent"), "--http", str(number), *args], port=number) as process:
         yield process
 
 
@@ -70,7 +72,7 @@ def agent_client_conversation(
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Process]:
     """The same while it runs, for tests that do something meanwhile; `lines_of(process, within)` waits for its end."""
-    with start([*_program(sdk, "agent_client_client"), *_words(steps, command, url)], env) as process:
+    with start([*_program(sdk, "agent_client_client"), *words_of(steps, command, url)], env) as process:
         yield process
 
 
@@ -81,7 +83,7 @@ def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any], with
     """
     words: list[str] = []
     for one in conversations:
-        words += [*(["+"] if words else []), *_words(one["steps"], one.get("command"), one.get("url"))]
+        words += [*(["+"] if words else []), *words_of(one["steps"], one.get("command"), one.get("url"))]
     with start([*_program(sdk, "agent_client_client"), *words]) as process:
         lines = lines_of(process, within)
     said: list[list[Line]] = [[]] if len(conversations) == 1 else []
@@ -93,7 +95,7 @@ def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any], with
     return said
 
 
-def _words(steps: Sequence[str], command: Sequence[str] | None, url: str | None) -> list[str]:
+def words_of(steps: Sequence[str], command: Sequence[str] | None, url: str | None) -> list[str]:
     """One conversation's command line."""
     assert (command is None) != (url is None), "name either a command or a url"
     there: list[str] = []
@@ -147,7 +149,7 @@ def turns(lines: Sequence[Line]) -> list[list[Line]]:
 def example_agent_command(sdk: Sdk) -> list[str]:
     """The SDK's own example agent on stdio."""
     if sdk == "py":
-        return [str(peer_python("agent-client-py")), str(UPSTREAM / "agent.py")]
+        return standing_in([str(peer_python("agent-client-py")), str(UPSTREAM / "agent.py")])
     return [str(node()), str(_typescript_examples(sdk) / "agent.js")]
 
 

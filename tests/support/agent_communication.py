@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.support.agent_client import asked, errors, results, told
+from tests.support.forking import standing_in
 from tests.support.peers import PEERS, lines_of, node, peer_modules, peer_python
 from tests.support.processes import Process, free_port, start
 
@@ -54,26 +55,35 @@ def _program(environment: str, program: str) -> list[str]:
 
 def agents_command(sdk: Sdk, *args: str) -> list[str]:
     """The agents on stdio: what a route's `target.command` is, or what comes after a client's `--`."""
+    command = [*_agents(sdk), *args]
+    return standing_in(command) if sdk == "py" else command
+
+
+def _agents(sdk: Sdk) -> list[str]:
     suffix = {"py": "py", "ts": "mjs"}[sdk]
-    return [*_program(f"agent-communication-{sdk}", f"agent_communication_agent.{suffix}"), *args]
+    return _program(f"agent-communication-{sdk}", f"agent_communication_agent.{suffix}")
 
 
 @contextlib.contextmanager
 def agents_server(sdk: Sdk, *args: str, port: int | None = None) -> Iterator[Process]:
     """The agents as a server: HTTP+SSE at `/sse` of its `.url`, and, from Python, WebSocket at `/ws`."""
-    with _served(agents_command(sdk, *args), port) as process:
+    with _served([*_agents(sdk), *args], port) as process:
         yield process
 
 
 def mcp_agents_command(version: Mcp, *args: str) -> list[str]:
     """An MCP server that declares `agents`, on stdio."""
-    return [*_program(f"mcp-{version}", f"mcp_agents_server_{version}.py"), *args]
+    return standing_in([*_mcp_agents(version), *args])
+
+
+def _mcp_agents(version: Mcp) -> list[str]:
+    return _program(f"mcp-{version}", f"mcp_agents_server_{version}.py")
 
 
 @contextlib.contextmanager
 def mcp_agents_server(version: Mcp, *args: str, port: int | None = None) -> Iterator[Process]:
     """The same as a server: Streamable HTTP at `/mcp` of its `.url`."""
-    with _served(mcp_agents_command(version, *args), port) as process:
+    with _served([*_mcp_agents(version), *args], port) as process:
         yield process
 
 

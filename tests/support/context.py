@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.adapter import Caller
+from gateway.adapter import Caller, Governor, RunGovernor
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.output import Output
@@ -48,6 +48,8 @@ class FakeContext:
     thread: Thread | None = None
     answers: list[Any] = field(default_factory=list)
     caller: Caller | None = None
+    governor: Governor | None = None
+    governed: RunGovernor | None = None
     traceparent: str | None = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
     def __post_init__(self) -> None:

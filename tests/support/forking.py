@@ -1,40 +1,40 @@
-"""Gateways without the start: each is forked off a process that has imported all of one, and then runs its `main`.
+"""Gateways and programs on SDKs without the start: forked off processes that have imported what they need.
 
-Importing is nearly all that a short run of the program does, and most of what a gateway's start takes. What comes of a
-fork is a process like any other, with its own session, environment, files and exit code, but not everything is as in
-`python -m gateway`: its command line and environment are, in /proc, those of the process that it came of.
-
-`python -m tests.support.forking FD` is that process. On the socket FD it takes one JSON object a packet with four files
-(standard input, output, error, and a socket that is told the process id and, in the end, the exit code, a line each),
-and it ends when nobody has the other end any more.
+Those are `forker.py`'s: one for gateways and one for each environment, started on first use, shared by all workers of
+one run of the tests, gone with the last of them. `fork` is for processes that a test starts, `standing_in` for those
+that what is tested starts by a command.
 """
 
 import atexit
 import contextlib
+import fcntl
 import functools
-import gc
-import importlib
+import hashlib
 import json
 import os
-import pkgutil
-import select
-import signal
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+from tests.support.forker import LARGEST
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST = 1 << 20
-"""Bytes of a packet; an environment has a few thousand."""
-_first = threading.Lock()
+HERE = Path(__file__).parent
+PLACE = "INTERLINGUA_TESTS_FORK_IN"
+"""Set to the folder of the sockets, which all workers share; see `place`."""
+_first = threading.RLock()
 
 
 class Forked:
-    """A gateway that was forked off, by the methods of `subprocess.Popen` that are needed. Made by `fork`."""
+    """A process that was forked off, by the methods of `subprocess.Popen` that are needed. Made by `fork`.
+
+    It is killed when nobody holds this any more.
+    """
 
     def __init__(self, told: socket.socket) -> None:
         self._told = told
@@ -42,7 +42,7 @@ class Forked:
         self.returncode: int | None = None
         self._hear(None, lines=1)
         if b"\n" not in self._lines:
-            raise RuntimeError("gateways can't be forked: what is wrong with importing one was said above")
+            raise RuntimeError("nothing can be forked: what is wrong with importing it was said above")
         self.pid = int(self._lines.split(b"\n")[0])
 
     def _hear(self, within: float | None, *, lines: int) -> None:
@@ -64,7 +64,7 @@ class Forked:
         if self.returncode is None:
             self._hear(timeout, lines=2)
             if self._lines.count(b"\n") < 2:
-                raise subprocess.TimeoutExpired("gateway", timeout or 0)
+                raise subprocess.TimeoutExpired("a forked process", timeout or 0)
             self.returncode = int(self._lines.split(b"\n")[1])
             self._told.close()
         return self.returncode
@@ -76,108 +76,96 @@ class Forked:
 
 def fork(
     arguments: Sequence[str],
+    files: tuple[int, int, int],
     *,
-    stdin: int,
-    stdout: int,
-    stderr: int,
     env: Mapping[str, str],
     cwd: Path,
+    python: str = "",
 ) -> Forked:
-    """A process of its own, in a session of its own, that does what `python -m gateway ARGUMENTS` does."""
-    with _first:
-        way = _way()
+    """A process of its own, in a session of its own, that does what `python -m gateway ARGUMENTS` does.
+
+    With `python` it does what that interpreter does with the arguments: `-P`, if that, a program and its own. `files`
+    are its standard input, output and error.
+    """
+    way = _way(python)
     ours, theirs = socket.socketpair()
     with theirs:
         job = json.dumps({"arguments": list(arguments), "env": dict(env), "cwd": str(cwd)}).encode()
-        socket.send_fds(way, [job], [stdin, stdout, stderr, theirs.fileno()])
+        socket.send_fds(way, [job], [*files, theirs.fileno()])
     return Forked(ours)
 
 
+def standing_in(command: Sequence[str]) -> list[str]:
+    """A command that does what `[python, program, ...]` or `[python, "-m", "gateway", ...]` does, but starts at once.
+
+    It works as long as this process lives; `forked.py` says what it can't show.
+    """
+    python, *words = command
+    if words[:2] == ["-m", "gateway"]:
+        python, words = "", words[2:]
+    _way(python)
+    return [sys.executable, "-I", "-S", str(HERE / "forked.py"), str(_socket(python)), *words]
+
+
+def place() -> Path:
+    """The folder of the sockets; the first process of the tests makes it, sets PLACE and, at its end, removes it."""
+    if PLACE not in os.environ:
+        os.environ[PLACE] = tempfile.mkdtemp(prefix="forks-")
+        atexit.register(shutil.rmtree, os.environ[PLACE], ignore_errors=True)
+    return Path(os.environ[PLACE])
+
+
+def _socket(python: str) -> Path:
+    return place() / hashlib.sha256(python.encode()).hexdigest()[:12]
+
+
 @functools.cache
-def _way() -> socket.socket:
-    """The way to this process's own source of gateways."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
-    with theirs:
+def _lasting(python: str) -> socket.socket:
+    """The way to the source of those processes, which is there as long as anybody has a way to it."""
+    path = _socket(python)
+    way = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
+    with path.with_suffix(".lock").open("w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        try:
+            way.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            path.unlink(missing_ok=True)
+            _start(python, path)
+            way.connect(str(path))
+    return way
+
+
+def _way(python: str) -> socket.socket:
+    with _first:
+        return _lasting(python)
+
+
+def _start(python: str, path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(path))
+        listening.listen(64)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+            [
+                python or sys.executable,
+                "-P",
+                str(HERE / "forker.py"),
+                str(listening.fileno()),
+                str(path),
+                *([] if python else ["gateway"]),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            pass_fds=[theirs.fileno()],
+            pass_fds=[listening.fileno()],
             cwd=ROOT,
             start_new_session=True,
         )
 
     def leave() -> None:
-        ours.close()
-        process.wait(10)
+        _lasting(python).close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)  # unless others still need it
+        process.returncode = process.returncode or 0
 
     atexit.register(leave)
-    return ours
-
-
-def _become(job: dict[str, Any], files: Sequence[int]) -> None:
-    """Makes this process, just forked, what was asked for, as far as the command line."""
-    os.setsid()
-    for number, file in enumerate(files[:3]):
-        os.dup2(file, number)
-        os.close(file)
-    os.chdir(job["cwd"])
-    os.environ.clear()
-    os.environ.update(job["env"])
-    sys.argv[1:] = job["arguments"]
-    os.write(files[3], b"%d\n" % os.getpid())
-    os.close(files[3])
-
-
-def _serve(way: socket.socket) -> bool:
-    """Forks until nobody is there to ask for more (False); True in each process that was forked off."""
-    ended, woken = os.pipe2(os.O_NONBLOCK)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(woken)
-    running: dict[int, int] = {}
-    while True:
-        ready, _, _ = select.select([way.fileno(), ended], [], [])
-        if ended in ready:
-            os.read(ended, 512)
-            for pid in list(running):
-                found, status = os.waitpid(pid, os.WNOHANG)
-                if found:
-                    told = running.pop(pid)
-                    with contextlib.suppress(BrokenPipeError):
-                        os.write(told, b"%d\n" % os.waitstatus_to_exitcode(status))
-                    os.close(told)
-        if way.fileno() in ready:
-            job, files, _, _ = socket.recv_fds(way, LARGEST, 4)
-            if not job:
-                return False
-            pid = os.fork()
-            if not pid:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                way.close()
-                for file in (ended, woken, *running.values()):
-                    os.close(file)
-                _become(json.loads(job), files)
-                return True
-            for file in files[:3]:
-                os.close(file)
-            running[pid] = files[3]
-
-
-def main() -> None:
-    for package in map(importlib.import_module, ("gateway", "adapters")):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.endswith("__main__"):
-                importlib.import_module(found.name)
-    from gateway.cli import main as program
-
-    gc.freeze()
-    if _serve(socket.socket(fileno=int(sys.argv[1]))):
-        program()
-
-
-if __name__ == "__main__":
-    main()

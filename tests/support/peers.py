@@ -21,9 +21,26 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import ROOT, Process, free_port, start, url_answers
+from tests.support.processes import PEERS, ROOT, Process, free_port, start, url_answers
 
-PEERS = ROOT / "tests" / "peers"
+__all__ = [
+    "PEERS",
+    "PeerUnavailable",
+    "agent_connect_agent",
+    "agent_connect_client",
+    "agent_connect_conversations",
+    "agent_connect_replay",
+    "agent_protocol_client",
+    "agent_protocol_server",
+    "lines_of",
+    "make_peer",
+    "node",
+    "peer_modules",
+    "peer_names",
+    "peer_python",
+    "plain_agent",
+    "run_program",
+]
 BUILT = ROOT / ".peers"
 MACHINE_NPMRC = ("/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc")
 """Where npm installations keep their settings for all users, by their usual prefixes."""

@@ -6,10 +6,12 @@ and has a deadline, and a process that dies while it is waited for is reported a
 """
 
 import contextlib
+import functools
 import os
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -21,9 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from tests.support.forking import Forked, fork
+from tests.support.forking import Forked, fork, place
 
 ROOT = Path(__file__).resolve().parents[2]
+PEERS = ROOT / "tests" / "peers"
 PROGRAM = [sys.executable, "-m", "gateway"]
 """The gateway's command line, which comes before its arguments."""
 READY_WITHIN = 30.0
@@ -75,8 +78,28 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     env["PYTHONUNBUFFERED"] = "1"
+    env.update(_authorities())
     env.update(extra or {})
     return env
+
+
+@functools.cache
+def _authorities() -> dict[str, str]:
+    """One of the machine's authorities instead of all, which each client of HTTP reads for 75 ms: none is needed."""
+    found = ssl.create_default_context().get_ca_certs(binary_form=True)
+    if not found:
+        return {}
+    file = place() / "authority.pem"
+    scratch = file.with_suffix(f".{os.getpid()}")
+    scratch.write_text(ssl.DER_cert_to_PEM_cert(found[0]), encoding="ascii")
+    scratch.replace(file)
+    return {"SSL_CERT_FILE": str(file), "SSL_CERT_DIR": str(place() / "none")}
+
+
+def is_peer(argv: Sequence[str]) -> bool:
+    """Whether that is a Python program of `PEERS`, run by whichever interpreter."""
+    words = [word for word in argv[1:3] if word != "-P"]
+    return bool(words) and words[0].endswith(".py") and Path(words[0]).is_relative_to(PEERS)
 
 
 def launch(
@@ -89,10 +112,13 @@ def launch(
     cwd: Path,
     fresh: bool = False,
 ) -> subprocess.Popen[bytes] | Forked:
-    """Starts it in a session of its own; a gateway (`PROGRAM`) is forked off one that stands ready, unless `fresh`."""
-    if list(argv[: len(PROGRAM)]) == PROGRAM and not fresh:
-        files = {"stdin": stdin.fileno(), "stdout": stdout.fileno(), "stderr": stderr.fileno()}
-        return fork(argv[len(PROGRAM) :], **files, env=env, cwd=cwd)
+    """Starts it in a session of its own; unless `fresh`, a gateway (`PROGRAM`) and a program of `PEERS` are forked off
+    a process that has imported what they need."""
+    gateway = list(argv[: len(PROGRAM)]) == PROGRAM
+    if not fresh and (gateway or is_peer(argv)):
+        words, python = (argv[len(PROGRAM) :], "") if gateway else (argv[1:], argv[0])
+        files = (stdin.fileno(), stdout.fileno(), stderr.fileno())
+        return fork(words, files, env=env, cwd=cwd, python=python)
     return subprocess.Popen(
         list(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, start_new_session=True
     )

@@ -11,6 +11,7 @@ from adapters.agent_client.codec.options import (
     config_options,
     set_option,
 )
+from adapters.agent_client.tunnel.words import TYPE
 from adapters.agent_client.wire import PROTOCOL, VERSION
 from gateway.core.errors import AgentBroken
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA
@@ -89,6 +90,8 @@ INTERRUPTS: Final = (
         answer_schema={"type": "object"},
     ),
 )
+BRIDGED: Final = "agent_client.mcp"
+"""In `Agent.extra`: whether its clients may offer MCP servers over the connection, whatever it says of that itself."""
 _SESSIONS: Final = ("list", "resume", "close", "delete")
 _PROMPT: Final[JsonObject] = {"image": False, "audio": False, "embeddedContext": True}
 
@@ -137,6 +140,9 @@ def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObj
     init = native(agent)
     if init is not None:
         capabilities = _object(init.get("agentCapabilities"))
+        if agent is not None and agent.extra.get(BRIDGED):
+            servers = {**_object(capabilities.get("mcpCapabilities")), TYPE: True}
+            capabilities = {**capabilities, "mcpCapabilities": servers}
         return {**init, "protocolVersion": VERSION, "agentCapabilities": _with_sessions(capabilities)}
     info: JsonObject = {"name": "interlingua", "title": "Interlingua", "version": version}
     if agent is not None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import newer, plain, tools
 from adapters.agent_client.codec.offers import ANSWER, is_cancelled, offered, selected
+from gateway.adapter.governing import APPROVAL
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp.choices import Choice, choices, in_object, named
 from gateway.mcp.forms import CANCELLED, DECLINED
 
+QUESTION: Final = "question"
+"""In `_meta.aip44` of a tool call that is none: it stands for a question."""
+_KINDS: Final = {0: "read", 1: "edit"}
 _CONSENT: Final = frozenset(("yes", "y", "ok", "okay", "done", "accept", "open", "continue"))
 _DISSENT: Final = frozenset(("no", "n", "decline", "refuse", "cancel", "stop"))
 
@@ -26,6 +30,24 @@ def is_permission(interrupt: Interrupt) -> bool:
         and isinstance(payload.get("toolCall"), dict)
         and bool(offered(payload))
     )
+
+
+def is_approval(interrupt: Interrupt) -> bool:
+    """Whether a gateway asks, by the rules of a governed route, if a tool may be called."""
+    payload = interrupt.payload
+    return interrupt.kind == APPROVAL and isinstance(payload, dict) and {"call", "tool"} <= payload.keys()
+
+
+def is_question(payload: JsonObject) -> bool:
+    """Whether a permission request is about no tool call: a gateway asks something else in its words."""
+    subject = payload.get("subject")
+    about = subject.get("type") if isinstance(subject, dict) else None
+    return tools.is_question(payload["toolCall"]) or (is_v2(payload) and about not in ("tool_call", "command"))
+
+
+def is_v2(payload: Json) -> bool:
+    """Whether a permission request was asked in version 2 of the protocol: its own title stands beside the call."""
+    return isinstance(payload, dict) and isinstance(payload.get("title"), str)
 
 
 def is_url(interrupt: Interrupt) -> bool:
@@ -60,7 +82,7 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
     is one. What an agent of this protocol asked is asked verbatim.
     """
     if is_permission(interrupt):
-        return dict(interrupt.payload)
+        return newer.permission(interrupt.payload) if is_v2(interrupt.payload) else dict(interrupt.payload)
     found = options_of(interrupt)
     if found is None:
         return None
@@ -95,16 +117,17 @@ def _selecting(option_id: str) -> JsonObject:
 def asked_call(interrupt: Interrupt) -> bytes | None:
     """A `tool_call` update to send before `as_permission` is asked, so that the question belongs to one.
 
-    None for a question of an agent of this protocol: it is about that agent's own tool call.
+    None for a question of an agent of this protocol: it is about that agent's own tool call. None for one whether a
+    tool may be called: that call is told when it may.
     """
-    if is_permission(interrupt):
+    if is_permission(interrupt) or is_approval(interrupt):
         return None
     return delta.encode({plain.KEY: "tool_call", **_call(interrupt)})
 
 
 def answered_call(interrupt: Interrupt, answer: Answer) -> bytes | None:
     """The `tool_call_update` that ends what `asked_call` started, to send after the answer, wherever it came from."""
-    if is_permission(interrupt):
+    if is_permission(interrupt) or is_approval(interrupt):
         return None
     done = answer.outcome is Outcome.ANSWERED
     said: JsonObject = {
@@ -118,13 +141,30 @@ def answered_call(interrupt: Interrupt, answer: Answer) -> bytes | None:
 
 
 def _call(interrupt: Interrupt) -> JsonObject:
+    if is_approval(interrupt):
+        return _wanted(interrupt, interrupt.payload)
     call: JsonObject = {
         "toolCallId": f"question-{interrupt.id}",
         "title": interrupt.message or interrupt.kind,
         "kind": "other",
         "status": "pending",
+        "_meta": {"aip44": {QUESTION: True}},
     }
     return call if interrupt.payload is None else {**call, "rawInput": interrupt.payload}
+
+
+def _wanted(interrupt: Interrupt, said: JsonObject) -> JsonObject:
+    """The call that is to be approved: the very one, so that another gateway in front of us knows it for the same."""
+    about = {key: said[key] for key in ("tool", "server", "risk", "policy", "approvers", "why") if key in said}
+    call: JsonObject = {
+        "toolCallId": str(said["call"]),
+        "title": interrupt.message or str(said["tool"]),
+        "name": str(said["tool"]),
+        "kind": _KINDS.get(said.get("risk", 2), "other"),
+        "status": "pending",
+        "_meta": {"aip44": about},
+    }
+    return call if said.get("arguments") is None else {**call, "rawInput": said["arguments"]}
 
 
 # --- in words ----------------------------------------------------------------------------------------------------

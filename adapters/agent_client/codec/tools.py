@@ -7,6 +7,32 @@ from gateway.core import events as e
 from gateway.core.types import JsonObject
 
 
+def profile(said: JsonObject) -> JsonObject:
+    """What is under `_meta.aip44` of a tool call."""
+    meta = said.get("_meta")
+    found = meta.get("aip44") if isinstance(meta, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def is_question(said: JsonObject) -> bool:
+    """Whether it is no tool call, but stands for a question that a gateway asks (see asking.py)."""
+    return profile(said).get("question") is True
+
+
+def named(said: JsonObject) -> str:
+    """The tool that a tool call is of: its `name`, else what the AIP-44 profile says, else its title, else its id."""
+    for name in (said.get("name"), profile(said).get("tool"), said.get("title"), said.get("toolCallId")):
+        if isinstance(name, str) and name:
+            return name
+    return ""
+
+
+def server_of(said: JsonObject) -> str | None:
+    """The MCP server whose tool it is, as far as the AIP-44 profile says."""
+    server = profile(said).get("server")
+    return server if isinstance(server, str) and server else None
+
+
 class ToolCalls:
     """The tool calls of one run. What they return is None where core has no event for it.
 
@@ -59,7 +85,7 @@ class ToolCalls:
         self._titles[name] = title
         started = e.ToolCallStarted(
             call=name,
-            name=title,
+            name=named(said),
             title=title,
             kind=kind if isinstance(kind, str) else "other",
             input=said.get("rawInput"),

@@ -104,7 +104,7 @@ class UpdateDecoder:
         return out
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
-        said = _read(update)
+        said = read(update)
         kind = said[plain.KEY]
         self._kind = ""
         events: list[e.Event] | None
@@ -119,7 +119,7 @@ class UpdateDecoder:
         elif kind == "tool_call_update":
             events = self._tools.update(said)
         elif kind == "plan":
-            events = _plan(said)
+            events = plan(said)
         elif kind == "usage_update":
             events = [e.UsageReported(detail=said)] if plain.is_usage(said) else None
         else:
@@ -134,7 +134,7 @@ def encoded(chunk: Chunk) -> Raw:
 
 def stray(update: Raw | bytes) -> ThreadUpdate:
     """An update that belongs to no run. Said content is `kind="output", kept=True`. Raises AgentBroken as `feed`."""
-    said = _read(update)
+    said = read(update)
     kind = said[plain.KEY]
     content = kind in _CONTENT
     return ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT if content else kind, data=delta.sound(said), kept=content)
@@ -144,7 +144,7 @@ def _custom(said: JsonObject) -> e.Custom:
     return e.Custom(name=PROTOCOL, data=delta.sound(said))
 
 
-def _read(update: Raw | bytes) -> JsonObject:
+def read(update: Raw | bytes) -> JsonObject:
     """The update as an object. Its text may hold half characters, with which it cannot be stored."""
     try:
         said: Any = unpack(update)
@@ -155,7 +155,8 @@ def _read(update: Raw | bytes) -> JsonObject:
     return said
 
 
-def _plan(said: JsonObject) -> list[e.Event] | None:
+def plan(said: JsonObject) -> list[e.Event] | None:
+    """A `plan`; None if it is none."""
     entries = said.get("entries")
     if not isinstance(entries, list):
         return None

@@ -15,9 +15,11 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_client.codec import content, plain
+from adapters.agent_client.codec.assembly import Assembly
 from adapters.agent_client.codec.foreign import ForeignText
+from adapters.agent_client.codec.newer import Newer
 from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
-from adapters.agent_client.wire import PARAMS_META, PROTOCOL
+from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
 from gateway.adapter import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
@@ -30,7 +32,6 @@ _TEXT_END: Final = b"}}"
 _TEXT_START: Final = {
     kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in plain.CHUNKS
 }
-_CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 
 
 class UpdateEncoder:
@@ -53,13 +54,13 @@ class UpdateEncoder:
         self._known = agent is not None
         self._foreign = None if self._native else ForeignText(agent)
         self._losses: Counter[str] = Counter()
+        self._newer = Newer(self._losses) if agent is not None and ORIGIN_V2 in agent.extra else None
+        self._assembly = Assembly(foreign=not self._native)
         # part -> what comes before and after the text in an update, and who is to know of it
         self._ready: dict[str, tuple[bytes, bytes, Callable[[str], object] | None]] = {}
         self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
         self._messages: dict[str, tuple[Role, str | None]] = {}
         self._quiet: set[str] = set()  # parts that are not told
-        self._held: JsonObject | None = None  # an update that the next event goes on with
-        self._shown: set[str] = set()  # tool calls with content
 
     @property
     def lossy(self) -> bool:
@@ -112,12 +113,17 @@ class UpdateEncoder:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def _event(self, event: e.Event, out: list[bytes]) -> None:
+        if self._newer is not None:
+            self._newer.count(event)
         match event:
             case e.PartDelta():
                 self._delta(event, out)
             case e.MessageStarted():
                 mine = self._beyond(event) or {}
-                self._messages[event.message] = (event.role, mine.get("messageId"))
+                message_id = mine.get("messageId")
+                if self._newer is not None:
+                    message_id = self._newer.message(event, message_id)
+                self._messages[event.message] = (event.role, message_id)
                 if self._foreign is not None:
                     self._foreign.message(event)
             case e.PartStarted():
@@ -136,39 +142,17 @@ class UpdateEncoder:
                 self._plain(event, out)
 
     def _plain(self, event: e.Event, out: list[bytes]) -> None:
-        said = plain.form(event)
-        if said is None:
-            if isinstance(event, e.UsageReported):
-                self.usage = event
+        if isinstance(event, e.UsageReported) and not plain.is_usage(event.detail):
+            self.usage = event
             return
-        mine = self._beyond(event)
-        if mine is not None and mine.get("silent"):
-            return
-        if self._foreign is not None and isinstance(event, _CALLS):
-            said = self._with_content(event, said)
-        if self._held is not None:
-            said = plain.merged(self._held, said)
-        self._held = None
-        if mine is not None:
-            if mine.get("next"):
-                self._held = said
-                return
-            said = plain.restored(said, mine)
-        out.append(_encode(said))
-
-    def _with_content(self, event: e.Event, said: JsonObject) -> JsonObject:
-        """A tool's result where clients look for it, if it is text and nothing else was shown."""
-        call = said["toolCallId"]
-        if said.get("content"):
-            self._shown.add(call)
-        elif isinstance(event, e.ToolCallEnded) and isinstance(event.output, str) and call not in self._shown:
-            return {**said, "content": plain.tool_content(event.output)}
-        return said
+        said = self._assembly.add(event, self._beyond(event))
+        if said is not None:
+            out.append(_encode(said))
 
     def _custom(self, event: e.Custom, out: list[bytes]) -> None:
         if event.name == PROTOCOL and (self._native or not self._known) and _is_update(event.data):
-            out.append(_encode(event.data))
-        else:
+            self._put(event.data, out)
+        elif self._newer is None or event.name != ORIGIN_V2:
             self._losses["custom"] += 1
 
     # --- messages ----------------------------------------------------------------------------------------------------
@@ -180,7 +164,7 @@ class UpdateEncoder:
             return
         kind = THOUGHT if event.kind == "thought" else USER if role is Role.USER else MESSAGE
         self._of[event.part] = (kind, message_id)
-        if kind == USER and (self._replay or not self._native):
+        if kind == USER and self._knows(message_id):
             self._quiet.add(event.part)
         if kind == THOUGHT or self._foreign is None:
             if event.part not in self._quiet:
@@ -190,6 +174,12 @@ class UpdateEncoder:
             return
         self._say(self._foreign.start(event), out)
         self._open()
+
+    def _knows(self, message_id: str | None) -> bool:
+        """Whether the client was told that message of the user's, or said it itself."""
+        if self._newer is not None:
+            return self._newer.is_prompt(message_id)
+        return self._replay or not self._native
 
     def _make_ready(self, part: str, told: Callable[[str], object] | None = None) -> None:
         kind, message_id = self._of[part]
@@ -217,30 +207,52 @@ class UpdateEncoder:
                 return
             said = plain.chunk(kind, content.block_of(event.delta), message_id)
             mine = self._beyond(event)
-            out.append(_encode(said if mine is None else plain.restored(said, mine)))
+            self._put(said if mine is None else plain.restored(said, mine), out)
             return
         self._say(foreign.grow(event), out)
         self._open()
 
     def _replaced(self, event: e.PartReplaced, out: list[bytes]) -> None:
-        kind, _ = self._of.get(event.part, (MESSAGE, None))
+        kind, message_id = self._of.get(event.part, (MESSAGE, None))
         if kind == THOUGHT or self._foreign is None:
-            self._losses["rewrite"] += 1
+            if self._newer is None:
+                self._losses["rewrite"] += 1
+            elif event.part not in self._quiet:
+                self._anew(self._newer, event, kind, message_id, out)
             return
         self._say(self._foreign.replace(event), out)
         self._open()
+
+    def _anew(self, newer: Newer, event: e.PartReplaced, kind: str, message_id: str | None, out: list[bytes]) -> None:
+        """A message of an agent of version 2 is rewritten: another takes its place, and what is said of it from now."""
+        text = newer.rewritten(event)
+        if text is None or message_id is None:
+            return
+        now = newer.another(message_id)
+        self._of |= {part: (of, now) for part, (of, id) in self._of.items() if id == message_id}
+        self._messages |= {name: (role, now) for name, (role, id) in self._messages.items() if id == message_id}
+        for part in [part for part in self._ready if self._of[part][1] == now]:
+            self._make_ready(part)
+        out.append(_encode(plain.chunk(kind, content.block_of("\n\n"), message_id)))
+        out.append(_encode(plain.chunk(kind, content.block_of(text), now)))
 
     def _file(self, event: e.PartStarted, message_id: str | None, out: list[bytes]) -> None:
         if self._native or plain.is_block(event.value):
             said = plain.chunk(MESSAGE, event.value, message_id)
             mine = self._beyond(event)
-            out.append(_encode(said if mine is None else plain.restored(said, mine)))
+            self._put(said if mine is None else plain.restored(said, mine), out)
             return
         block = content.described(event.value)
         if block is None:
             self._losses["file"] += 1
         else:
             out.append(_encode(plain.chunk(MESSAGE, block)))
+
+    def _put(self, said: JsonObject | None, out: list[bytes]) -> None:
+        if self._newer is not None:
+            said = self._newer.sound(said)
+        if said is not None:
+            out.append(_encode(said))
 
     def _say(self, texts: Iterable[str], out: list[bytes]) -> None:
         out += [_TEXT_START[MESSAGE] + _encode(text) + _TEXT_END for text in texts if text]
@@ -261,7 +273,7 @@ def user(blocks: Iterable[JsonObject]) -> list[bytes]:
 
 def update(value: JsonObject) -> bytes:
     """Any update object encoded, for instance `ThreadUpdate.data` of this protocol."""
-    return _encode(value)
+    return _encode({key: each for key, each in value.items() if key != ORIGIN_V2} if ORIGIN_V2 in value else value)
 
 
 def text(said: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Serves clients of the Agent Client Protocol v1: the gateway is their agent.
+"""Serves clients of the Agent Client Protocol: the gateway is their agent.
 
 connection.py  one client: initialize, what needs no session, and what its agents ask of it
 sessions.py    the sessions it has open: new, load, resume, list, close, delete
@@ -10,6 +10,9 @@ replay.py      what was, for who loads a session
 choices.py     the agent, modes and options
 lists.py       session/list
 clients.py     what all connections share
+dialects/      what differs between version 1 and 2
+governed.py    what a governed route changes: what is declared, where sessions may be, how they end
+people.py      whose token it is; visitor.py: who a client is, and what is there for it
 socket.py      the WebSocket endpoint; http/ the other one
 """
 
@@ -24,7 +27,10 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from adapters.agent_client.inbound.clients import Clients
 from adapters.agent_client.inbound.connection import Connection
 from adapters.agent_client.inbound.http import HttpServer
+from adapters.agent_client.inbound.http.link import Link
+from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.socket import Socket
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.adapter import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
@@ -42,11 +48,17 @@ class AgentClientInbound:
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self.clients = Clients(options, gateway)
         self.linger = LINGER_SECONDS
-        self._http = HttpServer(options, gateway, self.converse)
+        self._http = HttpServer(options, gateway, self._serve, self.clients.people)
         self._socket = Socket(self.clients)
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`."""
+        return [
+            *self.clients.doors.routes(),
+            *self._endpoints(),
+        ]
+
+    def _endpoints(self) -> Sequence[BaseRoute]:
         return [
             route
             for path in ("/", "/{agent}")
@@ -61,16 +73,26 @@ class AgentClientInbound:
         """The protocol has no callbacks: its clients ask for none."""
         raise Unsupported("this protocol has no callbacks")
 
+    async def _serve(self, link: Link, agent: str | None) -> None:
+        await self.welcome(link, agent, link.visitor)
+
     def quiet(self) -> None:
         """See `gateway.adapter.Leaving`. The server closes sockets itself."""
         self._http.quiet()
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        """See `Conversing.converse`. Raises NotFound for an unknown agent, Unavailable for one client too many."""
+        """See `Conversing.converse`. Nobody asks who it is: it is who started the gateway.
+
+        Raises NotFound for an unknown agent, Unavailable for one client too many.
+        """
+        await self.welcome(pipe, agent, Visitor(LOCAL))
+
+    async def welcome(self, pipe: Pipe, agent: str | None, visitor: Visitor) -> None:
+        """The same for a client of whom this much is known."""
         try:
-            name = self.clients.agent(agent)
-            with self.clients.connected():
-                await Connection(self.clients, pipe, name, linger=self.linger).serve()
+            name = self.clients.agent(agent, visitor)
+            with self.clients.connected(visitor):
+                await Connection(self.clients, pipe, name, visitor, linger=self.linger).serve()
         finally:
             with contextlib.suppress(InterlinguaError):
                 await pipe.aclose()

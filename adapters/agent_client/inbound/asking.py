@@ -9,49 +9,46 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from adapters.agent_client.codec import questions as codec
-from adapters.agent_client.codec import updates_out as out
 from adapters.agent_client.inbound.encoding import encoded
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, InterlinguaError, Invalid, Unavailable
+from gateway.core.errors import AgentBroken, Denied, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
+    from adapters.agent_client.inbound.dialects import Account
     from adapters.agent_client.inbound.session import Session
 
 log = logging.getLogger(__name__)
 
 TRIES = 3
 """How often a form is shown whose answers do not fit the question; then it is declined."""
+PERMISSION = "session/request_permission"
 UNKNOWN_TO_CLIENT = (jsonrpc.METHOD_NOT_FOUND,)
 
 Form = tuple[str, JsonObject, Callable[[Interrupt, Any], Answer]]
 """Method, params without the session, and what reads the answer."""
 
 
-def form(interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
-    """How a client that declared these modes of elicitation is asked; None if it cannot be."""
-    if interrupt.kind == "elicitation" and (params := codec.as_elicitation(interrupt, modes)) is not None:
-        return "elicitation/create", params, codec.elicitation_answer
-    if (params := codec.as_permission(interrupt)) is not None:
-        return "session/request_permission", params, codec.permission_answer
-    if (params := codec.as_elicitation(interrupt, modes)) is not None:
-        return "elicitation/create", params, codec.elicitation_answer
-    return None
-
-
 class Questions:
     """Told of every interrupt and answer of the run in order; calls nobody before `ask` is called."""
 
-    def __init__(self, session: Session, run_id: str, told: Callable[[], None]) -> None:
+    def __init__(self, session: Session, run_id: str, account: Account, told: Callable[[], None]) -> None:
         """`told` is called when the client has been told a question that its next prompt answers."""
         self._session = session
+        self._voice = session.voice
         self._run_id = run_id
+        self._governed = session.governor is not None
+        """Then no tool call is told but those of the agent's: a question goes without one."""
+        self._account = account
         self._told = told
         self.open: dict[str, Interrupt] = {}
         """Those that are not answered, by id."""
@@ -74,8 +71,8 @@ class Questions:
         interrupt = event.interrupt
         self.open[interrupt.id] = interrupt
         found = self._form(interrupt)
-        call = codec.asked_call(interrupt) if found and found[2] is codec.permission_answer else None
-        return [call] if call is not None else []
+        told = found is not None and found[0] == PERMISSION and not self._governed
+        return self._voice.call(codec.asked_call(interrupt)) if told else []
 
     def closed(self, event: e.Resumed) -> list[bytes]:
         """It has been answered, here or elsewhere. Returns what the client is told of that."""
@@ -88,12 +85,13 @@ class Questions:
             task.cancel()
         self._answering.discard(interrupt.id)
         found = self._form(interrupt)
+        resumed = self._account.resumed(event.answer, open=bool(self.open))
         if found is not None:
-            call = codec.answered_call(interrupt, event.answer) if found[2] is codec.permission_answer else None
-            return [call] if call is not None else []
-        told = [] if interrupt.id in self._shown else [out.text(codec.as_text(interrupt))]
-        said = _said(event.answer)
-        return told if here or said is None else [*told, *out.user([{"type": "text", "text": said}])]
+            is_told = found[0] == PERMISSION and not self._governed
+            call = codec.answered_call(interrupt, event.answer) if is_told else None
+            return [*resumed, *self._voice.call(call)]
+        told = [] if interrupt.id in self._shown else self._question(interrupt)
+        return [*told, *self._account.replied(interrupt, _said(event.answer), here=here), *resumed]
 
     def ask(self) -> None:
         """Ask what is open. To be called when the client has been told everything that came before."""
@@ -106,6 +104,7 @@ class Questions:
                 task = asyncio.create_task(self._ask(interrupt, found), name=f"question {interrupt.id}")
                 self._tasks[interrupt.id] = task
                 task.add_done_callback(functools.partial(self._over, interrupt.id))
+                self._account.waiting()
         self._tell()
 
     async def answer(self, interrupt: Interrupt, text: str) -> None:
@@ -118,9 +117,10 @@ class Questions:
             self._answering.discard(interrupt.id)
             raise
 
-    def again(self, interrupt: Interrupt, why: Invalid) -> None:
-        """The client's prompt was no answer: tell it why, and the question again."""
-        self._session.say(out.text(f"{why}\n\n{codec.as_text(interrupt)}"))
+    def again(self, interrupt: Interrupt, why: Invalid) -> list[bytes]:
+        """The client's prompt was no answer: what it is told of that, with the question again."""
+        said = f"{why}\n\n{codec.as_text(interrupt)}"
+        return self._voice.text(said, f"{self._run_id}-question-{uuid.uuid4().hex}")
 
     def leave(self) -> None:
         """Nobody follows any more. What is open stays open."""
@@ -133,7 +133,11 @@ class Questions:
     def _form(self, interrupt: Interrupt) -> Form | None:
         if interrupt.id in self._by_text:
             return None
-        return form(interrupt, codec.elicitation_modes(self._session.connection.capabilities))
+        return self._voice.form(interrupt, codec.elicitation_modes(self._session.connection.capabilities))
+
+    def _question(self, interrupt: Interrupt) -> list[bytes]:
+        """The question in words."""
+        return self._voice.text(codec.as_text(interrupt), f"{self._run_id}-question-{interrupt.id}")
 
     def _over(self, interrupt_id: str, task: asyncio.Task[None]) -> None:
         del self._tasks[interrupt_id]
@@ -147,7 +151,7 @@ class Questions:
             return
         if interrupt.id not in self._shown:
             self._shown.add(interrupt.id)
-            self._session.say(out.text(codec.as_text(interrupt)))
+            self._session.say(*self._question(interrupt))
         self._told()
 
     async def _ask(self, interrupt: Interrupt, found: Form) -> None:
@@ -167,7 +171,7 @@ class Questions:
         """What the client answers; None if it cannot, and the question stays open. Whatever is unclear is a refusal."""
         session = self._session
         try:
-            result = await session.connection.ask(method, encoded({"sessionId": session.id, **params}))
+            result = await session.connection.put(method, encoded({"sessionId": session.id, **params}))
             return read(interrupt, jsonrpc.unpack(result))
         except Unavailable:
             return None  # the client has gone
@@ -188,6 +192,9 @@ class Questions:
         except Invalid as error:
             self._answering.discard(interrupt.id)
             return error
+        except Denied as error:  # somebody else may answer it
+            self._answering.discard(interrupt.id)
+            self._session.say(*self._voice.text(str(error), f"{self._run_id}-question-{uuid.uuid4().hex}"))
         except InterlinguaError as error:
             self._answering.discard(interrupt.id)
             log.info("session %s: an answer came to nothing: %s", self._session.id, error)
@@ -195,6 +202,7 @@ class Questions:
 
     async def _hand_on(self, interrupt: Interrupt, answer: Answer) -> None:
         session = self._session
+        answer = replace(answer, by=session.connection.visitor.identity)
         await session.connection.clients.whole(session.gateway.answer(self._run_id, answer, interrupt.id))
 
 

@@ -13,10 +13,11 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
 from adapters.agent_client.codec import updates_out as out
+from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, Invalid, Unsupported
-from gateway.core.types import Thread
+from gateway.core.types import Thread, ThreadUpdate
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import read
 
@@ -64,15 +65,20 @@ async def set_mode(session: Session, params: Raw) -> Raw:
         answer = await session.relay("session/set_mode", params)
     except Unsupported:
         raise Invalid(f"agent {session.agent} has no modes", path="/modeId") from None
-    changed = out.update({"sessionUpdate": "current_mode_update", "currentModeId": asked.mode_id})
+    changed = _noted({"sessionUpdate": "current_mode_update", "currentModeId": asked.mode_id})
+    session.voice.news(changed)  # its client knows; what it is told later goes by that
     for other in session.elsewhere():
-        other.say(changed)
+        other.say(*other.voice.news(changed))
     return answer
 
 
 async def set_option(session: Session, params: Raw) -> Raw | JsonObject:
     """`session/set_config_option`: answers all options as they are then. Other clients of the session are told."""
     asked = read(params, wire.SetConfigOption)
+    if session.voice.is_mode(asked.config_id):
+        rest = {key: value for key, value in jsonrpc.unpack(params).items() if key not in ("configId", "value")}
+        await set_mode(session, encoded({**rest, "modeId": asked.value}))
+        return {"configOptions": await _options(session)}
     if session.choosing and asked.config_id == agents.AGENT_OPTION:
         return {"configOptions": await _choose(session, asked.value)}
     agent = await session.gateway.agent(session.agent, PROTOCOL)
@@ -83,7 +89,7 @@ async def set_option(session: Session, params: Raw) -> Raw | JsonObject:
     for each in (session, *session.elsewhere()):
         each.config = config
     for other in session.elsewhere():
-        other.tell(_options_update(await _options(other)))
+        _tell(other, await _options(other))
     return {"configOptions": await _options(session)}
 
 
@@ -102,7 +108,7 @@ def choice(session: Session) -> list[JsonObject]:
     """The option that says which agents there are and which one is chosen; none where there is but one."""
     if not session.choosing:
         return []
-    names = {name: name for name in session.gateway.names(PROTOCOL)}
+    names = {name: name for name in session.connection.names()}
     return [agents.agent_option({**names, session.agent: session.agent}, session.agent)]
 
 
@@ -111,25 +117,26 @@ def choice(session: Session) -> list[JsonObject]:
 
 async def _choose(session: Session, name: str | bool) -> list[JsonObject]:
     """Another agent for the session. Its own session is made now, or taken up again if it had one here."""
-    gateway = session.gateway
-    if name not in gateway.names(PROTOCOL) or not isinstance(name, str):
-        raise Invalid(f"no agent {name}; there are {', '.join(gateway.names(PROTOCOL))}", path="/value")
+    if name not in (names := session.connection.names()) or not isinstance(name, str):
+        raise Invalid(f"no agent {name}; there are {', '.join(names)}", path="/value")
     if name == session.agent:
         return await _options(session)
     if session.busy:
         raise Conflict(f"session {session.id} is busy: the agent can be changed between two prompts")
-    before, session.agent = session.agent, name
+    before, session.agent = (session.agent, session.params), name
     try:
+        session.params = await governed.folders(session.governor, session.params)
+        await governed.opened(session.governor, session.id)
         answer = await _taken_up(session)
     except BaseException:
-        session.agent = before
+        session.agent, session.params = before
         raise
     await session.change({"agent": name, "config": {}})
     for each in (session, *session.elsewhere()):
         each.agent, each.config = name, {}
     options = await _options(session) if answer is None else _with_agent(session, answer.config_options) or []
     for other in session.elsewhere():
-        other.tell(_options_update(options))
+        _tell(other, options)
     return options
 
 
@@ -156,7 +163,7 @@ async def _set_native(session: Session, params: Raw) -> Raw | JsonObject:
     result: JsonObject = jsonrpc.unpack(answer)
     options = result.get("configOptions")
     for other in others:
-        other.say(_options_update(options))
+        other.say(*other.voice.news(_options_update(options)))
     return {**result, "configOptions": _with_agent(session, options)}
 
 
@@ -166,8 +173,17 @@ async def _options(session: Session) -> list[JsonObject]:
     return options
 
 
-def _options_update(options: Any) -> bytes:
-    return out.update({"sessionUpdate": "config_option_update", "configOptions": options or []})
+def _options_update(options: Any) -> ThreadUpdate:
+    return _noted({"sessionUpdate": "config_option_update", "configOptions": options or []})
+
+
+def _noted(said: JsonObject) -> ThreadUpdate:
+    return ThreadUpdate(protocol=PROTOCOL, kind=said["sessionUpdate"], data=said)
+
+
+def _tell(session: Session, options: list[JsonObject]) -> None:
+    """All its options, the choice of the agent among them."""
+    session.tell(*session.voice.news(_options_update(options)))
 
 
 def _with_agent(session: Session, options: list[JsonObject] | None) -> list[JsonObject] | None:

@@ -9,7 +9,11 @@ import uuid
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from adapters.agent_client.inbound.people import People
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
+from adapters.agent_client.tunnel.doors import Doors
+from adapters.agent_client.tunnel.switchboard import Switchboard
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
 from gateway.core.errors import NotFound, Unavailable
@@ -28,31 +32,45 @@ class Clients:
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self.options = options
         self.gateway = gateway
-        self.connections = 0
+        self.switchboard = Switchboard()
+        self.doors = Doors(options, gateway)
+        self.people = People(options.authentication)
+        self._connected: set[Visitor] = set()
         self._work: set[asyncio.Future[Any]] = set()
         self._sessions: dict[str, set[Session]] = {}
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[str]:
-        """Counts as a connection, whose new id it gives. Raises Unavailable where there are as many as may be."""
-        if self.connections >= self.options.max_connections:
+    def connected(self, visitor: Visitor) -> Iterator[str]:
+        """Counts as a connection, whose new id it gives. Raises Unavailable where there are as many as may be.
+
+        Of those who have not said who they are there may be a quarter: they keep nobody else out.
+        """
+        most = self.options.max_connections
+        strangers = sum(each.stranger for each in self._connected) if visitor.stranger else 0
+        if len(self._connected) >= most or strangers >= max(most // 4, 1):
             raise Unavailable("too many clients are connected; try again later")
-        self.connections += 1
+        self._connected.add(visitor)
         try:
             yield uuid.uuid4().hex
         finally:
-            self.connections -= 1
+            self._connected.discard(visitor)
 
-    def agent(self, name: str | None) -> str | None:
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._connected)
+
+    def agent(self, name: str | None, visitor: Visitor) -> str | None:
         """Whom a connection made under this name (in a path, on a command line) may talk to; None for any agent.
 
         Without a name it is the only agent there is. Raises NotFound, with the names there are.
         """
-        names = self.gateway.names(PROTOCOL)
+        names = visitor.among(self.gateway.names(PROTOCOL))
         if name is None:
             return names[0] if len(names) == 1 else None
         if name not in names:
-            raise NotFound(f"no agent {name}; there are {', '.join(names) or 'none'}")
+            there = "" if visitor.stranger else f"; there are {', '.join(names) or 'none'}"
+            raise NotFound(f"no agent {name}{there}")
         return name
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:

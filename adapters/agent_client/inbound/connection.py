@@ -12,10 +12,15 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, errors
-from adapters.agent_client.inbound import choices
+from adapters.agent_client.inbound import choices, governed
 from adapters.agent_client.inbound.clients import Clients
+from adapters.agent_client.inbound.dialects import Dialect, negotiated, spoken
+from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.session import Session
 from adapters.agent_client.inbound.sessions import Sessions
+from adapters.agent_client.inbound.visitor import METHOD, Visitor
+from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel.doors import Doors
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unavailable, Unsupported
 from gateway.transport.pipe import Pipe, Unreadable
@@ -36,17 +41,25 @@ class Connection:
     """`serve` it until its client has gone. See `gateway.transport.rpc.Handler` and `gateway.adapter.Caller`.
 
     agent: the only agent it may talk to; None if its sessions choose theirs.
+    visitor: who the client is.
     sessions: those it has open, by id.
     """
 
     protocol = PROTOCOL
 
-    def __init__(self, clients: Clients, pipe: Pipe, agent: str | None, *, linger: float = 0.0) -> None:
-        """`linger`: seconds that a client which has said its last gets to be answered what it asked before."""
+    def __init__(
+        self, clients: Clients, pipe: Pipe, agent: str | None, visitor: Visitor | None = None, *, linger: float = 0.0
+    ) -> None:
+        """`visitor` is left out for a client that nobody asks who it is.
+
+        `linger`: seconds that a client which has said its last gets to be answered what it asked before.
+        """
         self.clients = clients
+        self.visitor = visitor or Visitor(LOCAL)
         self.gateway = clients.gateway
         self.agent = agent
         self.capabilities: JsonObject = {}
+        self.dialect: Dialect = spoken(1, self)
         self.sessions = Sessions(self)
         self._peer = Peer(pipe, self, errors=_said, linger=linger)
         self._ready: asyncio.Future[None] | None = None
@@ -62,19 +75,27 @@ class Connection:
             "session/list": self.sessions.list,
             "session/close": self.sessions.close,
             "session/delete": self.sessions.delete,
+            tunnel.MESSAGE: self._serve,
             "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_option,
         }
 
     async def serve(self) -> None:
         """Until the client has gone, or the caller is cancelled. Its runs go on, and its questions stay open."""
+        self.visitor.enter(self._expel)
         try:
             gone = await self._peer.run()
             log.debug("%s: %s", self._peer.pipe.name, gone)
         finally:
+            self.visitor.leave()
             for task in self._tasks:
                 task.cancel()
+            self.clients.switchboard.left(self)
             await self.sessions.leave()
+
+    def _expel(self) -> None:
+        log.info("%s: the connection is ended: %s", self._peer.pipe.name, self.visitor.ended)
+        self.keep(self._peer.aclose())
 
     # --- to the client ----------------------------------------------------------------------------------------
 
@@ -96,6 +117,16 @@ class Connection:
 
     async def ask(self, method: str, params: Raw) -> Raw:
         """See `Caller.ask`."""
+        if method in tunnel.METHODS:
+            return await self.clients.switchboard.ask(self, method, params)
+        return await self.asking(method, params)
+
+    async def asking(self, method: str, params: Raw) -> Raw:
+        """The same for what is the client's own in any case."""
+        return await self.dialect.ask(method, params, self.put)
+
+    async def put(self, method: str, params: Raw) -> Raw:
+        """The same, in the client's own words."""
         try:
             return await self._peer.request(method, params, cancel=_no_longer_wanted)
         except AgentGone as error:
@@ -103,6 +134,18 @@ class Connection:
 
     def tell(self, method: str, params: Raw) -> None:
         """See `Caller.tell`."""
+        if method in tunnel.METHODS:
+            self.clients.switchboard.tell(method, params)
+        else:
+            self.telling(method, params)
+
+    @property
+    def doors(self) -> Doors:
+        """See `tunnel.doors.Housed`."""
+        return self.clients.doors
+
+    def telling(self, method: str, params: Raw) -> None:
+        """As `asking`."""
         with contextlib.suppress(AgentGone):
             self._peer.notify(method, params)
 
@@ -121,14 +164,17 @@ class Connection:
                 raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
             if not self._ready.done():
                 await asyncio.wait([self._ready])
+            method, params = self.dialect.request(method, params)
+            self.visitor.check(method, self.agent)
         if method == "session/prompt":
             return await self._prompt(params, id)
         serve = self._methods.get(method)
-        return await (serve(params) if serve is not None else self._other(method, params))
+        answer = await (serve(params) if serve is not None else self._other(method, params))
+        return self.dialect.result(method, params, answer)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         """See `Handler.notification`."""
-        if self._ready is None:
+        if self._ready is None or self.visitor.stranger:
             return None
         try:
             if method == CANCEL:
@@ -137,6 +183,8 @@ class Connection:
                     session.cancel()
             elif method == CANCEL_REQUEST:
                 self._cancel_request(read(params, wire.CancelRequest).request_id)
+            elif method == tunnel.MESSAGE:
+                return self._served(params)
             else:
                 return self._forward(method, params)
         except Invalid as error:
@@ -145,7 +193,8 @@ class Connection:
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         """See `Handler.unreadable`."""
-        log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, what.start)
+        start = b"" if self.visitor.required else what.start  # it may hold a token
+        log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, start)
 
     def _cancel_request(self, id: Id) -> None:
         session = self._prompts.get(id)
@@ -158,29 +207,57 @@ class Connection:
 
     async def _initialize(self, params: Raw) -> JsonObject:
         asked = read(params, wire.Initialize)
+        dialect = self._agreed(asked.protocol_version)
         before, ready = self._ready, asyncio.get_running_loop().create_future()
         self._ready = ready
         try:
             agent = None if self.agent is None else await self.gateway.agent(self.agent, PROTOCOL)
-            self.capabilities = wire.capabilities_of(asked)
-            return agents.initialize_result(agent)
+            self.capabilities = dialect.capabilities(asked, params)
+            names = self.names() if self.agent is None else [self.agent]
+            governors = [governed.of(self.gateway, name) for name in names]
+            said = governed.initialize(agents.initialize_result(agent), governors, one=agent is not None)
+            self._peer.batches = dialect.version > 1
+            return dialect.initialized(agent, self.visitor.announced(said))
         except BaseException:
             self._ready = before
             raise
         finally:
             ready.set_result(None)
 
-    async def _authenticate(self, params: Raw) -> Raw:
-        method = read(params, wire.Authenticate).method_id
-        names = [self.agent] if self.agent is not None else list(self.gateway.names(PROTOCOL))
-        for name in names:
+    def _agreed(self, version: int) -> Dialect:
+        """The dialect of a client that asks for this version; what was agreed on before stays."""
+        if self._ready is None:
+            self.dialect = spoken(negotiated(version, v2=self.clients.options.v2), self)
+        elif version < 2 <= self.dialect.version:
+            raise RpcError(jsonrpc.INVALID_REQUEST, f"this connection speaks version {self.dialect.version} already")
+        return self.dialect
+
+    def names(self) -> Sequence[str]:
+        """The agents that this client may talk to."""
+        return self.visitor.among([self.agent] if self.agent is not None else self.gateway.names(PROTOCOL))
+
+    async def _authenticate(self, params: Raw) -> Raw | JsonObject:
+        asked = read(params, wire.Authenticate)
+        method = asked.method_id
+        if method == METHOD and self.visitor.required:
+            token = asked.meta.get("token") if isinstance(asked.meta, dict) else None
+            if not isinstance(token, str):
+                raise Invalid("_meta/token: the token is missing", path="/_meta/token")
+            self.visitor.prove(token)
+            return {}
+        self.visitor.check("", self.agent)
+        for name in self.names():
             native = agents.native(await self.gateway.agent(name, PROTOCOL))
             if native is not None and (self.agent is not None or method in _auth_methods(native)):
                 return await self.gateway.relay(name, PROTOCOL, "authenticate", params, caller=self)
         raise Invalid(f"methodId: there is no way {method!r} to authenticate, and no need", path="/methodId")
 
-    async def _logout(self, params: Raw) -> Raw:
-        return await self.beside("logout", params)
+    async def _logout(self, params: Raw) -> Raw | JsonObject:
+        if not self.visitor.proven:
+            return await self.beside("logout", params)
+        await self.sessions.leave()
+        self.visitor.forget()
+        return {}
 
     async def beside(self, method: str, params: Raw, session: Session | None = None) -> Raw:
         """Hand a request to the agent, in a session or without. What it cannot be given is an unknown method."""
@@ -195,7 +272,11 @@ class Connection:
 
     async def _other(self, method: str, params: Raw) -> Any:
         """An extension, or a method of a protocol yet to come: the agent may know it."""
-        answer = await self.beside(method, params, await self.sessions.named(params))
+        session = await self.sessions.named(params)
+        if method.startswith("session/"):
+            name = self.agent if session is None else session.agent
+            params = await governed.folders(governed.of(self.gateway, name), params)
+        answer = await self.beside(method, params, session)
         if method == FORK:
             made = read(answer, wire.SessionResult).session_id
             if made and self.agent is not None:
@@ -213,6 +294,18 @@ class Connection:
                     await self.gateway.forward(name, PROTOCOL, method, params, thread=thread)
         except (InterlinguaError, TimeoutError) as error:
             log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, method, error)
+
+    async def _serve(self, params: Raw) -> Raw:
+        """What one of the client's own MCP servers asks of its MCP client (`mcp/message`)."""
+        return await self.clients.switchboard.request(self, params)
+
+    async def _served(self, params: Raw) -> None:
+        """The same for what it tells: as `_forward`."""
+        try:
+            async with asyncio.timeout(FORWARD_SECONDS):
+                await self.clients.switchboard.notification(self, params)
+        except (InterlinguaError, TimeoutError) as error:
+            log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, tunnel.MESSAGE, error)
 
     # --- sessions ---------------------------------------------------------------------------------------------
 

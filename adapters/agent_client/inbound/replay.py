@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from adapters.agent_client.codec import content
-from adapters.agent_client.codec import updates_out as out
+from adapters.agent_client.codec.v2.wire import ORIGIN_V2
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
 from gateway.core.types import Role, Run, RunQuery, RunStatus, Thread, ThreadUpdate
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 PAGE = 20
 CHECKPOINTS = 1000
 ACTIVE = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)
-IN_ANSWER = frozenset({"current_mode_update", "config_option_update"})
-"""Kinds that the answer of `session/load` says itself."""
+IN_ANSWER = frozenset({"current_mode_update", "config_option_update", "state_update"})
+"""Kinds that the answer of `session/load` says itself, or that are told by how things stand."""
 
 
 async def past(session: Session, *, everything: bool, told: Callable[[], Awaitable[None]]) -> None:
@@ -35,6 +35,8 @@ async def past(session: Session, *, everything: bool, told: Callable[[], Awaitab
     async def settled() -> None:
         if everything:
             _states(session, thread)
+        if not going_on:
+            session.voice.standing()
         await told()
         if not everything:
             _states(session, thread)
@@ -91,13 +93,14 @@ async def _older(session: Session, first: Run | None) -> None:
     for point in reversed(points):
         if first is not None and point.created_at >= first.created_at:
             break
-        for message in point.messages:
+        for number, message in enumerate(point.messages):
+            name = f"{point.id}-{number}"
             if not message.content:
                 continue
             if message.role is Role.USER:
-                session.say(*out.user([content.block_of(message.content)]))
+                session.say(*session.voice.user([content.block_of(message.content)], name))
             else:
-                session.say(out.text(message.content))
+                session.say(*session.voice.text(message.content, name))
         await session.connection.drained()
 
 
@@ -107,9 +110,15 @@ def _states(session: Session, thread: Thread) -> None:
 
 
 def _tell(session: Session, updates: Sequence[ThreadUpdate]) -> None:
-    session.say(*(out.update(update.data) for update in updates))
+    session.say(*news(session, updates))
+
+
+def news(session: Session, updates: Sequence[ThreadUpdate]) -> list[bytes]:
+    """What a client is told of news of its session."""
+    return [said for update in updates for said in session.voice.news(update)]
 
 
 def is_update(update: ThreadUpdate) -> bool:
-    """Whether it is a `session/update` as it stands; others are this adapter's own notes."""
-    return update.protocol == PROTOCOL and isinstance(update.data, dict) and "sessionUpdate" in update.data
+    """Whether it is a `session/update`, of version 1 or of what only version 2 has; others are the adapter's notes."""
+    data = update.data
+    return update.protocol in (PROTOCOL, ORIGIN_V2) and isinstance(data, dict) and "sessionUpdate" in data

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -17,16 +18,17 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import errors
-from adapters.agent_client.codec import updates_out as out
-from adapters.agent_client.inbound import choices, replay, turns
+from adapters.agent_client.codec.updates_out import envelope
+from adapters.agent_client.governed import untrusted_bytes
+from adapters.agent_client.inbound import governed, replay, turns
 from adapters.agent_client.inbound.follow import Follow
 from adapters.agent_client.inbound.turns import Turn
+from adapters.agent_client.tunnel import words as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.adapter import ThreadWatch
-from gateway.core.errors import AgentGone, Conflict, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
+from gateway.adapter import Governor, ThreadWatch
+from gateway.core.errors import AgentGone, Conflict, Denied, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Interrupt, Run, Thread, ThreadUpdate
-from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire.jsonrpc import read
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.connection import Connection
@@ -40,11 +42,12 @@ STOP_SECONDS = 5.0
 
 
 class Way(enum.Enum):
-    """How a session is opened: `NEW` and `RESUME` tell nothing of what was, `LOAD` all of it."""
+    """How a session is opened: only `LOAD` tells what was. `TAKEN`: its client has not asked for it to be opened."""
 
     NEW = "new"
     LOAD = "load"
     RESUME = "resume"
+    TAKEN = "taken"
 
 
 class Session:
@@ -58,17 +61,21 @@ class Session:
         self._whole = connection.clients.whole
         self.agent = agent
         self.params = params
+        self.way = Way.NEW
         self.config: JsonObject = thread.attributes.get("config") or {}
         self.turn: Turn | None = None
+        self.replaying = False
+        """Whether the client is being told what was, by `session/load`."""
         self._thread = thread
         self._titled = "title" in thread.attributes
+        self.voice = connection.dialect.voice(self)
         self._follow: Follow | None = None
         self._seen: set[str] = set()
         self._gate = asyncio.Event()
         self._ready = asyncio.Event()
         self._failed: Exception | None = None
         self._idle = asyncio.Event()
-        self._envelope = out.envelope(self.id)
+        self._envelope = envelope(self.id)
         self._task: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -78,6 +85,9 @@ class Session:
 
         What happens from now on is told once `go` was called.
         """
+        self.way = way
+        if way is not Way.NEW:
+            await self.voice.prepare()
         self.connection.clients.opened(self)
         self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
         try:
@@ -111,19 +121,42 @@ class Session:
             await asyncio.sleep(0)
         await self._idle.wait()
 
+    async def told(self) -> None:
+        """The same, but not for long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                await self.caught_up()
+
+    @property
+    def resumed(self) -> bool:
+        """Whether its client has asked for it as it was."""
+        return self.way in (Way.LOAD, Way.RESUME)
+
     # --- what the client is told ------------------------------------------------------------------------------
 
     def say(self, *updates: bytes) -> None:
         """Send updates, in this order. Dropped if the client has gone."""
-        if self.connection.agent is None:
-            updates = tuple(choices.completed(self, update) for update in updates)
+        if self.choosing:
+            updates = tuple(map(self.voice.completed, updates))
         self.tell(*updates)
 
     def tell(self, *updates: bytes) -> None:
         """The same for updates that need nothing added."""
+        if self.replaying and self.governor is not None:
+            updates = tuple(map(untrusted_bytes, updates))
         self.connection.say(self._envelope(updates))
 
     # --- beside turns -----------------------------------------------------------------------------------------
+
+    @property
+    def governor(self) -> Governor | None:
+        """What governs its agent."""
+        return governed.of(self.gateway, self.agent)
+
+    @functools.cached_property
+    def servers(self) -> list[tunnel.Offered]:
+        """The MCP servers that its client offers without an address."""
+        return tunnel.offered(read(self.params, wire.NewSession).mcp_servers)
 
     @property
     def choosing(self) -> bool:
@@ -150,44 +183,45 @@ class Session:
     # --- turns ------------------------------------------------------------------------------------------------
 
     async def prompt(self, asked: wire.Prompt, params: Raw) -> JsonObject:
-        """A turn, to its end: the answer of `session/prompt`.
+        """The answer of `session/prompt`.
 
         Raises Conflict while there is another, Invalid for content that the agent cannot take, the agent's own
-        RpcError and the errors of the tree; nothing but "cancelled" once the turn was cancelled.
+        RpcError and the errors of the tree.
         """
         if self.turn is not None:
-            raise Conflict(f"session {self.id} is busy: its last prompt is not answered yet")
-        turn = self.turn = Turn()
-        try:
-            how = await self._turn(turn, asked, params)
-        except InterlinguaError as error:
-            if turn.cancelled:
-                return turns.CANCELLED
-            if isinstance(error, Unsupported):  # the method is not unknown
-                raise RpcError(jsonrpc.INVALID_PARAMS, str(error), {"code": error.code}) from error
-            raise
-        finally:
-            self.turn = None
-        if isinstance(how, RpcError):
-            raise how
-        return how
+            raise Conflict(f"session {self.id} is busy with its last prompt")
+        return await self.voice.prompt(asked, params)
 
-    async def _turn(self, turn: Turn, asked: wire.Prompt, params: Raw) -> JsonObject | RpcError:
+    async def take(self, turn: Turn, asked: wire.Prompt, params: Raw) -> bool:
+        """Begin what a prompt asks for, whose `turn` this is. False if it was cancelled before anything has begun.
+
+        Raises Invalid for content that the agent cannot take, and the errors of the tree.
+        """
         agent = await self.gateway.agent(self.agent, PROTOCOL)
+        governed.check(asked.prompt, agent, self.governor)
         text = turns.text_of(asked, agent)
         question = self._follow.questions.waiting if self._follow else None
         if self._follow is not None and question is not None:
             await self._answer(turn, self._follow, question, text)
         elif turn.cancelled:
-            return turns.CANCELLED
+            return False
         else:
-            request = turns.request_of(turn, asked, params, agent, text=text, thread=self._thread, config=self.config)
+            request = turns.request_of(
+                turn,
+                asked,
+                params,
+                agent,
+                text=text,
+                thread=self._thread,
+                config=self.config,
+                principal=self.connection.visitor.name,
+            )
             run = await self._whole(self.gateway.start(request))
             turn.run = run.id
             await self._title(text)
         if turn.cancelled:
             await self._cancel_run(turn.run)
-        return await turn.over
+        return True
 
     async def _title(self, text: str) -> None:
         """The session is listed by the first thing that was said in it."""
@@ -198,12 +232,13 @@ class Session:
 
     async def _answer(self, turn: Turn, follow: Follow, question: Interrupt, text: str) -> None:
         """The prompt is the answer to a question that the last turn ended with."""
-        turn.run = follow.run.id
+        turn.run, turn.answers = follow.run.id, question.id
         try:
             await follow.questions.answer(question, text)
+        except Denied as error:  # somebody else may answer it
+            self.voice.misunderstood(turn, follow.questions, question, Invalid(str(error)))
         except Invalid as error:
-            follow.questions.again(question, error)
-            turn.end(turns.END_TURN)
+            self.voice.misunderstood(turn, follow.questions, question, error)
 
     def cancel(self) -> None:
         """`session/cancel`: ends the turn, or the run that waits for a prompt as its answer."""
@@ -223,6 +258,7 @@ class Session:
                 await self._whole(self.gateway.cancel(run.id, reason="the session was closed", wait=True))
         if self.turn is not None:
             await asyncio.wait([self.turn.over], timeout=STOP_SECONDS)
+        await self.voice.settled()
 
     async def _cancel_run(self, run: str | None) -> None:
         try:
@@ -244,13 +280,7 @@ class Session:
 
     def asked(self, run: Run) -> None:
         """The client was told a question that its next prompt answers."""
-        if self.turn is not None and self.owns(run):
-            self.turn.end(turns.END_TURN)
-
-    def over(self, run: Run, how: Callable[[], JsonObject | RpcError]) -> None:
-        """The run has ended, and the client was told all of it."""
-        if self.turn is not None and self.owns(run):
-            self.turn.end(how())
+        self.voice.asked(self.turn if self.owns(run) else None)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -260,7 +290,8 @@ class Session:
                 if way is Way.NEW:
                     await self._told()
                 else:
-                    await replay.past(self, everything=way is Way.LOAD, told=self._told)
+                    self.replaying = way is Way.LOAD
+                    await replay.past(self, everything=self.replaying, told=self._told)
                 await self._listen(news)
         except AgentGone:
             return  # the client has gone: its connection is about to end
@@ -283,6 +314,7 @@ class Session:
 
     async def _told(self) -> None:
         """What was before is told: let the client be answered, and wait until it is."""
+        self.replaying = False
         self._ready.set()
         await self._gate.wait()
 
@@ -292,8 +324,8 @@ class Session:
             item = await news.next()
             self._idle.clear()
             if isinstance(item, ThreadUpdate):
-                if replay.is_update(item):
-                    self.say(out.update(item.data))
+                if told := replay.news(self, [item]):
+                    self.say(*told)
                     await self.connection.drained()
             elif item.id not in self._seen:
                 await self._followed(item)
@@ -308,7 +340,7 @@ class Session:
             if not isinstance(error, InterlinguaError):
                 log.exception("session %s: run %s could not be told", self.id, run.id)
             said = errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()
-            self.over(run, lambda: said)
+            self.voice.over(self.turn if self.owns(run) else None, said)
 
     async def follow(
         self, run: Run, *, past: bool = False, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None

@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
-from adapters.agent_client.inbound import choices, lists, turns
-from adapters.agent_client.inbound.encoding import encoded
+from adapters.agent_client.inbound import choices, governed, lists, turns
 from adapters.agent_client.inbound.session import Session, Way
+from adapters.agent_client.tunnel import words as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Thread
@@ -39,33 +39,47 @@ class Sessions:
         session = self._open.get(session_id)
         return session if session is not None and session.alive else None
 
-    async def get(self, session_id: str) -> Session:
-        """One that is open here, or that is taken up now. Raises NotFound."""
+    async def get(self, session_id: str, *, ending: bool = False) -> Session:
+        """One that is open here, or that is taken up now, maybe to be ended. Raises NotFound, Conflict."""
         session = self.here(session_id)
         if session is None:
             thread = await self.find(session_id)
-            params = encoded({"cwd": thread.metadata.get(turns.FOLDER, "/"), "mcpServers": []})
-            session = await self._opened(thread, self._agent_of(thread), params, Way.RESUME)
+            name = self._agent_of(thread)
+            params = await governed.known(governed.of(self._gateway, name), thread, ending=ending)
+            session = await self._opened(thread, name, params, Way.TAKEN)
             session.go()
         return session
 
     async def named(self, params: Raw) -> Session | None:
-        """The session that the params of an extension name, if they name one."""
+        """The session that the params of an extension name, if they name one.
+
+        Raises NotFound for one that is not this client's: where clients are told apart, an agent's own is nobody's.
+        """
         try:
             return await self.get(read(params, wire.OfSession).session_id)
-        except (Invalid, NotFound):
+        except Invalid:
+            return None
+        except NotFound:
+            if self._connection.visitor.required:
+                raise
             return None
 
     async def find(self, session_id: str) -> Thread:
         """The thread of a session that this client may have. Raises NotFound."""
-        thread = await self._gateway.thread(session_id)
-        if not self.may_have(thread):
+        try:
+            thread: Thread | None = await self._gateway.thread(session_id)
+        except NotFound:
+            thread = None
+        if thread is None or not self.may_have(thread):  # in the same words: nobody is told what others have
             raise NotFound(f"no session {session_id}")
         return thread
 
     def may_have(self, thread: Thread) -> bool:
-        """Whether the thread belongs to the agent that this client talks to, or to none yet."""
-        return self._agent is None or bound(thread) in (None, self._agent)
+        """Whether the session is this client's, and its agent one that it talks to, or none yet."""
+        visitor, name = self._connection.visitor, bound(thread)
+        if not visitor.owns(thread) or (name is not None and not visitor.may_use(name)):
+            return False
+        return self._agent is None or name in (None, self._agent)
 
     async def leave(self) -> None:
         """The client has gone. What is going on goes on."""
@@ -77,13 +91,16 @@ class Sessions:
     async def new(self, params: Raw) -> Any:
         """`session/new`."""
         asked = read(params, wire.NewSession)
-        name = self._agent or next(iter(self._gateway.names(PROTOCOL)), None)
+        name = self._agent or next(iter(self._connection.names()), None)
         if name is None:
             raise NotFound("there are no agents")
+        governor = governed.of(self._gateway, name)
+        params = await governed.folders(governor, params)
         thread = self._thread(str(uuid.uuid4()), asked)
         session = None
         try:
             await self._whole(self._gateway.create_thread(thread))
+            await governed.opened(governor, thread.id)
             session = await self._opened(thread, name, params, Way.NEW)
             return self._shown(session, await choices.begin(session))
         except BaseException:
@@ -101,40 +118,63 @@ class Sessions:
     async def list(self, params: Raw) -> Any:
         """`session/list`."""
         name = self._agent
-        if name is not None and choices.offers(await self._native(name), "list"):
+        told_apart = self._connection.visitor.required  # the agent would list everybody's
+        if name is not None and not told_apart and choices.offers(await self._native(name), "list"):
             answer = await self._gateway.relay(name, PROTOCOL, "session/list", params, caller=self._connection)
-            return await lists.renamed(self._gateway, name, answer)
-        return await lists.recorded(self._gateway, params, self.may_have)
+            listed = await lists.renamed(self._gateway, name, answer)
+        else:
+            listed = await lists.recorded(self._gateway, params, self.may_have)
+        return await governed.listed(governed.of(self._gateway, name), listed)
 
     async def close(self, params: Raw) -> Any:
         """`session/close`: what runs is cancelled first."""
-        session = await self.get(read(params, wire.OfSession).session_id)
+        session = await self.get(read(params, wire.OfSession).session_id, ending=True)
         await session.stop()
         answer = await self._if_offered("close", session, params)
-        await self.drop(session)
+        if await governed.closed(session.governor, session.id):
+            with contextlib.suppress(InterlinguaError):  # the agent is to forget it, too
+                await self._if_offered("delete", session, params)
+            await self._drop_everywhere(session)
+            await self._whole(governed.forget(self._gateway, session.id))
+        else:
+            await self.drop(session)
         return answer
 
     async def delete(self, params: Raw) -> Any:
         """`session/delete`. What is not there is deleted."""
         session_id = read(params, wire.OfSession).session_id
         try:
-            session = await self.get(session_id)
+            session = await self.get(session_id, ending=True)
         except NotFound:
-            if self._agent is None or not choices.offers(await self._native(self._agent), "delete"):
+            if self._connection.visitor.required or self._agent is None:
+                return {}
+            if not choices.offers(await self._native(self._agent), "delete"):
                 return {}
             return await self._connection.beside("session/delete", params)
         await session.stop()
         answer = await self._if_offered("delete", session, params)
+        forgotten = await governed.closed(session.governor, session.id)
+        await self._drop_everywhere(session)
+        if forgotten:
+            await self._whole(governed.forget(self._gateway, session_id))
+        else:
+            await self._whole(self._gateway.delete_thread(session_id))
+        return answer
+
+    async def _drop_everywhere(self, session: Session) -> None:
+        """No connection has it open any more."""
         for each in (session, *session.elsewhere()):
             await each.connection.sessions.drop(each)
-        await self._whole(self._gateway.delete_thread(session_id))
-        return answer
 
     async def _if_offered(self, what: str, session: Session, params: Raw) -> Any:
         """What the agent answers to `session/<what>`, if it is one of this protocol that declared it."""
-        if not choices.offers(await self._native(session.agent), what):
-            return {}
-        return await session.relay(f"session/{what}", params)
+        native = await self._native(session.agent)
+        if choices.offers(native, what):
+            return await session.relay(f"session/{what}", params)
+        if native is not None and session.servers:  # which go with the session in any case
+            with contextlib.suppress(InterlinguaError):
+                await self._gateway.forward(session.agent, PROTOCOL, tunnel.DISCONNECT, params, thread=session.id)
+        return {}
 
     async def _native(self, name: str) -> JsonObject | None:
         """What an agent of this protocol answered to `initialize`; None for every other agent."""
@@ -146,14 +186,16 @@ class Sessions:
         asked = read(params, wire.OpenSession)
         there = self._open.get(asked.session_id)
         if there is not None:
-            if there.turn is not None:
-                raise Conflict(f"session {there.id} is busy: its last prompt is not answered yet")
+            if there.voice.unanswered:
+                raise Conflict(f"session {there.id} is busy with its last prompt")
             await self.drop(there)
         try:
             thread = await self.find(asked.session_id)
         except NotFound:
             return await self._of_agent(asked, params, method)
-        session = await self._opened(thread, self._agent_of(thread), params, way)
+        name = self._agent_of(thread)
+        params = await governed.folders(governed.of(self._gateway, name), params)
+        session = await self._opened(thread, name, params, way)
         try:
             return self._shown(session, await choices.settings(session))
         except BaseException:
@@ -162,13 +204,18 @@ class Sessions:
 
     async def _of_agent(self, asked: wire.OpenSession, params: Raw, method: str) -> Any:
         """A session that the gateway has no record of, but its agent may: what it replays is passed on, and kept."""
-        if self._agent is None or await self._native(self._agent) is None:
+        if self._connection.visitor.required or self._agent is None or await self._native(self._agent) is None:
             raise NotFound(f"no session {asked.session_id}")
+        params = await governed.folders(governed.of(self._gateway, self._agent), params)
         session = await self.adopt(asked.session_id, asked, params)
+        session.replaying = True
         session.go()
         try:
             answer = await session.relay(method, params)
             await session.caught_up()
+            session.replaying = False
+            session.way = Way.RESUME
+            session.voice.standing()
             return answer
         except BaseException:
             await self._undo(session.id, session)
@@ -182,6 +229,7 @@ class Sessions:
         except Conflict:
             raise NotFound(f"no session {session_id}") from None
         try:
+            await governed.opened(governed.of(self._gateway, self._agent), thread.id)
             session = await self._opened(thread, self._agent, params, Way.NEW)
         except BaseException:
             await self._undo(thread.id, None)
@@ -223,7 +271,7 @@ class Sessions:
 
     def _thread(self, id: str, asked: wire.NewSession) -> Thread:
         now = time.time()
-        attributes: JsonObject = {}
+        attributes = self._connection.visitor.marks()
         if asked.additional_directories:
             attributes["additionalDirectories"] = asked.additional_directories
         return Thread(
@@ -237,7 +285,7 @@ class Sessions:
         )
 
     def _agent_of(self, thread: Thread) -> str:
-        name = self._agent or bound(thread) or next(iter(self._gateway.names(PROTOCOL)), None)
+        name = self._agent or bound(thread) or next(iter(self._connection.names()), None)
         if name is None:
             raise NotFound("there are no agents")
         return name

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
+from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from adapters.agent_client.inbound.clients import Clients
 from adapters.agent_client.inbound.connection import Connection
-from adapters.agent_client.streamable import CONNECTION_ID
+from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
+from adapters.agent_client.inbound.visitor import Visitor
+from adapters.agent_client.streamable import CONNECTION_ID, JSON
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.transport.asgi import origin
 from gateway.transport.asgi.refusals import refusal
 from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
+
+POLICY_VIOLATION: Final = 1008
+"""RFC 6455, 7.4.1."""
 
 
 class Socket:
@@ -29,12 +36,38 @@ class Socket:
             page = websocket.headers.get("origin")
             if not origin.allowed(page, self._clients.options.origins):
                 raise Denied(f"pages of {page} may not connect here (see `origins`)")
-            agent = self._clients.agent(websocket.path_params.get("agent"))
-            with self._clients.connected() as id:
+            visitor = self._visitor(websocket)
+            if visitor is None:
+                await websocket.send_denial_response(Response(UNAUTHORIZED, 401, CHALLENGE, JSON))
+                return
+            agent = self._clients.agent(websocket.path_params.get("agent"), visitor)
+            with self._clients.connected(visitor) as id:
                 limit = self._clients.options.max_message
-                pipe = await ServerSocket.accept(websocket, headers={CONNECTION_ID: id}, limit=limit)
-                await Connection(self._clients, pipe, agent).serve()
+                pipe = await _Door.accept(websocket, headers={CONNECTION_ID: id}, limit=limit)
+                pipe.visitor = visitor
+                await Connection(self._clients, pipe, agent, visitor).serve()
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:
             await websocket.send_denial_response(refusal(error))
+
+    def _visitor(self, websocket: WebSocket) -> Visitor | None:
+        """Who it is by its headers; None if its token is nobody's."""
+        people = self._clients.people
+        try:
+            return Visitor(people, people.arrived(websocket.headers.getlist("authorization")))
+        except Denied:
+            log.info("the token of a client at %s was refused", websocket.client and websocket.client.host)
+            return None
+
+
+class _Door(ServerSocket):
+    """Says why, to a client that may not stay."""
+
+    visitor: Visitor | None = None
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """See Pipe."""
+        if self.visitor is not None and self.visitor.ended:
+            code, reason = POLICY_VIOLATION, self.visitor.ended
+        await super().aclose(code, reason)

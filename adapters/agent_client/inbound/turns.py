@@ -14,7 +14,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, content
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core import projection
-from gateway.core.types import Agent, RunRequest, StopReason, Thread
+from gateway.core.types import Agent, Run, RunRequest, StopReason, Thread
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -30,10 +30,15 @@ CANCELLED: Final[JsonObject] = {"stopReason": StopReason.CANCELLED.value}
 
 @dataclass
 class Turn:
-    """A prompt that is not answered yet."""
+    """A prompt, until the work is over that it began.
+
+    mark, run: which run it started, or answers a question of.
+    answers: the id of the question that it answers.
+    """
 
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
     run: str | None = None
+    answers: str | None = None
     cancelled: bool = False
     over: asyncio.Future[JsonObject | RpcError] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -48,7 +53,15 @@ class Turn:
 
 
 def request_of(
-    turn: Turn, asked: wire.Prompt, params: Raw, agent: Agent, *, text: str, thread: Thread, config: JsonObject
+    turn: Turn,
+    asked: wire.Prompt,
+    params: Raw,
+    agent: Agent,
+    *,
+    text: str,
+    thread: Thread,
+    config: JsonObject,
+    principal: str | None = None,
 ) -> RunRequest:
     """The run that a prompt starts. `config` was set in the session; an agent of this protocol has its own."""
     meta = asked.meta if isinstance(asked.meta, dict) else {}
@@ -61,9 +74,19 @@ def request_of(
         config={} if agents.native(agent) else config,
         metadata={**metadata_of(thread.metadata), **metadata_of(meta)},
         traceparent=traceparent if isinstance(traceparent, str) else None,
+        principal=principal,
         creation=jsonrpc.unpack(params),
         attributes={MARK: turn.mark},
     )
+
+
+def said(run: Run, agent: Agent | None) -> list[JsonObject]:
+    """What was said to start a run, as blocks, whatever protocol it was said in."""
+    request = run.request
+    if request.protocol == PROTOCOL and isinstance(request.creation.get("prompt"), list):
+        return [block for block in request.creation["prompt"] if isinstance(block, dict)]
+    text = projection.text_of(request.input, agent.text_input if agent else None)
+    return [content.block_of(text)] if text else []
 
 
 def metadata_of(meta: Any) -> JsonObject:

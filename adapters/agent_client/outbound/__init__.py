@@ -5,6 +5,7 @@ sessions.py    the agent's sessions of threads                          session.
 turn.py        one prompt                                               asks.py        what the agent asks for
 relays.py      what clients of the same protocol say beside prompts     raw.py         messages that are passed on
 workspace.py   files of a folder, terminals.py: commands in it
+governed.py    the rules of a governed route, calls.py: for what the agent says of its tool calls
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from __future__ import annotations
 import asyncio
 
 from msgspec import Raw
+from msgspec.structs import replace
 
+from adapters.agent_client.codec import agents
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.asks import Asks
 from adapters.agent_client.outbound.links import Links
 from adapters.agent_client.outbound.relays import Relays
 from adapters.agent_client.outbound.sessions import Sessions
 from adapters.agent_client.outbound.turn import Turn
+from adapters.agent_client.tunnel.tunnels import Tunnels
 from gateway.adapter import RunContext, ThreadContext
 from gateway.core.errors import AgentGone
 from gateway.core.types import Agent
@@ -29,16 +33,18 @@ class AgentClientOutbound:
 
     def __init__(self, target: AgentClientTarget) -> None:
         self._target = target
-        self._links = Links(target, Asks(target))
-        self._sessions = Sessions(target, self._links)
-        self._relays = Relays(target, self._links, self._sessions)
+        self._tunnels = Tunnels(target)
+        self._links = Links(target, Asks(target, self._tunnels))
+        self._sessions = Sessions(target, self._links, self._tunnels)
+        self._relays = Relays(target, self._links, self._sessions, self._tunnels)
         self._turns: dict[str, Turn] = {}
 
     async def describe(self) -> Agent:
         """The agent's answer of `initialize`; starts it if it does not run."""
         async with self._links.any().use() as connection:
             assert connection.agent is not None
-            return connection.agent
+            bridged = {"bridged": True} if self._tunnels.possible(connection) else {}
+            return replace(connection.agent, extra={**connection.agent.extra, agents.BRIDGED: bridged})
 
     async def run(self, context: RunContext) -> None:
         """See `Outbound.run`."""
@@ -74,3 +80,4 @@ class AgentClientOutbound:
     async def aclose(self) -> None:
         """See `Outbound.aclose`."""
         await asyncio.gather(self._links.aclose(), self._sessions.aclose())
+        await self._tunnels.aclose()

@@ -15,9 +15,11 @@ from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import questions
 from adapters.agent_client.options import AgentClientTarget, Permissions
-from adapters.agent_client.outbound import raw
+from adapters.agent_client.outbound import governed, raw
 from adapters.agent_client.outbound.terminals import PREFIX, Terminals
 from adapters.agent_client.outbound.workspace import Files
+from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Caller, ThreadContext
 from gateway.core.errors import Invalid, NotFound
@@ -36,6 +38,7 @@ NOT_ASKED: JsonObject = {"outcome": {"outcome": "cancelled"}}
 TURNS = 5
 """Of the event loop, after which what was held is logged, and whoever follows the run has passed it on."""
 ALLOW = ("allow_once", "allow_always")
+CREATING = ("terminal/create",)
 FILES = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
 
 
@@ -84,14 +87,18 @@ class OfTerminal(_Params):
 class Asks:
     """Answers the requests of one target's agent. One for all of its connections."""
 
-    def __init__(self, target: AgentClientTarget) -> None:
+    def __init__(self, target: AgentClientTarget, tunnels: Tunnels) -> None:
+        self._tunnels = tunnels
         self._policy = target.permissions
         workspace = target.workspace
         self._workspace = workspace
         self._files = Files(workspace) if workspace is not None else None
+        self._may_run = workspace is not None and workspace.terminals
 
     async def answer(self, connection: Connection, method: str, params: Raw) -> Any:
         """A request of the agent's. Raises RpcError and errors of the tree: they are the answer then."""
+        if method in tunnel.METHODS:
+            return await self._tunnels.answer(connection, method, params)
         session, context = connection.request_from(params)
         if session is None and raw.session_of(params) is not None:
             raise NotFound(f"session {raw.session_of(params)} is not open")
@@ -109,6 +116,9 @@ class Asks:
 
         In a turn it has its place among the updates.
         """
+        if method in tunnel.METHODS:
+            self._tunnels.tell(connection, method, params)
+            return
         session, context = connection.request_from(params)
         if session is not None and session.turn is not None:
             session.turn.notify(method, _for_client(session, params))
@@ -128,18 +138,23 @@ class Asks:
 
     # --- questions -----------------------------------------------------------------------------------------------
 
-    async def _permission(self, session: Session | None, params: Raw) -> JsonObject:
-        """Only what was offered is ever chosen; a question that belongs to no turn is refused."""
+    async def _permission(self, session: Session | None, params: Raw) -> Any:
+        """Only what was offered is ever chosen; a question that belongs to no turn is nearly always refused."""
         turn = session.turn if session is not None else None
         asked = _object(params)
-        if turn is None:
-            return NOT_ASKED
         call = asked.get("toolCall")
         call = call if isinstance(call, dict) else {}
+        if turn is None:
+            await governed.late(session, call)
+            return await self._unasked(session, call, params)
         name = str(call.get("toolCallId"))
-        interrupt = questions.permission(asked, turn.name_question("permission"), turn.title(name))
+        interrupt = turn.dialect.permission(asked, turn.name_question("permission"), turn.title(name))
         said = call.get("kind")
         kinds = turn.kinds(name) | ({said} if isinstance(said, str) else set())
+        if turn.calls is not None:
+            answer = await turn.calls.permission(turn, interrupt, kinds)
+            if answer is not None:
+                return answer
         verdict = judged(self._policy, kinds or {"other"})
         if verdict == "allow":
             options = [option for option in asked["options"] if isinstance(option, dict)]
@@ -150,6 +165,19 @@ class Asks:
         if verdict == "deny":
             return questions.permission_result(Answer(outcome=Outcome.DECLINED), interrupt.payload)
         return questions.permission_result(await turn.ask(interrupt), interrupt.payload)
+
+    async def _unasked(self, session: Session | None, call: JsonObject, params: Raw) -> Any:
+        """A permission outside of any turn: only for work of the agent's own is a client asked that is there."""
+        context = session.context if session is not None else None
+        caller = _client(context)
+        if session is None or context is None or caller is None or context.governor is not None:
+            return NOT_ASKED
+        kind = call.get("kind")
+        own = session.foreground is not None and session.foreground.working
+        if not own or judged(self._policy, {kind if isinstance(kind, str) else "other"}) != "forward":
+            return NOT_ASKED
+        await _caught_up()
+        return await caller.ask("session/request_permission", _for_client(session, params))
 
     async def _elicitation(
         self, connection: Connection, session: Session | None, context: ThreadContext | None, params: Raw
@@ -171,6 +199,22 @@ class Asks:
     # --- files, terminals, and what else there may be ---------------------------------------------------------------
 
     async def _served(self, session: Session, method: str, params: Raw) -> Any:
+        """A file or a command. Under governance it is a tool call of its own, unless nobody would do it."""
+        governor = session.context.governor if session.context is not None else None
+        if governor is None or method not in governed.ACTS:
+            return await self._serve(session, method, params)
+        caller = _client(session.context)
+        if caller is None or not _has(caller.capabilities, method):
+            if self._files is None or (method in CREATING and not self._may_run):
+                raise _unknown(method)
+            if method in CREATING and not raw.members(params).get("cwd"):
+                params = raw.replaced(params, cwd=self._files.root)
+        return await governed.act(
+            session, method, params, lambda found: self._serve(session, method, found, links=False)
+        )
+
+    async def _serve(self, session: Session, method: str, params: Raw, *, links: bool = True) -> Any:
+        """`links` as in `Files.read`."""
         caller = _client(session.context)
         of_terminal = method.startswith("terminal/") and method != "terminal/create"
         if of_terminal and _read(params, OfTerminal).terminal_id.startswith(PREFIX):
@@ -181,10 +225,11 @@ class Asks:
             raise _unknown(method)
         if method == "fs/read_text_file":
             asked = _read(params, Read)
-            return {"content": await asyncio.to_thread(self._files.read, asked.path, asked.line, asked.limit)}
+            read = self._files.read
+            return {"content": await asyncio.to_thread(read, asked.path, asked.line, asked.limit, links=links)}
         if method == "fs/write_text_file":
             written = _read(params, Write)
-            await asyncio.to_thread(self._files.write, written.path, written.content)
+            await asyncio.to_thread(self._files.write, written.path, written.content, links=links)
             return {}
         if method == "terminal/create" and self._workspace.terminals:
             return await self._create(session, self._files, _read(params, Create))
@@ -222,6 +267,8 @@ class Asks:
         caller = _client(context)
         if caller is None or method in FILES or method.startswith("terminal/"):
             raise _unknown(method)
+        if method.startswith("fs/") and context is not None and context.governor is not None:
+            raise _unknown(method)  # a path in it could lead anywhere
         answer = await caller.ask(method, _for_client(session, params))
         if session is None or session.thread is None:
             return answer

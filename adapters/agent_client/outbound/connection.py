@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from adapters.agent_client.codec import agents, errors, updates_in
+from adapters.agent_client.codec import errors, updates_in
 from adapters.agent_client.outbound import lines, raw
+from adapters.agent_client.outbound.dialects import Dialect
+from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.outbound.lines import UPDATE, Said
-from adapters.agent_client.wire import VERSION, CancelRequest
+from adapters.agent_client.wire import PROTOCOL, CancelRequest
 from gateway.adapter import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import Agent, JsonObject
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError
 
 if TYPE_CHECKING:
     from adapters.agent_client.outbound.asks import Asks
@@ -42,15 +44,19 @@ class Connection:
     """See `gateway.transport.rpc.Handler`, and `Connection` of the supervisor. Made by `open_connection`.
 
     sessions: what is open on it, by the agent's own ids.
-    initialized: the agent's answer to `initialize`; agent: what that makes it. Of version 1, once `start` has returned.
+    initialized: the agent's answer to `initialize`, in the shape of version 1; agent: what that makes it. Once `start`
+    has returned. dialect: what the agent speaks, known then too.
     """
 
-    def __init__(self, pipe: Pipe, asks: Asks, capabilities: JsonObject) -> None:
+    def __init__(self, pipe: Pipe, asks: Asks, capabilities: JsonObject, newest: Dialect = V1) -> None:
+        """`newest` is the version that is asked for; the agent may choose an older one."""
         self.capabilities = capabilities
+        self.dialect: Dialect = V1
         self.initialized: JsonObject = {}
         self.agent: Agent | None = None
         self.sessions: dict[str, Session] = {}
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+        self._newest = newest
         self._asks = asks
         self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, decode=lines.decode)
         self._next_id = 0
@@ -78,10 +84,21 @@ class Connection:
         self._peer.start()
         self._watch = asyncio.create_task(self._end(), name=f"{self.name} end")
         info = {"name": "interlingua", "title": "Interlingua", "version": _version()}
-        hello = {"protocolVersion": VERSION, "clientCapabilities": self.capabilities, "clientInfo": info}
-        answer = jsonrpc.unpack(await self.ask("initialize", hello))
-        self.agent = agents.agent_of(answer, self.name)
-        self.initialized = answer
+        answer = jsonrpc.unpack(await self._greet(info))
+        self.dialect = self._newest if _speaks(answer, self._newest) else V1
+        self._peer.batches = self.dialect.batches
+        self.agent = self.dialect.read_agent(answer, self.name)
+        self.initialized = self.agent.extra[PROTOCOL]
+
+    async def _greet(self, info: JsonObject) -> Raw:
+        """The answer of `initialize`. Who refuses a version instead of naming another is asked for the first."""
+        try:
+            return await self.ask("initialize", self._newest.greeting(self.capabilities, info))
+        except RpcError as error:
+            if self._newest is V1:
+                raise
+            log.info("%s refused version %d: %s", self.name, self._newest.version, error)
+            return await self.ask("initialize", V1.greeting(self.capabilities, info))
 
     async def aclose(self) -> None:
         """See the supervisor's `Connection`."""
@@ -136,10 +153,11 @@ class Connection:
         context: ThreadContext | None = None,
         named: Callable[[Id], None] | None = None,
     ) -> Raw:
-        """See `Peer.request`; the agent is told when nobody waits any more.
+        """See `Peer.request`; the agent is told when nobody waits any more. All in the words of version 1.
 
         `context` is whom the agent may ask meanwhile in matters of the request itself; `named` is told the id.
         """
+        sent, said = self.dialect.request(method, params, self.sessions)
         id = self._next_id  # the peer counts alike: it takes the id before the first wait
         if self.alive:
             self._next_id += 1
@@ -148,14 +166,15 @@ class Connection:
         if named is not None:
             named(id)
         try:
-            return await self._peer.request(method, params, timeout=timeout, cancel=_no_longer_wanted)
+            result = await self._peer.request(sent, said, timeout=timeout, cancel=_no_longer_wanted)
+            return self.dialect.result(method, result)
         finally:
             self._asking.pop(id, None)
 
     def tell(self, method: str, params: Any) -> None:
         """A notification; dropped if the agent has gone."""
         with contextlib.suppress(AgentGone):
-            self._peer.notify(method, params)
+            self._peer.notify(*self.dialect.request(method, params, self.sessions))
 
     async def drain(self) -> None:
         """Wait until the agent has read most of what it was sent. Raises AgentGone."""
@@ -182,13 +201,13 @@ class Connection:
         """The session has that id here. It gets what came for it before. Raises AgentBroken for one that is busy."""
         there = self.sessions.get(name)
         if there is not None and there is not session:
-            if there.turn is not None:
+            if there.busy:
                 raise AgentBroken(f"{self.name} gave a new session the id of one that is busy")
             there.detach(self)
         self._unclaimed.pop(name, None)
         self.sessions[name] = session
         for update in self._early.pop(name, ()):
-            session.stray(update)
+            session.early(update)
 
     def forget(self, name: str, session: Session) -> None:
         """It is not open here any more."""
@@ -239,9 +258,10 @@ class Connection:
                 found.setdefault(id(caller), context)
         return list(found.values())
 
-    def request(self, method: str, params: Raw, id: Id) -> Awaitable[Any]:
+    async def request(self, method: str, params: Raw, id: Id) -> Any:
         """See `Handler.request`."""
-        return self._asks.answer(self, method, params)
+        ours, said = self.dialect.asked(method, params, id)
+        return self.dialect.answered(method, await self._asks.answer(self, ours, said))
 
     def notification(self, method: str, params: Raw | Said) -> Awaitable[None] | None:
         """See `Handler.notification`."""
@@ -264,7 +284,7 @@ class Connection:
         if method == CANCEL:
             self._peer.cancel_incoming(jsonrpc.unpack(params, CancelRequest).request_id)
             return None
-        return self._asks.tell(self, method, params)
+        return self._asks.tell(self, *self.dialect.asked(method, params))
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         """See `Handler.unreadable`."""
@@ -290,6 +310,11 @@ class Connection:
         if self._unreadable <= REPORTED or self._unreadable % 1000 == 0:
             of = "" if size is None else f" ({size} bytes)"
             log.warning("%s: message %d that is none%s: %s: %r", self.name, self._unreadable, of, reason, start)
+
+
+def _speaks(initialized: Any, dialect: Dialect) -> bool:
+    version = initialized.get("protocolVersion") if isinstance(initialized, dict) else None
+    return version == dialect.version and not isinstance(version, bool)
 
 
 def _version() -> str:

@@ -17,6 +17,8 @@ import msgspec
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound.asks import Asks
 from adapters.agent_client.outbound.connection import Connection
+from adapters.agent_client.outbound.dialects import Dialect
+from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Caller
 from gateway.core.errors import AgentError, Unavailable
@@ -128,7 +130,7 @@ class Links:
         return Link(supervisor)
 
     async def _open(self, capabilities: JsonObject) -> Connection:
-        connection = Connection(await self._pipe(), self._asks, capabilities)
+        connection = Connection(await self._pipe(), self._asks, capabilities, newest(self._target.v2))
         try:
             await connection.start()
         except RpcError as error:
@@ -169,6 +171,15 @@ class Links:
                 task.add_done_callback(self._closing.discard)
                 return
         raise Unavailable(f"{self.name} is connected for {MAX_LINKS} kinds of clients already")
+
+
+def newest(v2: bool) -> Dialect:
+    """The version to ask for."""
+    if not v2:
+        return V1
+    from adapters.agent_client.outbound.dialects.v2 import V2
+
+    return V2
 
 
 def _headers(target: AgentClientTarget) -> dict[str, str]:

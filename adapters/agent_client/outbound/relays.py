@@ -10,8 +10,10 @@ from adapters.agent_client.outbound.connection import Connection
 from adapters.agent_client.outbound.links import Links
 from adapters.agent_client.outbound.session import Session
 from adapters.agent_client.outbound.sessions import Sessions
+from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel.tunnels import Tunnels
 from gateway.adapter import ThreadContext
-from gateway.core.errors import Unsupported
+from gateway.core.errors import AgentTimeout, Unsupported
 from gateway.wire import jsonrpc
 
 OPENING = ("session/load", "session/resume")
@@ -25,15 +27,18 @@ OWN = ("initialize", "session/prompt", "$/cancel_request")
 class Relays:
     """See `gateway.adapter.Relay`."""
 
-    def __init__(self, target: AgentClientTarget, links: Links, sessions: Sessions) -> None:
+    def __init__(self, target: AgentClientTarget, links: Links, sessions: Sessions, tunnels: Tunnels) -> None:
         self._target = target
         self._links = links
         self._sessions = sessions
+        self._tunnels = tunnels
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """See `Relay.relay`. The session of an answer is the gateway's where it knows it."""
         if method in OWN:
             raise Unsupported(f"{method} is not passed on")
+        if method in tunnel.METHODS:
+            return await self._tunnels.relay(method, params)
         if context.thread is None:
             return await self._beside(context, method, params)
         thread = context.thread.id
@@ -49,6 +54,12 @@ class Relays:
         """See `Relay.forward`. What concerns a session that the agent has not open any more is dropped."""
         if method in OWN:
             raise Unsupported(f"{method} is not passed on")
+        if method == tunnel.DISCONNECT and context.thread is not None:
+            self._tunnels.forget(self._sessions.of(context))
+            return
+        if method in tunnel.METHODS:
+            await self._tunnels.forward(method, params)
+            return
         if context.thread is None:
             async with self._links.link(self._links.profile(context.caller)).use() as connection:
                 connection.tell(method, params)
@@ -73,12 +84,18 @@ class Relays:
             return result
         async with session.in_use():
             connection = await self._sessions.open(session, context)
-            result = await connection.ask(
-                method,
-                raw.with_session(params, session.name),
-                timeout=self._patience(method),
-                context=context,
-            )
+            sent, _ = await self._tunnels.declared(session, connection, raw.with_session(params, session.name))
+            try:
+                result = await connection.ask(
+                    method,
+                    sent,
+                    timeout=self._patience(method),
+                    context=context,
+                )
+            except AgentTimeout:
+                if method == "session/close":
+                    await self._sessions.hangs(session)
+                raise
             _learn(session, method, params, result)
         if method in ENDING:
             await self._sessions.forget(session)
@@ -102,5 +119,5 @@ def _learn(session: Session, method: str, params: Raw, result: Raw) -> None:
     if method == "session/set_mode":
         mode = raw.members(params).get("modeId")
         session.set_mode(jsonrpc.unpack(mode) if mode else None)
-    elif method == "session/set_config_option":
+    if method in ("session/set_mode", "session/set_config_option"):
         session.settle(jsonrpc.unpack(result))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import updates_in
 from adapters.agent_client.codec.updates_in import Chunk
+from adapters.agent_client.outbound import governed
+from adapters.agent_client.outbound.dialects import Dialect
+from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import ThreadContext
@@ -22,6 +25,7 @@ from gateway.core.types import JsonObject, ThreadUpdate
 
 if TYPE_CHECKING:
     from adapters.agent_client.outbound.connection import Connection
+    from adapters.agent_client.outbound.dialects.foreground import Foreground
     from adapters.agent_client.outbound.links import Link
     from adapters.agent_client.outbound.turn import Turn
 
@@ -59,6 +63,7 @@ class Session:
     profile: see `Upstream`.
     turn: the prompt under way. zombie: the answer of one that was given up and that the agent still owes.
     modes, options: as the agent last said, None where it said nothing.
+    dialect: what the agent speaks. foreground: what it works on, where that can be something else than a prompt.
     """
 
     def __init__(self, thread: str | None, idle: float, unused: Callable[[Session], None] | None = None) -> None:
@@ -68,14 +73,23 @@ class Session:
         self.profile: JsonObject = {}
         self.connection: Connection | None = None
         self.turn: Turn | None = None
-        self.zombie: asyncio.Future[Raw | None] | None = None
+        self.zombie: asyncio.Future[Any] | None = None
         self.terminals: Terminals | None = None
+        self.dialect: Dialect = V1
+        self.foreground: Foreground | None = None
         self.modes: JsonObject | None = None
         self.options: list[Any] | None = None
         self.swallow = False
         """Whether updates are dropped: a replay of what is known."""
+        self.replaying = False
+        """Whether what the agent says is history that it was asked for."""
+        self.calls: dict[str, None] = {}
+        """The ids of the agent's tool calls, where rules govern them."""
+        self._refusing: set[asyncio.Task[None]] = set()
         self.lock = asyncio.Lock()
         """Held while it is opened."""
+        self.detached: Callable[[], None] = _nothing
+        """Called whenever the agent has it open no more."""
         self._context: ThreadContext | None = None
         self._idle = idle
         self._unused = unused
@@ -95,6 +109,12 @@ class Session:
     def used(self) -> bool:
         """Whether somebody works with it now."""
         return self._users > 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether the agent works there, as far as anybody wants to know."""
+        foreground = self.foreground if self.zombie is None else None
+        return self.turn is not None or (foreground is not None and foreground.busy)
 
     @property
     def disposable(self) -> bool:
@@ -149,7 +169,9 @@ class Session:
         """The agent has it open there, under that id. Raises AgentBroken."""
         if self.connection is not None and self.name:
             self.connection.forget(self.name, self)
-        self.name, self.connection = name, connection
+        if self.connection is not connection or self.name != name:
+            self.foreground = connection.dialect.foreground()
+        self.name, self.connection, self.dialect = name, connection, connection.dialect
         connection.register(name, self)
 
     def detach(self, connection: Connection) -> None:
@@ -157,6 +179,7 @@ class Session:
         if self.connection is connection:
             connection.forget(self.name, self)
             self.connection = None
+            self.detached()
 
     async def lost_connection(self, connection: Connection) -> None:
         """The connection has ended."""
@@ -175,7 +198,10 @@ class Session:
         self._stop_timer()
         if self.connection is not None:
             self.detach(self.connection)
+        self.detached()
         await self.end_terminals()
+        if self._refusing:
+            await self._refused()
         await self._release()
 
     async def _rest(self, *, late: bool = False) -> None:
@@ -210,24 +236,54 @@ class Session:
 
     def said(self, chunk: Chunk) -> Awaitable[None] | None:
         """`update` for a chunk of text."""
-        return self.update(updates_in.encoded(chunk)) if self.turn is None else self.turn.said(chunk)
+        if self.foreground is not None and self.foreground.said(chunk):
+            return None
+        return self.take(updates_in.encoded(chunk)) if self.turn is None else self.turn.said(chunk)
 
     def update(self, update: Raw) -> Awaitable[None] | None:
         """A `session/update` for it. What is returned is to be awaited before the next."""
+        if self.foreground is not None:
+            return self.foreground.update(update, self.take)
+        return self.take(update)
+
+    def take(self, update: Raw) -> Awaitable[None] | None:
+        """Give it to the turn, or to the conversation."""
         if self.turn is not None:
             return self.turn.update(update)
         self.stray(update)
         self._strays += 1
+        if self._refusing:
+            return self._refused()
         return asyncio.sleep(_PAUSE) if self._strays % _PAUSE_EVERY == 0 else None
+
+    def early(self, update: Raw) -> None:
+        """One that came before the agent had said whose session it is."""
+        if self.foreground is not None:
+            self.foreground.update(update, self.stray)
+        else:
+            self.stray(update)
 
     def stray(self, update: Raw) -> None:
         """One that belongs to no turn."""
-        if self.swallow or self.zombie is not None or self.context is None:
-            return  # known already, or of a turn that was given up, or nobody's
+        given_up = self.zombie is not None
+        if self.swallow or self.context is None or (given_up and self.context.governor is None):
+            return  # known already, or nobody's, or of a turn that was given up
         try:
-            self.note(updates_in.stray(update))
+            for each in self.dialect.stray(self, update):
+                told = governed.told(self, each)
+                if told is not None and not given_up:
+                    self.note(told)
         except AgentBroken as error:
             log.warning("session %s: %s", self.name, error)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something about an update between turns, before the next one is taken."""
+        task = asyncio.ensure_future(work)
+        self._refusing.add(task)
+        task.add_done_callback(self._refusing.discard)
+
+    async def _refused(self) -> None:
+        await asyncio.wait([*self._refusing])
 
     def missed(self) -> None:
         """A message that could not be read may have been for it."""
@@ -278,3 +334,7 @@ class Session:
             self.modes = modes
         if isinstance(options, list):
             self.options = options
+
+
+def _nothing() -> None:
+    """Nobody cares."""

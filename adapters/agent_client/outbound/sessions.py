@@ -13,12 +13,13 @@ from msgspec import Raw
 
 from adapters.agent_client.codec.errors import AUTH_REQUIRED
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound import raw
+from adapters.agent_client.outbound import governed, raw
 from adapters.agent_client.outbound.connection import Connection
 from adapters.agent_client.outbound.links import Links
 from adapters.agent_client.outbound.session import Session, Upstream
+from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import ThreadContext
+from gateway.adapter import Governor, ThreadContext
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied
 from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc
@@ -34,9 +35,10 @@ _encode = msgspec.json.encode
 class Sessions:
     """All sessions of one target's agent, by the gateway's thread."""
 
-    def __init__(self, target: AgentClientTarget, links: Links) -> None:
+    def __init__(self, target: AgentClientTarget, links: Links, tunnels: Tunnels) -> None:
         self._target = target
         self._links = links
+        self._tunnels = tunnels
         self._by_thread: dict[str, Session] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -76,6 +78,7 @@ class Sessions:
             session.profile = known.profile if known else self._links.profile(context.caller)
             connection = await session.connect(self._links.link(session.profile))
             if known is not None:
+                known = await governed.placed(context.governor, known)
                 if await self._again(session, connection, known, in_run):
                     return connection
                 log.warning("thread %s: %s has forgotten its session", session.thread, self._links.name)
@@ -83,9 +86,9 @@ class Sessions:
                     lost(FORGOTTEN)
             elif session.thread is not None and connection.claim(session.thread):
                 session.bind(connection, session.thread)
-                await self._record(session, self._default())
+                await self._record(session, self._default(context.governor))
                 return connection
-            asked = known or self._default()
+            asked = known or await governed.placed(context.governor, self._default(context.governor))
             await self._new(session, connection, Raw(_encode(_setup(asked, connection))), asked, in_run)
             return connection
 
@@ -110,10 +113,12 @@ class Sessions:
             there = session.open and session.name == name
             if not there:
                 session.bind(connection, name)
+            session.replaying = method == "session/load" or "replayFrom" in raw.members(params)
             try:
+                sent, _ = await self._tunnels.declared(session, connection, raw.with_session(params, name))
                 result = await connection.ask(
                     method,
-                    raw.with_session(params, name),
+                    sent,
                     timeout=self._target.request_timeout,
                     context=context,
                 )
@@ -121,6 +126,8 @@ class Sessions:
                 if not there:
                     session.detach(connection)
                 raise
+            finally:
+                session.replaying = False
             session.settle(jsonrpc.unpack(result))
             await self._record(session, _asked(params))
             return result
@@ -166,8 +173,17 @@ class Sessions:
             return
         try:
             await connection.ask("session/close", {"sessionId": session.name}, timeout=self._target.request_timeout)
+        except AgentTimeout:
+            await self.hangs(session)
         except AgentError as error:
             log.info("%s did not close session %s: %s", self._links.name, session.name, error)
+
+    async def hangs(self, session: Session) -> None:
+        """The agent does not answer a `session/close`: it is ended, unless others need it (AIP-44, security)."""
+        connection = session.connection
+        if connection is not None and not self._needed(session, connection):
+            log.warning("%s does not close session %s and is ended", self._links.name, session.name)
+            await connection.aclose()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -190,10 +206,11 @@ class Sessions:
     async def _new(
         self, session: Session, connection: Connection, params: Raw, asked: Upstream, in_run: bool = False
     ) -> Raw:
+        sent, lost = await self._tunnels.declared(session, connection, params)
         try:
             with connection.opening(session):
                 result = await connection.ask(
-                    "session/new", params, timeout=self._target.request_timeout, context=session.context
+                    "session/new", sent, timeout=self._target.request_timeout, context=session.context
                 )
                 answer = jsonrpc.unpack(result)
                 name = answer.get("sessionId") if isinstance(answer, dict) else None
@@ -202,9 +219,12 @@ class Sessions:
                 session.bind(connection, name)
         except RpcError as error:
             raise self._denied(error, connection, session.context) from error
+        finally:
+            if not session.open:
+                session.detached()
         session.settle(answer, in_run=in_run)
         await self._record(session, asked)
-        return result
+        return raw.replaced(result, _meta=_losing(answer, lost)) if lost else result
 
     async def _again(self, session: Session, connection: Connection, known: Upstream, in_run: bool) -> bool:
         """Open a session that the agent had open before it, or the gateway, was started again. False if it cannot."""
@@ -217,7 +237,8 @@ class Sessions:
         session.swallow = True
         try:
             session.bind(connection, known.session)
-            params = {"sessionId": known.session, **_setup(known, connection)}
+            params = Raw(_encode({"sessionId": known.session, **_setup(known, connection)}))
+            params, _ = await self._tunnels.declared(session, connection, params)
             timeout = self._target.request_timeout
             result = await connection.ask(method, params, timeout=timeout, context=session.context)
         except RpcError as error:
@@ -245,22 +266,27 @@ class Sessions:
         await asyncio.wait([owed], timeout=self._target.stop_timeout)
         if owed.done():
             return session.open
-        others = [each for each in connection.sessions.values() if each is not session]
-        if any(each.turn is not None or not connection.remembers for each in others):
+        if self._needed(session, connection):
             raise AgentTimeout(f"{self._links.name} is still busy with a prompt of this session that was cancelled")
         log.warning("%s does not end a cancelled prompt and is ended itself", self._links.name)
         await connection.aclose()
         return False
+
+    def _needed(self, session: Session, connection: Connection) -> bool:
+        """Whether others work with the agent, or have sessions that it would forget."""
+        others = [each for each in connection.sessions.values() if each is not session]
+        return any(each.busy or not connection.remembers for each in others)
 
     async def _record(self, session: Session, asked: Upstream) -> None:
         if session.context is not None:
             upstream = msgspec.structs.replace(asked, session=session.name, profile=session.profile)
             await session.context.set_thread(upstream.record)
 
-    def _default(self) -> Upstream:
+    def _default(self, governor: Governor | None) -> Upstream:
         """Where an agent works whose client names no folder."""
         target = self._target
-        folder = target.cwd or (target.workspace.root if target.workspace else None) or os.getcwd()
+        named = target.cwd or (target.workspace.root if target.workspace else None)
+        folder = named or (governor.home if governor else None) or os.getcwd()
         return Upstream(session="", cwd=os.path.abspath(folder))
 
     def _denied(self, error: RpcError, connection: Connection, context: ThreadContext | None) -> AgentError | Denied:
@@ -272,6 +298,12 @@ class Sessions:
         return Denied(
             f"{self._links.name} wants to be authenticated to first ({methods}): {error}", detail=error.detail
         )
+
+
+def _losing(answer: JsonObject, lost: list[str]) -> JsonObject:
+    """The `_meta` of an answer that says what became of none of what was asked."""
+    meta = answer.get("_meta")
+    return {**(meta if isinstance(meta, dict) else {}), "interlingua": {"lost": lost}}
 
 
 def _upstream(context: ThreadContext) -> Upstream | None:

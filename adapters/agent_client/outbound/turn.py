@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from adapters.agent_client.codec import content, turn, updates_in
+from adapters.agent_client.codec import content, turn
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.outbound.calls import Calls
 from adapters.agent_client.outbound.connection import CANCEL, Connection
+from adapters.agent_client.outbound.dialects import Decoder, Dialect, Prompt
+from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.outbound.session import Session
 from adapters.agent_client.outbound.sessions import Sessions
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
@@ -48,16 +51,22 @@ class Turn:
         self._target = target
         self._sessions = sessions
         self._session = sessions.of(context)
-        self._decoder = updates_in.UpdateDecoder()
+        self.dialect: Dialect = V1
+        self._decoder: Decoder = V1.decoder(self._session)
         self._stop = asyncio.Event()
         self._told = False
         self._prompt_id: Id = None
+        self._under_way: Prompt | None = None
         self._sent = False
         self._count = self._bytes = 0
         self._held: list[e.Event] = []
         self._kinds: dict[str, set[str]] = {}
         self._questions = 0
         self._same = context.run.request.protocol == PROTOCOL
+        self.calls = (
+            Calls(context.governed, context.lost, self._session.calls) if context.governed is not None else None
+        )
+        """What the agent has said of its tool calls, where rules govern them."""
 
     async def run(self) -> None:
         """See `Outbound.run`."""
@@ -69,6 +78,8 @@ class Turn:
                 except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
                     end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
                 self.flush()
+                if self.calls is not None:
+                    self.calls.over()
                 failed = not isinstance(end[-1], e.RunFinished)
                 self.context.emit(*self._decoder.close(failed=failed), *end)
                 await self.context.drain()
@@ -172,6 +183,8 @@ class Turn:
             self._hold(found[0])
             return []
         self.flush()
+        if self.calls is not None:
+            found = self.calls.described(found, update)
         files: list[content.File] = []
         for item in found:
             if isinstance(item, ThreadUpdate):
@@ -212,6 +225,8 @@ class Turn:
         if opened is None:
             return [self._cancelled()]
         connection: Connection = opened
+        self.dialect = connection.dialect
+        self._decoder = self.dialect.decoder(session)
         blocks = self._blocks(connection)
         if await self._unless_stopped(self._configure(session, connection)) is None:
             return [self._cancelled()]
@@ -220,40 +235,37 @@ class Turn:
             raise Conflict(f"session {session.name} is busy with another prompt")
         prompt = asyncio.ensure_future(self._prompt(session, connection, self._params(session, blocks)))
         try:
-            answer = await asyncio.shield(prompt)
+            ended = await asyncio.shield(prompt)
         except asyncio.CancelledError:
             self._give_up(connection, prompt)
             raise
-        if answer is None:
+        if ended is None:
             return [self._cancelled()]
-        *before, end = turn.ended(answer)
+        *before, end = ended
         return [*before, self._cancelled() if self._stop.is_set() and isinstance(end, e.RunFinished) else end]
 
-    async def _prompt(self, session: Session, connection: Connection, params: JsonObject) -> Raw | None:
-        """The prompt and its answer; None if the run was cancelled before it was sent.
-
-        The turn is over with the answer, and not when somebody has looked at it: what comes next is not the turn's.
-        """
+    async def _prompt(self, session: Session, connection: Connection, params: JsonObject) -> list[e.Event] | None:
+        """The prompt and its end; None if the run was cancelled before it was sent."""
         if self._stop.is_set():
             return None
-        session.turn = self
-        try:
-            return await connection.ask("session/prompt", params, context=self.context, named=self._named)
-        finally:
-            if session.turn is self:
-                session.turn = None
+        self._under_way = connection.dialect.prompt(self, session)
+        return await self._under_way.run(connection, params, self._named)
 
-    def _give_up(self, connection: Connection, prompt: asyncio.Future[Raw | None]) -> None:
-        """Nobody waits for the answer any more; until it comes, the agent is busy with what was asked."""
+    def _give_up(self, connection: Connection, prompt: asyncio.Future[Any]) -> None:
+        """Nobody waits for the end any more; until it comes, the agent is busy with what was asked."""
         self._stop.set()
         self.flush()
         session = self._session
-        if session.turn is self:
+        under_way = self._under_way
+        if self._sent and under_way is not None and not prompt.done():
             self._tell_cancel()
-            connection.tell(CANCEL, {"requestId": self._prompt_id})
-            session.turn, session.zombie = None, prompt
+            if not under_way.answered:
+                connection.tell(CANCEL, {"requestId": self._prompt_id})
+            session.zombie = prompt
+            if session.turn is self:
+                session.turn = None
 
-        def answered(it: asyncio.Future[Raw | None]) -> None:
+        def answered(it: asyncio.Future[Any]) -> None:
             it.cancelled() or it.exception()  # whatever it is, it comes too late
             if session.zombie is it:
                 session.zombie = None
@@ -265,6 +277,8 @@ class Turn:
         if not self._told and connection is not None:
             self._told = True
             connection.tell("session/cancel", {"sessionId": self._session.name})
+            if self._under_way is not None:
+                self._under_way.cancelling()
 
     def _named(self, id: Id) -> None:
         self._prompt_id, self._sent = id, True

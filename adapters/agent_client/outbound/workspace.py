@@ -37,12 +37,13 @@ class Files:
         self.root = os.path.realpath(root)
         """The folder itself, without links."""
 
-    def read(self, path: str, line: int | None = None, limit: int | None = None) -> str:
+    def read(self, path: str, line: int | None = None, limit: int | None = None, *, links: bool = True) -> str:
         """The file's text from line `line` (1 is the first) on, at most `limit` lines.
 
+        Without `links` a path with one in it is refused: who has looked up where they lead wants no other.
         Raises Invalid (outside of the root, no text file), NotFound, TooLarge.
         """
-        with self._parent(path) as (folder, name), _named(path):
+        with self._parent(path, links=links) as (folder, name), _named(path):
             file = os.open(name, os.O_RDONLY | _FILE, dir_fd=folder)
             try:
                 self._check(os.fstat(file), path)
@@ -59,9 +60,10 @@ class Files:
             raise Invalid(f"{path} is no text file: it is not UTF-8", path="/path") from None
         return text if line is None and limit is None else _lines(text, max(line or 1, 1), limit)
 
-    def write(self, path: str, content: str) -> None:
+    def write(self, path: str, content: str, *, links: bool = True) -> None:
         """Make or replace the file, and folders on the way to it that are missing. Whole or not at all.
 
+        `links` as in `read`.
         Raises Unsupported (nothing may be written), Invalid, TooLarge.
         """
         if not self._options.write:
@@ -72,7 +74,7 @@ class Files:
             raise Invalid(f"the content is no text: {error.reason}", path="/content") from None
         if len(data) > self._options.max_file:
             raise TooLarge(f"the content is larger than {self._options.max_file} bytes")
-        with self._parent(path, make=True) as (folder, name), _named(path):
+        with self._parent(path, make=True, links=links) as (folder, name), _named(path):
             mode = self._writable(folder, name, path)
             scratch = f".{secrets.token_hex(8)}.part"
             file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
@@ -132,20 +134,20 @@ class Files:
         raise _outside(path)
 
     @contextlib.contextmanager
-    def _parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    def _parent(self, path: str, *, make: bool = False, links: bool = True) -> Iterator[tuple[int, str]]:
         """The folder that holds the file, as a descriptor, and the file's name in it; the file itself is no link."""
         steps = deque(self._steps(path))
         with _named(path):
             stack = [os.open(self.root, _FOLDER)]
         try:
             with _named(path):
-                name = self._walk(stack, steps, path, make)
+                name = self._walk(stack, steps, path, make, MAX_LINKS if links else 0)
             yield stack[-1], name
         finally:
             for folder in stack:
                 os.close(folder)
 
-    def _walk(self, stack: list[int], steps: deque[str], path: str, make: bool) -> str:
+    def _walk(self, stack: list[int], steps: deque[str], path: str, make: bool, most: int) -> str:
         """Go to the last component's folder, which `stack` then ends with. Returns the last component."""
         links = 0
         while steps:
@@ -162,8 +164,8 @@ class Files:
                 stack.append(_enter(step, stack[-1], make))
                 continue
             links += 1
-            if links > MAX_LINKS:
-                raise Invalid(f"{path}: too many links", path="/path")
+            if links > most:
+                raise Invalid(f"{path}: {'too many links' if most else 'a link that was none'}", path="/path")
             if target.startswith("/"):
                 further = self._steps_of_link(target, path)
                 while len(stack) > 1:

@@ -19,11 +19,12 @@ from adapters.agent_context.directory.records import Member
 from adapters.agent_context.directory.registry import Registry
 from adapters.agent_context.directory.revoking import Revoking
 from adapters.agent_context.directory.shared import Shared
-from adapters.agent_context.options import ANONYMOUS, AgentContextServe
+from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire.constants import DIRECTORY, METRICS_PREFIX
 from gateway.adapter import Gateway, Hosted
+from gateway.adapter.access import ANONYMOUS
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
 from gateway.mcp.server.contract import Session

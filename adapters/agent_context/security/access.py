@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
-from adapters.agent_context.options import ANONYMOUS, RIGHTS, AccessOptions, Client, Right
-from adapters.agent_context.security.credentials import Subjects, Tokens, Verifier
+from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
+from adapters.agent_context.security.credentials import Verifier
 from adapters.agent_context.wire.records import AgentAuth
+from gateway.adapter.access import ANONYMOUS, Subjects, Tokens
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
 

@@ -25,14 +25,18 @@ def tool_call(
     tool: str,
     call: str,
     arguments: Any,
-    approval: str = AUTO,
+    approval: str | None = AUTO,
     policy: Policy | None = None,
     signatures: tuple[str, ...] = (),
     refused: bool = False,
+    why: str = "",
+    **more: Any,
 ) -> Event:
-    """A call that an agent wants. `approval` is who approved it, or AUTO; `call` is the call's id in the session.
+    """A call that an agent wants. `approval` is who approved it, AUTO, or None as long as nobody has; `call` is the
+    call's id in the session.
 
     Arguments that are no JSON object become `{"value": ...}`. `refused`: it was not authorised and is never shown.
+    `why` says what decided; `more` is of the record as well.
     """
     return Event(
         actor=_actor(operator),
@@ -41,7 +45,9 @@ def tool_call(
         input=arguments if isinstance(arguments, dict) else {"value": arguments},
         policy=policy,
         signatures=signatures,
-        metadata=_metadata("tool-call", operator, session, tool=tool, call=call, approval=approval),
+        metadata=_metadata(
+            "tool-call", operator, session, tool=tool, call=call, approval=approval, why=why or None, **more
+        ),
     )
 
 
@@ -58,7 +64,9 @@ def tool_result(
     )
 
 
-def approval_asked(*, operator: str, session: str, tool: str, call: str, policy: Policy | None, of: list[str]) -> Event:
+def approval_asked(
+    *, operator: str, session: str, tool: str, call: str, policy: Policy | None, of: list[str], why: str = ""
+) -> Event:
     """A call waits for somebody. `of` is who may approve it."""
     return Event(
         actor=Actor(HOST, "system"),
@@ -66,7 +74,7 @@ def approval_asked(*, operator: str, session: str, tool: str, call: str, policy:
         subject=_subject("tool", tool),
         input={"approvers": of},
         policy=policy,
-        metadata=_metadata("approval", operator, session, tool=tool, call=call),
+        metadata=_metadata("approval", operator, session, tool=tool, call=call, why=why or None),
     )
 
 

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from gateway.adapter.access import bearer
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
@@ -44,8 +45,8 @@ class Socket:
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
             with self._hub.seated():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
-                bearer = wire.bearer(websocket.headers.getlist(wire.AUTHORIZATION))
-                await serve(self._hub, pipe, websocket.path_params.get("agent"), bearer=bearer)
+                token = bearer(websocket.headers.getlist(wire.AUTHORIZATION))
+                await serve(self._hub, pipe, websocket.path_params.get("agent"), bearer=token)
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -45,7 +45,7 @@ class ServerSocket:
         headers: Mapping[str, str] | None = None,
         subprotocol: str | None = None,
         limit: int = LIMIT,
-    ) -> ServerSocket:
+    ) -> Self:
         """Answer the upgrade, with `headers`. Raises Invalid if they are none, AgentGone if the client has left."""
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in checked(headers or {})]
         try:

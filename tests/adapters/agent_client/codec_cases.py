@@ -176,6 +176,8 @@ OTHERS = (
     | _update("config_option_update", {"configOptions": st.lists(_SELECT, max_size=2)})
     | _update("session_info_update", {}, {"title": st.none() | SOUND, "updatedAt": st.none() | SOUND})
 )
+NOTED = ("available_commands_update", "current_mode_update", "config_option_update", "session_info_update")
+"""Kinds that are noted on the thread."""
 CHUNKS = chunks("agent_message_chunk") | chunks("agent_thought_chunk") | chunks("user_message_chunk")
 UPDATES = st.one_of(CHUNKS, TOOL_CALLS, TOOL_UPDATES, OTHERS)
 """Whatever the schema allows."""

@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from jsonschema import Draft202012Validator
@@ -75,6 +75,10 @@ class Editor:
     reads: while this is not set it leaves what comes unread.
     lenient: whether what it is told may be none of the schema's (an agent of this protocol may say anything).
     """
+
+    results: ClassVar[dict[str, str]] = RESULTS
+    params: ClassVar[dict[str, str]] = PARAMS
+    check = staticmethod(check)
 
     def __init__(self, pipe: Any, capabilities: dict[str, Any] | None = None) -> None:
         self.pipe = pipe
@@ -244,9 +248,9 @@ class Editor:
         assert message["jsonrpc"] == "2.0"
         if "method" in message:
             self.order.append(message["method"])
-            name = PARAMS.get(message["method"])
+            name = self.params.get(message["method"])
             if name is not None and not self.lenient:
-                check(name, message["params"])
+                self.check(name, message["params"])
             if "id" in message:
                 self.asked.append(message)
                 if self.on_ask is not None and (result := self.on_ask(message)) is not None:
@@ -258,7 +262,7 @@ class Editor:
                 self.told.append(message)
             return
         if message["id"] is None:
-            check("Error", message["error"])
+            self.check("Error", message["error"])
             self.garbage.append(message["error"])
             return
         method, future = self._waiting.pop(message["id"])
@@ -266,11 +270,11 @@ class Editor:
         if future.done():
             return
         if "error" in message:
-            check("Error", message["error"])
+            self.check("Error", message["error"])
             future.set_exception(Refused(message["error"]))
         else:
-            if method in RESULTS:
-                check(RESULTS[method], message["result"])
+            if method in self.results:
+                self.check(self.results[method], message["result"])
             future.set_result(message["result"])
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from adapters.agent_client.inbound import AgentClientInbound
 from adapters.agent_client.inbound.connection import Connection
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.adapter import RunContext, TargetOptions, ThreadContext
 from gateway.config import Route
@@ -85,14 +86,23 @@ class Rig:
         self._stack = stack
 
     async def raw(
-        self, agent: str | None = "scripted", *, capabilities: dict[str, Any] | None = None, limit: int = LIMIT
+        self,
+        agent: str | None = "scripted",
+        *,
+        capabilities: dict[str, Any] | None = None,
+        limit: int = LIMIT,
+        visitor: Visitor | None = None,
     ) -> Editor:
-        """A client that has said nothing yet."""
+        """A client that has said nothing yet. `visitor`: what is known of it; left out for one that nobody asks."""
         ours, theirs = pair(limit)
         editor = Editor(ours, capabilities)
-        await self._stack.enter_async_context(editor)
-        self.serve(theirs, agent)
+        await self.enter(editor)
+        self.serve(theirs, agent, visitor)
         return editor
+
+    async def enter(self, editor: Editor) -> None:
+        """It begins to read, until the test ends."""
+        await self._stack.enter_async_context(editor)
 
     async def connect(
         self, agent: str | None = "scripted", *, capabilities: dict[str, Any] | None = None, limit: int = LIMIT
@@ -117,9 +127,10 @@ class Rig:
         """Those that have the session open."""
         return [each.connection for each in self.inbound.clients.open(session)]
 
-    def serve(self, pipe: MemoryPipe, agent: str | None) -> asyncio.Task[None]:
+    def serve(self, pipe: MemoryPipe, agent: str | None, visitor: Visitor | None = None) -> asyncio.Task[None]:
         """Have the gateway talk to who is at the other end, in a task that ends with the test."""
-        task = asyncio.create_task(self.inbound.converse(pipe, agent))
+        served = self.inbound.converse(pipe, agent) if visitor is None else self.inbound.welcome(pipe, agent, visitor)
+        task = asyncio.create_task(served)
         self._stack.push_async_callback(_ended, task)
         return task
 

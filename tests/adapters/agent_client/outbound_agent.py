@@ -313,6 +313,11 @@ def chunk(session: str, text: str) -> JsonObject:
     return update(session, "agent_message_chunk", content={"type": "text", "text": text})
 
 
+def raw_params(**params: Any) -> Any:
+    """Params of a relayed request."""
+    return _raw(params)
+
+
 def _raw(value: Any) -> Any:
     import msgspec
 

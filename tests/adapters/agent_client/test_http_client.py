@@ -52,8 +52,8 @@ class Connected:
         self.editor = Editor()
         self.peer = Peer(pipe, self.editor, first_id=0)
 
-    async def ask(self, method: str, params: Any) -> Any:
-        return msgspec.json.decode(await self.peer.request(method, params, timeout=10))
+    async def ask(self, method: str, params: Any, timeout: float = 20) -> Any:
+        return msgspec.json.decode(await self.peer.request(method, params, timeout=timeout))
 
     async def prompt(self, session: str, text: str) -> Any:
         return await self.ask("session/prompt", {"sessionId": session, "prompt": [{"type": "text", "text": text}]})
@@ -188,7 +188,7 @@ def test_messages_of_16_mib_pass_both_ways_and_a_larger_one_is_an_error() -> Non
 
     async def case() -> None:
         async with rig() as there, connected(there.url, limit=60 << 20) as here:
-            assert await here.ask("_echo", {"large": large}) == {"large": large}
+            assert await here.ask("_echo", {"large": large}, timeout=50) == {"large": large}
         async with rig() as there, connected(there.url, limit=1000) as here:
             with pytest.raises(Exception, match="cannot be read"):
                 await here.ask("_echo", {"large": "x" * 1200})

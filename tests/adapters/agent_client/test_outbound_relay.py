@@ -188,6 +188,29 @@ def test_an_agent_that_does_not_answer_is_given_up_in_time() -> None:
     run(body())
 
 
+def test_an_agent_that_hangs_at_the_end_of_a_session_is_ended_unless_others_need_it() -> None:
+    async def body() -> None:
+        async with rig(request_timeout=0.05) as it:
+            it.handlers["session/close"] = lambda _: MANUAL
+            await it.turn(it.context(run="r1", thread="t1"))
+            [task] = await it.started(it.context(run="r2", thread="t2"))
+            with pytest.raises(AgentTimeout):
+                await relay(it, beside("t1"), "session/close", sessionId="t1")
+            assert not it.wires[0].closed, "somebody else works with it"
+            await it.wire.prompt()
+            it.wire.end(await it.wire.prompt())
+            await task
+        async with rig(request_timeout=0.05) as it:
+            it.handlers["session/close"] = lambda _: MANUAL
+            context = await new(it)
+            with pytest.raises(AgentTimeout):
+                await relay(it, context, "session/close", sessionId="t1")
+            assert it.wires[0].closed
+            assert await relay(it, context, "session/close", sessionId="t1") in (None, {})
+
+    run(body())
+
+
 def test_an_agent_that_wants_authentication_says_so_to_its_own_clients_and_is_denied_to_others() -> None:
     async def body() -> None:
         async with rig() as it:

@@ -156,8 +156,8 @@ def test_a_folder_that_is_exchanged_while_a_path_is_walked_leads_nowhere_else(ro
     served = files(root)
     walk = served._walk
 
-    def exchange(stack: list[int], steps: deque[str], path: str, make: bool) -> str:
-        name = walk(stack, steps, path, make)
+    def exchange(stack: list[int], steps: deque[str], path: str, make: bool, most: int) -> str:
+        name = walk(stack, steps, path, make, most)
         (root / "sub").rename(root / "moved")
         (root / "sub").symlink_to(root.parent / "root-too")
         return name

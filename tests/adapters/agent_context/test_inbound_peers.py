@@ -15,6 +15,7 @@ import pytest
 
 from tests.adapters.agent_context.inbound_rig import rig
 from tests.support.aio import run
+from tests.support.forking import standing_in
 from tests.support.peers import PEERS, peer_python
 
 CLIENTS = {"mcp 1.30.0": ("1", "2025-11-25"), "mcp 2.3.0": ("2", "2026-07-28")}
@@ -23,7 +24,7 @@ METRICS = "agent://metrics/echo"
 
 async def look(url: str, kind: str) -> Any:
     """What one of them saw."""
-    command = [str(peer_python(f"mcp-{kind}")), str(PEERS / f"mcp_directory_client_{kind}.py")]
+    command = standing_in([str(peer_python(f"mcp-{kind}")), str(PEERS / f"mcp_directory_client_{kind}.py")])
     process = await asyncio.create_subprocess_exec(
         *command, "--message", "hello there", "--http", url, "echoing", stdout=-1, stderr=-1
     )

@@ -14,6 +14,7 @@ from gateway.core import events as e
 from gateway.core.types import Answer, JsonObject, Outcome, RunStatus
 from tests.adapters.agent_context.outbound_house import House, house, output
 from tests.support.aio import run
+from tests.support.forking import standing_in
 from tests.support.peers import PEERS, peer_python
 from tests.support.processes import free_port, port_answers, start
 
@@ -44,7 +45,7 @@ def there() -> Iterator[Mapping[str, JsonObject]]:
         for name in HERE:
             version, path = name[4], name[5:]
             if path.startswith(" "):
-                targets[name] = {"command": command(version, path.strip())}
+                targets[name] = {"command": standing_in(command(version, path.strip()))}
             else:
                 url = running[version].url + path
                 targets[name] = {"url": url.replace("http", "ws") if path == "/ws" else url}

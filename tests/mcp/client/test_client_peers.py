@@ -16,6 +16,7 @@ from gateway.transport.http import HttpClient
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.client.rig import YES, Listens, pool, text
 from tests.support.aio import run
+from tests.support.forking import standing_in
 from tests.support.peers import PEERS, node, peer_modules, peer_python
 from tests.support.processes import Process, free_port, port_answers, start
 
@@ -61,7 +62,9 @@ def at(servers: dict[str, Process], where: str) -> dict[str, Any]:
         url = servers[name].url
         return {"url": f"{url.replace('http', 'ws') if path == 'ws' else url}/{path}"}
     kind, _, mode = where.partition(" ")
-    return {"command": {"bee-py": bee_py, "bee-ts": bee_ts}[kind]() if not mode else mcp(int(kind[-1]), mode)}
+    if mode or kind == "bee-py":
+        return {"command": standing_in(mcp(int(kind[-1]), mode) if mode else bee_py())}
+    return {"command": bee_ts()}
 
 
 async def tool(session: Session, name: str, listener: Listens | None = None, **arguments: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from gateway.adapter.access import bearer
 from gateway.mcp import versions, wire
 from gateway.mcp.server import McpServeOptions, McpServer
 from gateway.mcp.server.http.session import HttpSession
@@ -145,7 +146,7 @@ def test_the_endpoint_can_be_the_mount_point_itself() -> None:
     ],
 )
 def test_a_token_is_what_one_header_says(headers: list[str], token: str | None) -> None:
-    assert wire.bearer(headers) == token
+    assert bearer(headers) == token
 
 
 def test_a_call_has_the_token_of_its_own_request() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 
 from adapters.agent_client.inbound.http.lane import Lane
 from adapters.agent_client.inbound.http.sessions import Session, Sessions
+from adapters.agent_client.inbound.people import LOCAL
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.streamable import CANCEL_REQUEST, LOAD, cancelled_in, session_in
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.pipe import Unreadable
@@ -33,7 +35,7 @@ class Asked:
 
 
 class Link:
-    """See `gateway.transport.pipe.Pipe`. Made for one `initialize`; `agent` is whom the URL names.
+    """See `gateway.transport.pipe.Pipe`. Made for one `initialize`; `agent` is whom the URL names, `visitor` who it is.
 
     `buffer` bytes may wait for the client to read them; then `send` waits, and where nothing moves for `stall` seconds
     the connection is over: its client reads some streams, but not all that it should, or none.
@@ -43,6 +45,7 @@ class Link:
         self,
         id: str,
         agent: str | None,
+        visitor: Visitor | None = None,
         *,
         buffer: int = BUFFER_BYTES,
         stall: float = STALL_SECONDS,
@@ -50,6 +53,7 @@ class Link:
     ) -> None:
         self.id = id
         self.agent = agent
+        self.visitor = visitor or Visitor(LOCAL)
         self.over = False
         self.main = Lane(self._on_moved)
         self.sessions = Sessions(self._on_moved, sessions)

@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.core.errors import InterlinguaError
-from gateway.transport.pipe import Pipe
 
 log = logging.getLogger(__name__)
 
-Converse = Callable[[Pipe, str | None], Awaitable[None]]
+Converse = Callable[[Link, str | None], Awaitable[None]]
 """See `gateway.adapter.Conversing`. What it raises is what the client's `initialize` is answered with."""
 
 
@@ -48,11 +48,11 @@ class Links:
         link = self._links.get(id)
         return None if link is None or link.over else link
 
-    def open(self, agent: str | None) -> Link:
+    def open(self, agent: str | None, visitor: Visitor) -> Link:
         """A new connection. It counts as idle from now on."""
         # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
         most = 2 * self._options.max_sessions
-        link = Link(uuid.uuid4().hex, agent, buffer=self._buffer, stall=self._stall, sessions=most)
+        link = Link(uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most)
         self._links[link.id] = link
         task = asyncio.create_task(self._serve(link), name=link.name)
         self._tasks.add(task)

@@ -13,11 +13,13 @@ from starlette.types import Receive, Scope, Send
 from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
 from adapters.agent_client.inbound.http.links import Converse, Links
 from adapters.agent_client.inbound.http.stream import stream
+from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED, People, Principal
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.streamable import CONNECTION_ID, EVENTS, INITIALIZE, JSON, OPENING, SESSION_ID, session_in
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
-from gateway.core.errors import AgentGone, InterlinguaError, NotFound, Unavailable, lookup
+from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
 from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
 from gateway.transport.asgi.refusals import STATUS
 from gateway.wire import jsonrpc
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 
 COOKIE = "interlingua"
 INITIALIZE_SECONDS = 60.0
-METHODS = "POST, GET, DELETE"
+METHODS = ("POST", "GET", "DELETE")
 
 WITH_HEADER = frozenset(
     {"session/prompt", "session/cancel", "session/set_mode", "session/set_config_option", "session/close"}
@@ -51,6 +53,7 @@ class HttpServer:
         options: AgentClientServe,
         gateway: Gateway,
         converse: Converse,
+        people: People | None = None,
         *,
         buffer: int = BUFFER_BYTES,
         stall: float = STALL_SECONDS,
@@ -58,6 +61,7 @@ class HttpServer:
         self._options = options
         self._gateway = gateway
         self._links = Links(options, converse, buffer=buffer, stall=stall)
+        self._people = people or People(options.authentication)
         self._affinity = uuid.uuid4().hex
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,19 +98,30 @@ class HttpServer:
             exchange.extra += origin.cors(page, f"{CONNECTION_ID}, {SESSION_ID}")
             if exchange.method == "OPTIONS":
                 return Reply(204, headers=origin.preflight(exchange.header("access-control-request-headers")))
+        if exchange.method not in METHODS:
+            raise refusal(405, f"{exchange.method} is not served here", [(b"allow", ", ".join(METHODS).encode())])
+        shown = self._shown(exchange)
         if exchange.method == "POST":
-            return await self._post(exchange)
+            return await self._post(exchange, shown)
         if exchange.method == "GET":
-            await self._get(exchange)
+            await self._get(exchange, shown)
             return None
-        if exchange.method == "DELETE":
-            self._link(exchange).hang_up()
-            return Reply(202)
-        raise refusal(405, f"{exchange.method} is not served here", [(b"allow", METHODS.encode())])
+        self._link(exchange, shown).hang_up()
+        return Reply(202)
+
+    def _shown(self, exchange: Exchange) -> Principal | None:
+        """Who it is by its token. Raises a Reply for one that is nobody's."""
+        sent = [value.decode("latin-1") for name, value in exchange.scope["headers"] if name == b"authorization"]
+        try:
+            return self._people.arrived(sent)
+        except Denied:
+            log.info("the token of a client at %s was refused", (exchange.scope.get("client") or [None])[0])
+            challenge = [(name.encode(), value.encode()) for name, value in CHALLENGE.items()]
+            raise Reply(401, UNAUTHORIZED, challenge) from None
 
     # --- POST ------------------------------------------------------------------------------------------------------
 
-    async def _post(self, exchange: Exchange) -> Reply:
+    async def _post(self, exchange: Exchange, shown: Principal | None) -> Reply:
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
         if kind != JSON or exchange.header("content-encoding") not in (None, "identity"):
             raise refusal(415, f"the Content-Type must be {JSON}, not encoded")
@@ -117,8 +132,8 @@ class HttpServer:
         if isinstance(message, Malformed):
             raise refusal(400, f"no JSON-RPC message: {message.reason}")
         if isinstance(message, Request) and message.method == INITIALIZE and exchange.header(CONNECTION_ID) is None:
-            return await self._initialize(exchange, message, data)
-        link = self._link(exchange)
+            return await self._initialize(exchange, Visitor(self._people, shown), message, data)
+        link = self._link(exchange, shown)
         with self._links.used(link):
             session = await self._session_of(exchange, link, message)
             try:
@@ -127,11 +142,11 @@ class HttpServer:
                 raise refusal(404, str(error)) from None
         return Reply(202)
 
-    async def _initialize(self, exchange: Exchange, request: Request, data: bytes) -> Reply:
+    async def _initialize(self, exchange: Exchange, visitor: Visitor, request: Request, data: bytes) -> Reply:
         """Raises what `converse` does, AgentGone if it just ends."""
         if request.id is None:
             raise refusal(400, f"{INITIALIZE} needs an id")
-        link = self._links.open(exchange.agent)
+        link = self._links.open(exchange.agent, visitor)
         gone = asyncio.create_task(exchange.gone())
         answer = asyncio.create_task(link.initialize(request, data))
         done = False
@@ -174,8 +189,9 @@ class HttpServer:
         if session in link.sessions:
             return True
         with suppress(NotFound):
-            await self._gateway.thread(session)
-            return True
+            return link.visitor.owns(await self._gateway.thread(session))
+        if link.visitor.required:  # then an agent's own sessions are nobody's
+            return False
         names = self._gateway.names(PROTOCOL) if link.agent is None else [link.agent]
         if len(names) != 1:
             return False
@@ -188,10 +204,10 @@ class HttpServer:
 
     # --- GET -------------------------------------------------------------------------------------------------------
 
-    async def _get(self, exchange: Exchange) -> None:
+    async def _get(self, exchange: Exchange, shown: Principal | None) -> None:
         if EVENTS not in (exchange.header("accept") or "").lower():
             raise refusal(406, f"the Accept header must include {EVENTS}")
-        link = self._link(exchange)
+        link = self._link(exchange, shown)
         name = exchange.header(SESSION_ID)
         with self._links.used(link):
             if name is None:
@@ -212,12 +228,12 @@ class HttpServer:
         finally:
             link.sessions.settle(session)
 
-    def _link(self, exchange: Exchange) -> Link:
-        """The connection that a request belongs to. Raises a Reply."""
+    def _link(self, exchange: Exchange, shown: Principal | None) -> Link:
+        """The connection that a request belongs to, and may. Raises a Reply."""
         name = exchange.header(CONNECTION_ID)
         if name is None:
             raise refusal(400, f"the header {CONNECTION_ID} is missing")
         link = self._links.get(name)
-        if link is None or link.agent != exchange.agent:
+        if link is None or link.agent != exchange.agent or not link.visitor.fits(shown):
             raise refusal(404, f"no connection {name}")
         return link

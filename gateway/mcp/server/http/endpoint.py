@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
+from gateway.adapter import access
 from gateway.core import errors
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.mcp import wire
@@ -112,7 +113,7 @@ def accepts(exchange: Exchange, *kinds: str) -> None:
 def bearer(exchange: Exchange) -> str | None:
     """The token that came with a request."""
     name = wire.AUTHORIZATION.lower().encode()
-    return wire.bearer([value.decode("latin-1") for found, value in exchange.scope["headers"] if found == name])
+    return access.bearer([value.decode("latin-1") for found, value in exchange.scope["headers"] if found == name])
 
 
 def json(value: Any) -> Reply:

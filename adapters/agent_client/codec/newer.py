@@ -1,0 +1,113 @@
+"""What clients of version 1 are told of agents of version 2, whose events are in version 1's words already.
+
+A message that is rewritten is told as another; what is cleared, terminals and whatever version 1 has no word for is
+counted (losses.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec.v2.calls import DELETION, TERMINAL, UNKNOWN, block_to_v1
+from adapters.agent_client.codec.v2.known import another
+from adapters.agent_client.codec.v2.wire import STATE, TERMINAL_CHUNK, UPDATE, WHOLE
+from adapters.agent_client.codec.v2.wire import TERMINAL as TERMINAL_UPDATE
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
+from gateway.core import events as e
+from gateway.core.types import Json, JsonObject, Role
+
+UPDATES: Final = "unknown_update"
+_OPTION_KINDS: Final = ("allow_once", "allow_always", "reject_once", "reject_always")
+_QUIET: Final = (STATE, "tool_call_content_chunk")
+"""What a client of version 1 learns in another way."""
+
+
+class Newer:
+    """One client's view of one run. `losses` is the encoder's."""
+
+    def __init__(self, losses: Counter[str]) -> None:
+        self._losses = losses
+        self._names: dict[str, str] = {}  # the agent's id of a message -> that of the one in its place
+        self._heard: set[str] = set()
+        self._prompt: str | None = None
+        self._acknowledged = False
+
+    def count(self, event: e.Event) -> None:
+        """Count what an event leaves out."""
+        if event.origin is None and not isinstance(event, e.Custom):
+            return
+        marks = (event.origin or {}).get(ORIGIN_V2)
+        for name in marks.get("lost", ()) if isinstance(marks, dict) else ():
+            self._losses[name] += 1
+        if isinstance(event, e.Custom) and event.name == ORIGIN_V2:
+            kind = event.data.get(UPDATE) if isinstance(event.data, dict) else None
+            if kind in (TERMINAL_UPDATE, TERMINAL_CHUNK):
+                self._losses[TERMINAL] += 1
+            elif kind not in _QUIET and not _says_nothing(event.data):
+                self._losses[UPDATES] += 1
+
+    def message(self, event: e.MessageStarted, id: str | None) -> str | None:
+        """The id by which the client knows a message. The user's first is the prompt."""
+        if event.role is Role.USER and not self._acknowledged:
+            self._acknowledged, self._prompt = True, id
+        if id is None:
+            return None
+        self._heard.add(id)
+        return self._names.get(id, id)
+
+    def is_prompt(self, id: str | None) -> bool:
+        """Whether a message of the user's is what started the run, which the client knows."""
+        return self._acknowledged and id == self._prompt
+
+    def rewritten(self, event: e.PartReplaced) -> str | None:
+        """The text that a part has now, None where there is nothing to tell."""
+        marks = (event.origin or {}).get(PROTOCOL)
+        if isinstance(marks, dict) and marks.get("silent"):
+            return None
+        self._losses["rewrite" if event.value else DELETION] += 1
+        return event.value if isinstance(event.value, str) and event.value else None
+
+    def another(self, id: str) -> str:
+        """The id of a message in the place of that one."""
+        base = next((old for old, now in self._names.items() if now == id), id)
+        now = self._names[base] = another(base, self._heard)
+        self._heard.add(now)
+        return now
+
+    def sound(self, said: JsonObject | None) -> JsonObject | None:
+        """An update without what version 1 does not know in its content; None if nothing is left."""
+        if said is None or said.get(plain.KEY) not in plain.CHUNKS:
+            return said
+        block = block_to_v1(said.get("content"))
+        if block is None:
+            self._losses[UNKNOWN] += 1
+            return None
+        return said if block is said["content"] else {**said, "content": block}
+
+
+def permission(payload: JsonObject) -> JsonObject:
+    """What a client of version 1 is asked for a permission request of version 2.
+
+    Its title and description, which version 1 has no place for, are content of the tool call.
+    """
+    call, title, description = payload["toolCall"], payload.get("title"), payload.get("description")
+    rest = {key: value for key, value in payload.items() if key not in ("title", "description", "subject")}
+    said = [text for text in (title, description) if isinstance(text, str) and text and text != call.get("title")]
+    if said:
+        shown = call.get("content")
+        text = {"type": "content", "content": {"type": "text", "text": "\n\n".join(said)}}
+        call = {**call, "content": [text, *(shown if isinstance(shown, list) else [])]}
+    options = [_option(each) if isinstance(each, dict) else each for each in payload["options"]]
+    return {**rest, "toolCall": call, "options": options}
+
+
+def _option(option: JsonObject) -> JsonObject:
+    """An option of a kind that version 1 has not counts as approval: nothing is declined by choosing it."""
+    return option if option.get("kind") in _OPTION_KINDS else {**option, "kind": "allow_once"}
+
+
+def _says_nothing(said: Json) -> bool:
+    """Whether it is a message's update that says nothing of its content."""
+    return isinstance(said, dict) and said.get(UPDATE) in WHOLE and not said.get("content")

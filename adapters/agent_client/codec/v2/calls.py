@@ -1,0 +1,146 @@
+"""Tool calls, version 1 to 2 and back (RFD: v2 tool call updates).
+
+Version 2 has one update, `tool_call_update`, whose omitted keys leave what is, whose nulls clear it, and whose lists
+replace. Version 1 starts a call with `tool_call`, and its nulls say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec.v2 import diffs
+from adapters.agent_client.codec.v2.wire import CALL
+from gateway.core.types import JsonObject
+
+__all__ = [
+    "CALL",
+    "DELETION",
+    "TERMINAL",
+    "UNKNOWN",
+    "WORD",
+    "block_to_v1",
+    "item_to_v1",
+    "terminals",
+    "to_v1",
+    "to_v2",
+]
+
+DELETION: Final = "deletion"
+TERMINAL: Final = "terminal"
+UNKNOWN: Final = "unknown_content"
+WORD: Final = "unknown_word"
+_PATCHED: Final = ("title", "kind", "status", "content", "locations", "rawInput", "rawOutput")
+_LISTS: Final = ("content", "locations")
+_DEFAULTS: Final = {"kind": "other", "status": "pending", "content": [], "locations": []}
+_STATUSES: Final = {
+    **{name: name for name in ("pending", "in_progress", "completed", "failed")},
+    "cancelled": "failed",
+    "paused": "in_progress",  # the TypeScript SDK's
+}
+
+
+def to_v1(said: JsonObject, *, first: bool) -> tuple[JsonObject, list[str]]:
+    """A `tool_call_update` of version 2 in version 1's words, and the names of what they leave out.
+
+    `first`: the call was not heard of before. `said` has a `toolCallId`.
+    """
+    lost: list[str] = []
+    out: JsonObject = {plain.KEY: "tool_call" if first else "tool_call_update"}
+    for key, value in said.items():
+        if key not in _PATCHED:
+            out.setdefault(key, value)
+        elif value is None:
+            if not first and key in _DEFAULTS:
+                out[key] = _DEFAULTS[key]
+            elif not first:
+                lost.append(DELETION)
+        elif key == "kind":
+            known = isinstance(value, str) and value in plain.TOOL_KINDS
+            out[key] = value if known else "other"
+            lost += [] if known else [WORD]
+        elif key == "status":
+            found = _STATUSES.get(value) if isinstance(value, str) else None
+            out |= {} if found is None else {key: found}
+            lost += [WORD] if found is None else []
+        elif key == "content":
+            out[key], more = items_to_v1(value)
+            lost += more
+        else:
+            out[key] = value
+    if first and not isinstance(out.get("title"), str):
+        out["title"] = said["toolCallId"]
+    return out, lost
+
+
+def to_v2(said: JsonObject) -> JsonObject:
+    """A `tool_call` or `tool_call_update` of version 1 in version 2's words."""
+    out: JsonObject = {plain.KEY: CALL}
+    for key, value in said.items():
+        if key == plain.KEY or (value is None and key in _PATCHED):
+            continue
+        out[key] = _items_to_v2(value) if key == "content" else value
+    return out
+
+
+def terminals(said: JsonObject) -> list[str]:
+    """The names of what `to_v2` leaves out: the client's terminals, of which version 2 has none."""
+    content = said.get("content")
+    items = content if isinstance(content, list) else []
+    return [TERMINAL for item in items if isinstance(item, dict) and item.get("type") == "terminal"]
+
+
+# --- content -----------------------------------------------------------------------------------------------------
+
+
+def items_to_v1(items: Any) -> tuple[list[JsonObject], list[str]]:
+    """A tool call's content in version 1's words, and what they leave out."""
+    found: list[JsonObject] = []
+    lost: list[str] = []
+    for item in items if isinstance(items, list) else []:
+        one, name = item_to_v1(item)
+        found += [] if one is None else [one]
+        lost += [] if name is None else [name]
+    return found, lost
+
+
+def item_to_v1(item: Any) -> tuple[JsonObject | None, str | None]:
+    """One item of it, and the name of what is lost. A terminal is the agent's own, which version 1 has not."""
+    kind = item.get("type") if isinstance(item, Mapping) else None
+    if kind == "content":
+        block = block_to_v1(item.get("content"))
+        if block is None:
+            return None, UNKNOWN
+        return (item if block is item["content"] else {**item, "content": block}), None
+    if kind == "diff":
+        if plain.is_tool_content(item):
+            return item, None
+        text = diffs.as_text(item)
+        meta = {"_meta": item["_meta"]} if isinstance(item.get("_meta"), dict) else {}
+        return {"type": "content", "content": {"type": "text", "text": text}, **meta}, None
+    return None, TERMINAL if kind == "terminal" else UNKNOWN
+
+
+def block_to_v1(block: Any) -> JsonObject | None:
+    """A content block as version 1 takes it, None if it does not: hints that it does not know are left out."""
+    if plain.is_block(block):
+        found: JsonObject = block
+        return found
+    if isinstance(block, dict) and "annotations" in block:
+        rest = {key: value for key, value in block.items() if key != "annotations"}
+        return rest if plain.is_block(rest) else None
+    return None
+
+
+def _items_to_v2(items: Any) -> Any:
+    if not isinstance(items, list):
+        return items
+    out = []
+    for item in items:
+        kind = item.get("type") if isinstance(item, dict) else None
+        if kind == "diff" and plain.is_tool_content(item):
+            out.append(diffs.to_v2(item))
+        elif kind != "terminal":
+            out.append(item)
+    return out

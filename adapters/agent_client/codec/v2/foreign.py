@@ -1,0 +1,281 @@
+"""What a client of version 2 is told of an agent of another protocol.
+
+Messages keep their names, thoughts are messages of their own beside them, and what is rewritten is told as the whole
+message anew (an upsert). Which parts are the output's is decided as gateway/core/output.py decides it: the first data
+part, unless text came first; else all text of the assistant's. A data part is told by its text (codec/document.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from adapters.agent_client.codec import content, plain
+from adapters.agent_client.codec.document import DocumentText, Said
+from adapters.agent_client.codec.foreign import GROWTH, SMALL
+from adapters.agent_client.codec.plain import MESSAGE, THOUGHT
+from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
+from gateway.adapter import Snapshot
+from gateway.core import delta, projection
+from gateway.core import events as e
+from gateway.core.output import SEPARATOR
+from gateway.core.types import Agent, Json, JsonObject, Role, Run, RunStatus
+
+_encode: Final = delta.encode
+END: Final = b"}}"
+Ready = tuple[bytes, Callable[[str], object] | None]
+"""What comes before a part's text in an update, and who is to know of it."""
+
+
+def start_of(kind: str, message_id: str) -> bytes:
+    """A chunk of text up to the text itself; END is what comes after."""
+    named = b'","messageId":' + _encode(message_id)
+    return b'{"sessionUpdate":"' + kind.encode() + named + b',"content":{"type":"text","text":'
+
+
+class _Message:
+    """What was told of one message, part by part: pieces of text, or a block."""
+
+    __slots__ = ("id", "kind", "parts", "start")
+
+    def __init__(self, id: str, kind: str) -> None:
+        self.id = id
+        self.kind = kind
+        self.start = start_of(kind, id)
+        self.parts: dict[str, list[str] | JsonObject] = {}
+
+    def pieces(self, part: str) -> list[str]:
+        """Those of a text part."""
+        found = self.parts.setdefault(part, [])
+        assert isinstance(found, list)
+        return found
+
+    def text(self, part: str) -> str:
+        """A text part as one."""
+        pieces = self.pieces(part)
+        if len(pieces) > 1:
+            pieces[:] = ["".join(pieces)]
+        return pieces[0] if pieces else ""
+
+    def whole(self) -> bytes:
+        """The update that says all of it."""
+        blocks = []
+        for part, value in self.parts.items():
+            if isinstance(value, dict):
+                blocks.append(value)
+            elif text := self.text(part):
+                blocks.append(content.block_of(text))
+        return _encode({UPDATE: CHUNK[self.kind], "messageId": self.id, "content": blocks})
+
+
+class Foreign:
+    """One run. Methods append the updates to say to `out`; `ready` gets the parts whose deltas are simply chunks."""
+
+    def __init__(self, agent: Agent | None, run: str, ready: dict[str, Ready]) -> None:
+        self.losses: Counter[str] = Counter()
+        self.data: str | None = None
+        """The data part that is the output, if one is."""
+        self.stale = False
+        """Whether what was told of it is not what it begins with, or nobody knows: `look` is to be called."""
+        self._run = run
+        self._ready = ready
+        self._pointer = agent.text_output if agent is not None else None
+        self._document = DocumentText(self._pointer)
+        self._roles: dict[str, Role] = {}
+        self._messages: dict[tuple[str, str], _Message] = {}
+        self._of: dict[str, _Message] = {}  # text and thought part -> its message
+        self._spoken: dict[str, str] = {}  # text part that has said something -> what stands before it in the output
+        self._gap = ""
+        self._speech: _Message | None = None  # what the document's text is told as
+        self._base = ""
+        self._count = self._looked = 0
+        self._over = False
+
+    def message(self, event: e.MessageStarted) -> None:
+        """A message starts."""
+        self._roles[event.message] = event.role
+        if self._spoken and event.role is Role.ASSISTANT:
+            self._gap = SEPARATOR
+
+    def start(self, event: e.PartStarted, out: list[bytes]) -> None:
+        """A part starts."""
+        role = self._roles.get(event.message, Role.ASSISTANT)
+        if event.kind == "thought":
+            self._text(event, THOUGHT, out)
+        elif event.kind == "file":
+            self._file(event, out)
+        elif role is not Role.ASSISTANT:
+            if role is not Role.USER:  # the user knows what the user said
+                self.losses["other_roles"] += 1
+        elif event.kind == "data" and self.data is None and not self._spoken:
+            self.data, self._base = event.part, self._name(event.message)
+            if event.value is not None:
+                self._tell(self._document.begin(event.value), out)
+        elif event.kind == "data" or self.data is not None:
+            self.losses["beside_output"] += 1
+        else:
+            self._text(event, MESSAGE, out)
+
+    def grow(self, event: e.PartDelta, out: list[bytes]) -> None:
+        """A delta of a part that is not ready."""
+        if event.part == self.data:
+            self._tell(self._document.grow(event.delta), out)
+            return
+        message = self._of.get(event.part)
+        if message is None or not isinstance(event.delta, str) or not event.delta:
+            return
+        if message.kind == MESSAGE and event.part not in self._spoken:
+            self._spoken[event.part], self._gap = self._gap, ""
+        newest = next(reversed(message.parts), event.part)
+        first = event.part not in message.parts
+        pieces = message.pieces(event.part)
+        pieces.append(event.delta)
+        if newest != event.part and not first:  # a chunk would stand behind what follows
+            out.append(message.whole())
+            return
+        out.append(message.start + _encode(event.delta) + END)
+        self._ready.pop(newest, None)
+        self._ready[event.part] = (message.start, pieces.append)
+
+    def replace(self, event: e.PartReplaced, out: list[bytes]) -> None:
+        """A part is rewritten."""
+        if event.part == self.data:
+            text = self._document.replace(event.pointer, event.value)
+            if text is not None:
+                self._catch_up(text, out)
+            elif self._document.unsure:
+                self.stale = True
+            return
+        message = self._of.get(event.part)
+        if message is None or not isinstance(event.value, str):
+            return
+        before = message.text(event.part) if event.part in message.parts else ""
+        if event.value == before:
+            return
+        if event.value.startswith(before):
+            rest = e.PartDelta(part=event.part, delta=event.value[len(before) :])
+            self.grow(rest, out)
+            return
+        message.pieces(event.part)[:] = [event.value]
+        out.append(message.whole())
+
+    def artifact(self, event: e.ArtifactAdded, out: list[bytes]) -> None:
+        """A file of the agent's that the gateway serves."""
+        if event.artifact.agent_created:
+            message = _Message(f"{self._run}-file-{event.artifact.id}", MESSAGE)
+            out.append(_encode(plain.chunk(MESSAGE, content.link_of(event.artifact), message.id)))
+
+    def look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
+        """After a batch that left it stale: tell the document's text as it is now."""
+        if snapshot is None or snapshot.empty or self.data is None:
+            return
+        if snapshot.size > SMALL and snapshot.size < GROWTH * self._looked:
+            return
+        self._looked = snapshot.size
+        self._look(delta.decode(snapshot.encoded), out)
+
+    def finish(self, run: Run, out: list[bytes]) -> None:
+        """The end: what is told is now the text of the output document; one without text is told as it is."""
+        if self._over:
+            return
+        self._over = True
+        document = delta.decode(bytes(run.output))
+        text = None if document is None else projection.text_of(document, self._pointer)
+        if text is None:
+            if document not in (None, {}, [], "") and run.status is RunStatus.SUCCESS:
+                self._say(_Message(f"{self._run}-output", MESSAGE), plain.fenced(document), out)
+        elif self.data is not None:
+            self._look(document, out)
+            if self._speech is None and text:
+                self._catch_up(text, out)
+        else:
+            self._correct(text, out)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _name(self, message: str) -> str:
+        return f"{self._run}-{message}"
+
+    def _message(self, message: str, kind: str) -> _Message:
+        found = self._messages.get((message, kind))
+        if found is None:
+            name = self._name(message) if kind == MESSAGE else f"{self._name(message)}-thought"
+            found = self._messages[message, kind] = _Message(name, kind)
+        return found
+
+    def _text(self, event: e.PartStarted, kind: str, out: list[bytes]) -> None:
+        self._of[event.part] = self._message(event.message, kind)
+        if event.value:
+            self.grow(e.PartDelta(part=event.part, delta=event.value), out)
+
+    def _file(self, event: e.PartStarted, out: list[bytes]) -> None:
+        block = event.value if plain.is_block(event.value) else content.described(event.value)
+        if block is None:
+            self.losses["file"] += 1
+            return
+        message = self._message(event.message, MESSAGE)
+        self._ready.pop(next(reversed(message.parts), ""), None)
+        message.parts[event.part] = block
+        out.append(_encode(plain.chunk(MESSAGE, block, message.id)))
+
+    def _say(self, message: _Message, text: str, out: list[bytes]) -> None:
+        if text:
+            message.pieces("").append(text)
+            out.append(message.start + _encode(text) + END)
+
+    # the text of a data part
+
+    def _begin(self) -> _Message:
+        self._count += 1
+        self._speech = _Message(self._base if self._count == 1 else f"{self._base}-{self._count}", MESSAGE)
+        return self._speech
+
+    def _tell(self, said: Said | str, out: list[bytes]) -> None:
+        if isinstance(said, Said) and said.unsure:
+            self.stale = True
+        elif not self.stale:
+            text, items = (said, []) if isinstance(said, str) else (said.text, said.items)
+            if text:
+                self._say(self._speech or self._begin(), text, out)
+            for item in items:
+                self._say(self._begin(), item, out)
+
+    def _look(self, document: Json, out: list[bytes]) -> None:
+        text, another = self._document.look(document)
+        if another:
+            self._begin()
+        if text is not None:
+            self._catch_up(text, out)
+
+    def _catch_up(self, text: str, out: list[bytes]) -> None:
+        """The newest message of the document is this now."""
+        self.stale = False
+        message = self._speech or self._begin()
+        told = message.text("")
+        if text.startswith(told):
+            self._say(message, text[len(told) :], out)
+        else:
+            message.pieces("")[:] = [text]
+            out.append(message.whole())
+
+    def _correct(self, text: str, out: list[bytes]) -> None:
+        """All text that was told is this now."""
+        told = "".join(gap + self._of[part].text(part) for part, gap in self._spoken.items())
+        if told == text:
+            return
+        part = next(reversed(self._spoken), None)
+        if part is None:
+            self._say(_Message(f"{self._run}-output", MESSAGE), text, out)
+        elif text.startswith(told):
+            self.grow(e.PartDelta(part=part, delta=text[len(told) :]), out)
+        else:
+            last = self._of[part]
+            for message in (
+                *dict.fromkeys(self._of[each] for each in self._spoken if self._of[each] is not last),
+                last,
+            ):
+                for each, value in message.parts.items():
+                    if isinstance(value, list):
+                        value[:] = [text] if each == part else []
+                out.append(message.whole())

@@ -1,0 +1,204 @@
+"""What an agent of version 2 has said in a session, as far as what it says later goes on with it.
+
+Version 2 names messages, calls, plans and terminals for the life of a session, and anything may be said of them at any
+time; version 1 has no word that adds to a call's content. One for each session, used by the decoders of its runs and by
+`stray`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container
+from typing import Any, Final
+
+from adapters.agent_client.codec.v2 import calls, updates
+from gateway.core import delta
+from gateway.core.types import JsonObject
+
+MOST: Final = 10_000
+"""Messages, and calls, that are remembered by name."""
+SMALL: Final = 2048
+GROWTH: Final = 1.25
+"""A call's content is told again with each piece that is added while it is small (in bytes), then when it has grown by
+this factor, and in the end."""
+_WORKING: Final = ("pending", "in_progress")
+_FINAL: Final = ("completed", "failed")
+
+
+class Content:
+    """A call's content in version 1's words, that pieces are added to. `owed` is whether it is still to be told."""
+
+    __slots__ = ("items", "owed", "size", "told")
+
+    def __init__(self) -> None:
+        self.items: list[JsonObject] = []
+        self.size = self.told = 0
+        self.owed = False
+
+    def add(self, item: JsonObject) -> bool:
+        """One item more. True if all of it is to be told now."""
+        self.items.append(item)
+        self.size += len(delta.encode(item))
+        self.owed = self.size > SMALL and self.size < GROWTH * self.told
+        if not self.owed:
+            self.told = self.size
+        return not self.owed
+
+    def replace(self, items: list[JsonObject]) -> None:
+        """All of it, told now."""
+        self.items, self.owed = list(items), False
+        self.size = self.told = sum(len(delta.encode(item)) for item in items)
+
+    def take(self) -> list[JsonObject]:
+        """All of it, to be told now."""
+        self.owed, self.told = False, self.size
+        return list(self.items)
+
+
+class _Call:
+    """What is remembered of a call: what it is called, and whether it has ended."""
+
+    __slots__ = ("kind", "over", "title")
+
+    def __init__(self) -> None:
+        self.title: str | None = None
+        self.kind: str | None = None
+        self.over = False
+
+    def learn(self, v1: JsonObject) -> None:
+        """An update in version 1's words says so."""
+        title, kind = v1.get("title"), v1.get("kind")
+        self.title = title if isinstance(title, str) else self.title
+        self.kind = kind if isinstance(kind, str) else self.kind
+        self.over = self.over or v1.get("status") in _FINAL
+
+    def unsaid(self, said: JsonObject) -> JsonObject:
+        """What an update leaves as it is."""
+        known = {"title": self.title, "kind": self.kind}
+        return {key: value for key, value in known.items() if value is not None and said.get(key) is None}
+
+
+class Known:
+    """Made with a session. Nothing of it needs to outlive the process: what is forgotten is heard of anew."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Call] = {}
+        self._contents: dict[str, Content] = {}
+        self._messages: dict[str, None] = {}
+        self.plans: dict[str, list[Any]] = {}
+        """Entries of the plans that are lists, by id."""
+
+    # --- messages ------------------------------------------------------------------------------------------------
+
+    def message(self, id: str) -> None:
+        """A message was said by that id."""
+        self._messages[id] = None
+        _trim(self._messages)
+
+    def heard(self, id: str) -> bool:
+        """Whether one was."""
+        return id in self._messages
+
+    def another(self, id: str) -> str:
+        """An id for version 1, where the message of this one is said anew."""
+        name = another(id, self._messages)
+        self.message(name)
+        return name
+
+    # --- tool calls ----------------------------------------------------------------------------------------------
+
+    def call(self, said: JsonObject, *, open: bool = True) -> tuple[JsonObject, list[str]]:
+        """A `tool_call_update` in version 1's words, with the content that is owed; and what they leave out.
+
+        One that has ended and works again is a call anew. `open` is whether the run knows the call: if not, it is told
+        what it is called.
+        """
+        id = said["toolCallId"]
+        call, first = self._hear(id)
+        v1, lost = calls.to_v1(said, first=first)
+        if call.over and v1.get("status") in _WORKING:
+            v1, lost = calls.to_v1({**said, **call.unsaid(said)}, first=True)
+            call.over = False
+            self._contents.pop(id, None)
+        elif not (open or first):
+            v1 = {**v1, **call.unsaid(said)}
+        call.learn(v1)
+        if "content" in v1:
+            self._content(id).replace(v1["content"])
+        elif (content := self._contents.get(id)) is not None and content.owed:
+            v1["content"] = content.take()
+        return v1, lost
+
+    def call_chunk(self, said: JsonObject, *, open: bool = True) -> tuple[JsonObject | None, list[str]]:
+        """A `tool_call_content_chunk` in version 1's words, None where it is to be told later; and what is left out."""
+        id = said["toolCallId"]
+        call, first = self._hear(id)
+        item, name = calls.item_to_v1(said.get("content"))
+        lost = [] if name is None else [name]
+        content = self._content(id)
+        if (item is None or not content.add(item)) and not first:
+            return None, lost
+        v1: JsonObject = {"sessionUpdate": "tool_call" if first else "tool_call_update", "toolCallId": id}
+        v1 |= {"title": id} if first else {} if open else call.unsaid({})
+        return ({**v1, "content": content.take()} if content.items else v1), lost
+
+    def owed(self) -> list[JsonObject]:
+        """What is still to be told of calls, in version 1's words: before a run ends."""
+        return [
+            {"sessionUpdate": "tool_call_update", "toolCallId": id, "content": content.take()}
+            for id, content in self._contents.items()
+            if content.owed
+        ]
+
+    def settle(self) -> None:
+        """The run has ended: forget the content of calls that have."""
+        for id in [id for id in self._contents if id not in self._calls or self._calls[id].over]:
+            del self._contents[id]
+
+    def _hear(self, id: str) -> tuple[_Call, bool]:
+        """The call of that id, and whether it was not heard of before."""
+        call = self._calls.get(id)
+        if call is not None:
+            return call, False
+        call = self._calls[id] = _Call()
+        _trim(self._calls)
+        return call, True
+
+    def _content(self, id: str) -> Content:
+        content = self._contents.get(id)
+        if content is None:
+            content = self._contents[id] = Content()
+        return content
+
+    # --- plans ---------------------------------------------------------------------------------------------------
+
+    def plan(self, plan: Any) -> tuple[JsonObject, bool] | None:
+        """The plans with this one (of a `plan_update`) as version 1's, None if it has no words for it.
+
+        See `updates.plan_to_v1`.
+        """
+        id = plan.get("planId") if isinstance(plan, dict) else None
+        if not isinstance(id, str):
+            return None
+        entries = updates.as_list(plan)
+        if entries is not None:
+            self.plans[id] = entries
+        elif self.plans.pop(id, None) is None:
+            return None
+        return updates.plan_to_v1(self.plans.values())
+
+    def plan_removed(self, id: Any) -> tuple[JsonObject, bool] | None:
+        """The plans without that one; None if version 1 was not told of it."""
+        if not isinstance(id, str) or self.plans.pop(id, None) is None:
+            return None
+        return updates.plan_to_v1(self.plans.values())
+
+
+def another(id: str, taken: Container[str]) -> str:
+    """An id that is not taken, for what stands in the place of a message."""
+    return next(name for count in itertools.count(2) if (name := f"{id}#{count}") not in taken)
+
+
+def _trim(names: dict[str, Any]) -> None:
+    if len(names) > MOST:
+        del names[next(iter(names))]

@@ -1,0 +1,148 @@
+"""How work begins and ends in version 2: `state_update` to events and back (docs: prompt-lifecycle).
+
+An agent's plain `running` and `requires_action` are no events: who tells a client of a run says them by its life.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import turn as v1
+from adapters.agent_client.codec.v2.marks import mine, with_mine
+from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, UPDATE
+from adapters.agent_client.wire import PROTOCOL
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.types import Agent, JsonObject, Run, StopReason
+from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError, unpack
+
+FAILED: Final = "error"
+"""Stop reason of work that failed; `error` beside it is what went wrong, as a JSON-RPC error object. The schema has no
+such word yet, but takes any; both official SDKs say it."""
+_SHARED: Final = ("usage", "_meta")
+"""What version 1 says beside a stop reason too."""
+_STATE: Final = STATE.encode()
+_KNOWN: Final = {reason.value for reason in StopReason}
+
+failed = v1.failed
+"""The end that an agent's error answer of `session/prompt` is: it has not taken the prompt."""
+
+
+# --- what an agent says ------------------------------------------------------------------------------------------
+
+
+def state_of(update: Raw | bytes) -> JsonObject | None:
+    """The update, if it is a `state_update`: its "state" says which. None for any other, which is cheap to say."""
+    if bytes(update).find(_STATE) < 0:
+        return None
+    try:
+        said: Any = unpack(update)
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) and said.get(UPDATE) == STATE else None
+
+
+def ends(said: JsonObject) -> bool:
+    """Whether a `state_update` says that the agent is ready for the next prompt."""
+    return said.get("state") == IDLE
+
+
+def waits(said: JsonObject) -> bool:
+    """Whether a `state_update` says that the agent waits for somebody."""
+    return said.get("state") == REQUIRES_ACTION
+
+
+def runs(said: JsonObject) -> bool:
+    """Whether a `state_update` says that the agent works."""
+    return said.get("state") == RUNNING
+
+
+def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
+    """What an idle `state_update` means for the run, to be emitted: last a RunFinished, RunCancelled or RunFailed.
+
+    A missing, null or unknown stop reason is `end_turn`, its own word kept.
+    Given bytes, they are a `state_update` (`state_of`).
+    """
+    said: Any = delta.sound(update if isinstance(update, dict) else unpack(update))
+    word = said.get("stopReason")
+    rest = {key: value for key, value in said.items() if key not in (UPDATE, "state", "stopReason")}
+    if word == FAILED:
+        error = _error_of(rest.get("error"))
+        own = plain.difference(failure(error), said)
+        end: e.Event = v1.failed(error)
+        return [end if own is None else with_mine(end, own[PROTOCOL])]
+    known = word if isinstance(word, str) and word in _KNOWN else StopReason.END_TURN.value
+    shared = {key: rest[key] for key in _SHARED if key in rest}
+    *before, end = v1.ended(Raw(delta.encode({**shared, "stopReason": known})))
+    own = plain.difference(_idle(known), said)
+    return [*before, end if own is None else with_mine(end, own[PROTOCOL])]
+
+
+def _error_of(error: Any) -> RpcError:
+    """The error object that an agent said, if it did."""
+    said = error if isinstance(error, dict) else {}
+    code, message = said.get("code"), said.get("message")
+    if not isinstance(code, int) or isinstance(code, bool) or code == REQUEST_CANCELLED:
+        code = INTERNAL_ERROR  # what was cancelled has a stop reason of its own
+    message = message if isinstance(message, str) else "the agent failed and did not say how"
+    return RpcError(code, message, said["data"]) if "data" in said else RpcError(code, message)
+
+
+def failure(error: RpcError) -> JsonObject:
+    """The update that says that work has failed."""
+    told = error.error
+    said: JsonObject = {"code": told.code, "message": told.message}
+    if not (isinstance(told.data, Raw) and not told.data):
+        said["data"] = unpack(told.data) if isinstance(told.data, Raw) else told.data
+    return {**_idle(FAILED), "error": said}
+
+
+# --- what a client is told ---------------------------------------------------------------------------------------
+
+
+def running() -> bytes:
+    """The update that says that work goes on."""
+    return delta.encode({UPDATE: STATE, "state": RUNNING})
+
+
+def requires_action() -> bytes:
+    """The update that says that the client, or another, is waited for."""
+    return delta.encode({UPDATE: STATE, "state": REQUIRES_ACTION})
+
+
+def idle(stop_reason: StopReason | None = None) -> bytes:
+    """The update that says that the next prompt can come; with the stop reason where that ends work."""
+    said = {UPDATE: STATE, "state": IDLE}
+    return delta.encode(said if stop_reason is None else _idle(stop_reason.value))
+
+
+def over(
+    run: Run, end: e.Event | None = None, *, agent: Agent | None = None, usage: e.UsageReported | None = None
+) -> list[bytes]:
+    """The updates that end a run for a client: last the idle `state_update`.
+
+    `end` and `usage` are the encoder's. One that failed stops for FAILED, with the error; an agent of version 2 that
+    ended it has its own words.
+    """
+    try:
+        result = v1.prompt_result(run, end, agent=agent, usage=usage)
+        said: JsonObject = {UPDATE: STATE, "state": IDLE, **result}
+        plainly = _idle(result["stopReason"])
+        lost = (result.get("_meta") or {}).get(v1.OURS) if run.losses else None
+    except RpcError as error:
+        said = plainly = failure(error)
+        lost = {"lost": sorted(run.losses)} if run.losses else None
+        if lost is not None:
+            said = {**said, "_meta": {v1.OURS: lost}}
+    own = None if end is None else mine(end)
+    if own is not None and ("more" in own or "less" in own):
+        kept = plain.restored(plainly, own)
+        said = kept if lost is None else {**kept, "_meta": {**(kept.get("_meta") or {}), v1.OURS: lost}}
+    return [delta.encode(said)]
+
+
+def _idle(stop_reason: str) -> JsonObject:
+    return {UPDATE: STATE, "state": IDLE, "stopReason": stop_reason}

@@ -1,0 +1,199 @@
+"""`session/update` of version 2 to core events (docs: prompt-lifecycle, tool-calls, agent-plan; schema: SessionUpdate).
+
+One decoder per run, and one `Known` per session. Every update is said in version 1's words, whose codec makes events of
+it; what it says beyond them is kept in `origin` (marks.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Raw
+
+from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import updates_in as v1
+from adapters.agent_client.codec.updates_in import OUTPUT, Chunk, encoded
+from adapters.agent_client.codec.v2 import states, updates
+from adapters.agent_client.codec.v2.calls import WORD, block_to_v1
+from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2.marks import SILENT, difference, with_mine
+from adapters.agent_client.codec.v2.texts import Texts
+from adapters.agent_client.codec.v2.wire import (
+    CALL,
+    CALL_CHUNK,
+    IDLE,
+    ORIGIN_V2,
+    PLAN,
+    PLAN_REMOVED,
+    REQUIRES_ACTION,
+    RUNNING,
+    STATE,
+    STATES,
+    UPDATE,
+    USAGE,
+    WHOLE,
+)
+from adapters.agent_client.wire import PROTOCOL
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.types import JsonObject, ThreadUpdate
+
+__all__ = ["OUTPUT", "Chunk", "UpdateDecoder", "encoded", "stray"]
+
+_PLAIN_STATES = (RUNNING, REQUIRES_ACTION, IDLE)
+
+
+class UpdateDecoder(v1.UpdateDecoder):
+    """One run's updates: `feed`, `more`, `begun`, `title` and `close` as version 1's.
+
+    known: what the session has said before; of a run without one nothing was.
+
+    A `state_update` is no event, unless it says more than running or requires_action (`turn.ended` reads an idle one).
+    What version 1 has no word for is a Custom named ORIGIN_V2.
+    """
+
+    __slots__ = ("_known", "_pieces", "_texts")
+
+    def __init__(self, known: Known | None = None) -> None:
+        super().__init__()
+        self._known = known if known is not None else Known()
+        self._texts = Texts(self._messages, self._known)
+        self._pieces: list[str] = []  # of the part that the chunk before this one went to
+
+    def more(self, chunk: Chunk) -> e.PartDelta | None:
+        """See version 1's."""
+        if chunk.kind == self._kind and chunk.message_id == self._id:
+            self._pieces.append(chunk.content.text)
+            return e.PartDelta(part=self._part, delta=chunk.content.text)
+        return None
+
+    def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]:
+        """See version 1's."""
+        id = None if chunk.message_id is UNSET else chunk.message_id
+        text = chunk.content.text
+        out = self._texts.chunk(chunk.kind, id, lambda name: self._messages.text(chunk.kind, name, text))
+        self._pieces = self._texts.pieces
+        if self._messages.holding:
+            self._kind = ""
+        else:
+            self._kind, self._id, self._part = chunk.kind, chunk.message_id, self._messages.part
+        return [*out]
+
+    def close(self, *, failed: bool = False) -> list[e.Event]:
+        """See version 1's."""
+        out: list[e.Event] = []
+        for said in self._known.owed():
+            out += [with_mine(event, SILENT) for event in self._tools.update(said) or ()]
+        self._texts.close()
+        self._known.settle()
+        return [*out, *super().close(failed=failed)]
+
+    def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
+        said = v1.read(update)
+        kind = said[UPDATE]
+        self._kind = ""
+        if kind in STATES:
+            return [*states.thread_updates(said)]
+        return [*self._events(kind, said)]
+
+    def _events(self, kind: str, said: JsonObject) -> list[e.Event]:
+        if kind in plain.CHUNKS:
+            events = self._texts.block(kind, said)
+            return [e.Custom(name=PROTOCOL, data=delta.sound(said))] if events is None else events
+        if kind in WHOLE:
+            events = self._texts.whole(said)
+            return [_own(said)] if events is None else events
+        said = delta.sound(said)
+        if kind in (CALL, CALL_CHUNK):
+            return self._call(kind, said)
+        if kind in (PLAN, PLAN_REMOVED):
+            found = self._known.plan(said.get("plan")) if kind == PLAN else self._known.plan_removed(said.get("planId"))
+            return [_own(said)] if found is None else self._said(v1.plan(found[0]), found[0], said, [WORD] * found[1])
+        if kind == USAGE and plain.is_usage(said):
+            return [e.UsageReported(detail=said)]
+        if kind == STATE and said.get("state") in _PLAIN_STATES and (said.keys() <= {UPDATE, "state", "stopReason"}):
+            return []
+        return [_own(said)]
+
+    def _call(self, kind: str, said: JsonObject) -> list[e.Event]:
+        if not isinstance(said.get("toolCallId"), str):
+            return [_own(said)]
+        open = self._tools.title(said["toolCallId"]) is not None
+        told: JsonObject | None
+        told, lost = (self._known.call if kind == CALL else self._known.call_chunk)(said, open=open)
+        if told is None:  # for version 1 it is told later
+            return [e.Custom(name=ORIGIN_V2, data=said, origin={ORIGIN_V2: {"lost": lost}})]
+        events = self._tools.call(told) if told[UPDATE] == "tool_call" else self._tools.update(told)
+        if events and isinstance(events[0], e.ToolCallStarted):
+            events = [*self._messages.tool_called(), *events]
+        return self._said(events, told, said, lost)
+
+    def _said(self, events: list[e.Event] | None, told: JsonObject, said: JsonObject, lost: list[str]) -> list[e.Event]:
+        """Version 1's events of `told`, which stands for what was `said`."""
+        found = [e.Custom(name=PROTOCOL, data=told)] if events is None else events
+        marks = difference(updates.to_v2(told, ""), said)
+        if lost:
+            marks["lost"] = lost
+        return [*found[:-1], with_mine(found[-1], marks) if marks else found[-1]]
+
+
+def stray(update: Raw | bytes, known: Known | None = None) -> list[ThreadUpdate]:
+    """An update that belongs to no run, for `note`: what was said is `kept`. Raises AgentBroken as `feed`.
+
+    A `state_update` is none.
+    """
+    known = known if known is not None else Known()
+    said: JsonObject = delta.sound(v1.read(update))
+    kind = said[UPDATE]
+    if kind in STATES:
+        return states.thread_updates(said)
+    if kind == STATE and said.get("state") in _PLAIN_STATES:
+        return []
+    if kind in plain.CHUNKS or kind in WHOLE:
+        return _spoken(kind, said, known)
+    told: JsonObject | None = None
+    if kind == CALL and isinstance(said.get("toolCallId"), str):
+        told, _ = known.call(said)
+    elif kind == CALL_CHUNK and isinstance(said.get("toolCallId"), str):
+        told, _ = known.call_chunk(said)
+    elif kind in (PLAN, PLAN_REMOVED):
+        found = known.plan(said.get("plan")) if kind == PLAN else known.plan_removed(said.get("planId"))
+        told = None if found is None else found[0]
+    elif kind == USAGE:
+        return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
+    if told is None:
+        return [ThreadUpdate(protocol=ORIGIN_V2, kind=OUTPUT, data=said, kept=True)]
+    return [states.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
+
+
+def _spoken(kind: str, said: JsonObject, known: Known) -> list[ThreadUpdate]:
+    """A message, or a piece of one, as pieces for version 1; the first of them has what was said."""
+    id: Any = said.get("messageId")
+    whole = kind in WHOLE
+    content = said.get("content") if whole else [said.get("content")]
+    content = content if isinstance(content, list) else []
+    blocks = [block for block in map(block_to_v1, content) if block is not None]
+    name = id
+    if isinstance(id, str):
+        if whole and content and known.heard(id):
+            name = known.another(id)
+        known.message(id)
+    if not blocks:
+        return [ThreadUpdate(protocol=ORIGIN_V2, kind=OUTPUT, data=said, kept=True)]
+    out = []
+    for at, block in enumerate(blocks):
+        chunk: JsonObject = {UPDATE: WHOLE.get(kind, kind), "content": block}
+        if not whole:
+            chunk = {**said, "content": block}
+        elif isinstance(name, str):
+            chunk["messageId"] = name
+        if not whole and block is said["content"]:
+            out.append(ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT, data=chunk, kept=True))
+            continue
+        marks = {"silent": True} if at else {"update": said}
+        out.append(ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT, data={**chunk, ORIGIN_V2: marks}, kept=True))
+    return out
+
+
+def _own(said: JsonObject) -> e.Custom:
+    return e.Custom(name=ORIGIN_V2, data=delta.sound(said))

@@ -1,0 +1,195 @@
+"""One run as one client of version 2 is told of it: what was said, states, updates, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from adapters.agent_client.codec import turn as turn_v1
+from adapters.agent_client.codec.v2 import turn
+from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v2.wire import ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
+from adapters.agent_client.inbound import turns
+from adapters.agent_client.inbound.dialects.v2.folding import Folding
+from adapters.agent_client.inbound.dialects.v2.prompts import Prompt, answer_id, message_id
+from adapters.agent_client.inbound.dialects.v2.rounds import ANSWERED, Rounds, head
+from adapters.agent_client.inbound.follow import STATES
+from adapters.agent_client.wire import PROTOCOL
+from gateway.core import events as e
+from gateway.core.types import Agent, Answer, Interrupt, Outcome, Run, RunStatus, StopReason, ThreadUpdate
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from adapters.agent_client.inbound.dialects.v2.voice import V2Voice
+    from adapters.agent_client.inbound.session import Session
+
+_USER: Final = frozenset(("user_message", "user_message_chunk"))
+_WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
+_FAILED: Final = (RunStatus.ERROR, RunStatus.TIMEOUT)
+
+
+class V2Account:
+    """See `Account`.
+
+    What was said comes before everything else of the run, and not before the prompt is answered. An agent of version 2
+    says it itself; where it begins to work without having done so, it is said for it.
+    """
+
+    def __init__(
+        self, session: Session, voice: V2Voice, run: Run, agent: Agent | None, *, mine: bool, past: bool
+    ) -> None:
+        self.encoder = UpdateEncoder(agent, run=run.id, replay=True)
+        self._session = session
+        self._voice = voice
+        self._run = run
+        self._agent = agent
+        self._mine = mine
+        self._past = past
+        self._folding = Folding() if past else None
+        self._rounds = None if self.encoder.says_user else Rounds(run.id)
+        self._unsaid = False
+        self._dismissed = 0
+
+    @property
+    def _prompt(self) -> Prompt | None:
+        """The client's prompt that the run belongs to, if that is not over."""
+        mine = self._session.turn
+        return mine if isinstance(mine, Prompt) and self._session.owns(self._run) else None
+
+    # --- updates ----------------------------------------------------------------------------------------------
+
+    async def begin(self, *, quiet: bool) -> None:
+        """See `Account.begin`."""
+        self._unsaid = not quiet
+        if self._unsaid and self._agent is not None and not self.encoder.says_user:
+            await self._say_user()
+
+    async def tell(self, updates: Sequence[bytes]) -> None:
+        """See `Account.tell`."""
+        if self._unsaid and updates:
+            updates = await self._first(updates)
+        mine = self._session.turn
+        if mine is not None and mine.answers is not None:
+            await self._answered()
+        if self._dismissed:  # the agent goes on, unless this is the end
+            if self._dismissed > 1 and updates and not (mine is not None and mine.cancelled):
+                updates = [*self._voice.to(RUNNING), *updates]
+            self._dismissed = 2 if self._dismissed == 1 or not updates else 0
+        updates = self._named(updates)
+        self._voice.say(updates if self._folding is None else self._folding.fold(updates))
+
+    def skip(self, updates: Sequence[bytes]) -> None:
+        """See `Account.skip`."""
+        self._named(updates)
+
+    def _named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
+        if self._rounds is not None:
+            return self._rounds.named(updates)
+        return [update for update in updates if update != ANSWERED] if ANSWERED in updates else updates
+
+    async def _say_user(self) -> None:
+        name = message_id(self._run.id)
+        await self._accepted(name)
+        blocks = turns.said(self._run, self._agent)
+        self._voice.say([*(self._voice.user(blocks, name) if blocks else ()), *self._running()])
+
+    async def _first(self, updates: Sequence[bytes]) -> Sequence[bytes]:
+        """Updates of an agent that is to say what was said to it."""
+        for number, update in enumerate(updates):
+            if update == ANSWERED:
+                continue
+            about = head(update)
+            if about.session_update in _USER and about.message_id is not None:
+                await self._accepted(about.message_id)
+                return [*updates[: number + 1], *self._running(), *updates[number + 1 :]]
+            if about.session_update in _WORK:
+                await self._say_user()
+                return updates
+        return updates
+
+    async def _accepted(self, name: str) -> None:
+        """What was said is in the conversation, by this id. Returns when the prompt has been answered."""
+        self._unsaid = False
+        mine = self._prompt if self._mine else None
+        if mine is not None:
+            mine.accept({"messageId": name})
+            await mine.answered.wait()
+
+    async def _answered(self) -> None:
+        mine = self._prompt
+        if mine is not None:
+            await mine.answered.wait()
+
+    def _running(self) -> list[bytes]:
+        return [] if self._past else self._voice.to(RUNNING)
+
+    def state_of(self, event: e.Custom) -> list[bytes] | None:
+        """See `Account.state_of`."""
+        data: Any = event.data
+        kind = data.get(UPDATE) if isinstance(data, dict) else None
+        if event.name == PROTOCOL and kind in STATES:
+            return self._voice.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
+        if event.name == ORIGIN_V2 and kind == STATE:
+            return [] if self._past else self._voice.agent_state(data, works=True)
+        return None
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
+        """See `Account.resumed`. What was cancelled is most often about to end, and does not run before."""
+        if self._past or open:
+            return [ANSWERED]
+        if answer.outcome is Outcome.CANCELLED:
+            self._dismissed = 1
+            return [ANSWERED]
+        return [*self._voice.to(RUNNING), ANSWERED]
+
+    def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
+        """See `Account.replied`."""
+        mine = self._prompt if here else None
+        blocks = [{"type": "text", "text": said}] if said is not None else []
+        if mine is not None and mine.answers == interrupt.id:
+            blocks = list(mine.blocks)
+        return self._voice.user(blocks, answer_id(self._run.id, interrupt.id)) if blocks else []
+
+    def waiting(self) -> None:
+        """See `Account.waiting`."""
+        self._voice.say(self._voice.to(REQUIRES_ACTION))
+
+    def snapshot(self, *, asks: bool) -> None:
+        """See `Account.snapshot`."""
+        self._voice.say(self._voice.to(REQUIRES_ACTION if asks else RUNNING, again=True))
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    async def close(self, run: Run) -> None:
+        """See `Account.close`. A prompt that the agent has not taken is answered with its error."""
+        mine = self._prompt
+        if self._unsaid and not (mine is not None and run.status in _FAILED and not mine.accepted.done()):
+            await self._say_user()
+
+    def over(self, run: Run) -> None:
+        """See `Account.over`."""
+        mine = None if self._past else self._prompt
+        run = replace(run, losses={**self.encoder.losses, **run.losses})  # the last ones came too late for the record
+        how = self._how(run)
+        said = turn.over(run, self.encoder.end, agent=self._agent, usage=self.encoder.usage)
+        if mine is not None and not mine.accepted.done():
+            said = []
+        elif mine is not None and mine.cancelled and run.status is not RunStatus.CANCELLED:
+            said = [turn.idle(StopReason.CANCELLED)]
+        if self._past:
+            said.pop()
+        else:
+            self._voice.ended()
+        if mine is not None:
+            self._voice.finish(mine, how)
+        self._voice.say(said)
+
+    def _how(self, run: Run) -> Any:
+        try:
+            return turn_v1.prompt_result(run, self.encoder.end, agent=self._agent)
+        except RpcError as error:
+            return error

@@ -1,0 +1,151 @@
+"""What a governed route (AIP-44) changes for its clients: what is declared, where sessions may be, how they end.
+
+Every function takes the route's `Governor` or None, and with None changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_client.codec import agents, content
+from adapters.agent_client.governed import AIP44, admitted, folders
+from adapters.agent_client.inbound.encoding import encoded
+from adapters.agent_client.inbound.turns import FOLDER
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.adapter import Gateway, Governor
+from gateway.core.errors import Conflict, Invalid, NotFound
+from gateway.core.types import Agent, RunQuery, Thread
+from gateway.wire import jsonrpc
+
+__all__ = ["admitted", "check", "closed", "folders", "forget", "initialize", "known", "listed", "of", "opened"]
+
+SPOKEN_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    "promptCapabilities": ("image", "audio", "embeddedContext"),
+    "mcpCapabilities": ("http", "sse"),
+}
+"""What a manifest can promise beside `loadSession`; of all other capabilities it says nothing."""
+PAGE: Final = 50
+
+
+def of(gateway: Gateway, name: str | None) -> Governor | None:
+    """What governs an agent that clients of this protocol may call. None for one that is not there: it does nothing."""
+    try:
+        return None if name is None else gateway.governor(name, PROTOCOL)
+    except NotFound:
+        return None
+
+
+# --- what is declared ---------------------------------------------------------------------------------------------
+
+
+def initialize(result: JsonObject, governors: Iterable[Governor | None], *, one: bool) -> JsonObject:
+    """The answer of `initialize` (v1), of what it declares only what the manifests promise, and who is bound.
+
+    `one`: the client has the one agent of these, not a choice. Raises Unavailable where its manifest promises more than
+    it can do.
+    """
+    for governor in governors:
+        if governor is None:
+            continue
+        if one:
+            governor.check({"agent": result["agentCapabilities"]})
+            meta = result.get("_meta")
+            meta = dict(meta) if isinstance(meta, dict) else {}
+            theirs = meta.get(AIP44)
+            about = {**(theirs if isinstance(theirs, dict) else {}), **governor.about}
+            result = {**result, "_meta": {**meta, AIP44: about}}
+        result = {**result, "agentCapabilities": _narrowed(result["agentCapabilities"], governor)}
+    return result
+
+
+def _narrowed(capabilities: JsonObject, governor: Governor) -> JsonObject:
+    """Without what is not promised. What no manifest can speak of stays; of MCP only where any of it is promised."""
+    may = governor.effective({"agent": capabilities}).get("agent", {})
+    found = {key: value for key, value in capabilities.items() if key not in ("loadSession", *SPOKEN_OF)}
+    if may.get("loadSession"):
+        found["loadSession"] = True
+    for key, names in SPOKEN_OF.items():
+        given, promised = capabilities.get(key), may.get(key, {})
+        if isinstance(given, dict) and (promised or key != "mcpCapabilities"):
+            more = {name: value for name, value in given.items() if name not in names}
+            found[key] = {**promised, **more}
+    return found
+
+
+def check(prompt: list[Any], agent: Agent, governor: Governor | None) -> None:
+    """Raises Invalid (with path) for a prompt with what `initialize` did not declare."""
+    if governor is not None:
+        declared = _narrowed(agents.initialize_result(agent)["agentCapabilities"], governor)
+        content.check(prompt, declared.get("promptCapabilities", {}))
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+async def known(governor: Governor | None, thread: Thread, *, ending: bool = False) -> Raw:
+    """Params of a session that is taken up by nothing but its id: where it was, if it may still be there.
+
+    Raises Conflict where it may not, unless it is taken up to be ended.
+    """
+    params = encoded({"cwd": thread.metadata.get(FOLDER) or (governor and governor.home) or "/", "mcpServers": []})
+    try:
+        return await folders(governor, params)
+    except Invalid as error:
+        if ending:
+            return params
+        raise Conflict(f"session {thread.id} is in a folder that may not be worked in: {error}") from error
+
+
+async def listed(governor: Governor | None, answer: Any) -> Any:
+    """A list of sessions without those of folders that may not be worked in."""
+    if governor is None:
+        return answer
+    said = jsonrpc.unpack(answer) if isinstance(answer, Raw) else answer
+    if not isinstance(said, dict) or not isinstance(said.get("sessions"), list):
+        return answer
+    may: dict[str, bool] = {}
+    sessions = [each for each in said["sessions"] if isinstance(each, dict) and isinstance(each.get("cwd"), str)]
+    for folder in {each["cwd"] for each in sessions}:
+        may[folder] = await _may(governor, folder)
+    return {**said, "sessions": [each for each in sessions if may[each["cwd"]]]}
+
+
+async def _may(governor: Governor, folder: str) -> bool:
+    try:
+        await admitted(governor, folder, "/cwd")
+    except Invalid:
+        return False
+    return True
+
+
+# --- life -----------------------------------------------------------------------------------------------------------
+
+
+async def opened(governor: Governor | None, thread: str) -> None:
+    """A session is made, and its client is about to be told. Raises Unavailable if that cannot be audited."""
+    if governor is not None:
+        await governor.opened(thread)
+
+
+async def closed(governor: Governor | None, thread: str) -> bool:
+    """Its client has closed it. Returns whether it is to be forgotten. Raises Unavailable if it cannot be audited."""
+    if governor is None:
+        return False
+    await governor.closed(thread)
+    return governor.ephemeral
+
+
+async def forget(gateway: Gateway, thread: str) -> None:
+    """Nothing is left of a session: neither its record nor what was said in its turns."""
+    gone: set[str] = set()
+    while runs := [run for run in await gateway.runs(RunQuery(thread=thread, limit=PAGE)) if run.id not in gone]:
+        for run in runs:
+            gone.add(run.id)
+            with contextlib.suppress(NotFound):
+                await gateway.delete_run(run.id)
+    with contextlib.suppress(NotFound):
+        await gateway.delete_thread(thread)

@@ -1,0 +1,204 @@
+"""Who is at the other end of one connection, as far as it has said, and what of the gateway is there for it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from adapters.agent_client.inbound.people import People, Principal
+from adapters.agent_client.wire import JsonObject
+from gateway.core.errors import Conflict, Denied, NotFound
+from gateway.core.types import Identity, Thread
+
+METHOD: Final = "interlingua"
+"""Id of the gateway's own among `authMethods`."""
+OPEN: Final = frozenset({"initialize", "authenticate", "auth/login"})
+"""Methods that anybody may call."""
+OWNER: Final = "owner"
+"""Key of a thread's attributes: whose session it is. Nobody's without it."""
+TRIES: Final = 3
+"""Wrong tokens after which a connection is ended."""
+LOOK_SECONDS: Final = 3600.0
+"""After which the clock is looked at again: it may have been set."""
+_ANNOUNCED: Final[JsonObject] = {
+    "id": METHOD,
+    "name": "Token",
+    "description": "The token that the gateway knows you by, in `_meta.token`; or connect with Authorization: Bearer.",
+}
+
+
+class Visitor:
+    """Who is at the other end of one connection, as far as that is known.
+
+    ended: why the connection must end, "" while it need not.
+    """
+
+    def __init__(self, people: People, principal: Principal | None = None) -> None:
+        """`principal`: who the connection's own `Authorization` says it is."""
+        self.ended = ""
+        self._people = people
+        self._principal = principal
+        self._by_header = principal is not None
+        self._wrong = 0
+        self._end: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- who it is --------------------------------------------------------------------------------------------
+
+    @property
+    def required(self) -> bool:
+        """Whether it has to say who it is."""
+        return self._people.required
+
+    @property
+    def stranger(self) -> bool:
+        """Whether it has to, and has not, or what it said has expired."""
+        return self.required and self._known is None
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who it is; None where nobody asked, and for a stranger."""
+        return None if self._known is None else self._known.who
+
+    @property
+    def name(self) -> str | None:
+        """Its id."""
+        return None if self._known is None else self._known.who.id
+
+    @property
+    def _known(self) -> Principal | None:
+        principal = self._principal
+        return None if principal is None or principal.expires <= self._people.now() else principal
+
+    # --- what is there for it ---------------------------------------------------------------------------------
+
+    def check(self, method: str, agent: str | None) -> None:
+        """Before a request: raises Denied for a stranger, NotFound where the agent of its connection is not there."""
+        if not self.required or method in OPEN:
+            return
+        if self.stranger:
+            raise Denied(f"authenticate first: with method {METHOD}, or Authorization: Bearer of the connection")
+        if agent is not None and not self.may_use(agent):
+            raise NotFound(f"no agent {agent}")
+
+    def may_use(self, agent: str) -> bool:
+        """Whether the agent is there for it. A stranger may see what any agent answers to `initialize`."""
+        known = self._known
+        return known is None or any(fnmatchcase(agent, pattern) for pattern in known.agents)
+
+    def among(self, agents: Sequence[str]) -> list[str]:
+        """Those of the agents that are there for it."""
+        return [agent for agent in agents if self.may_use(agent)]
+
+    def owns(self, thread: Thread) -> bool:
+        """Whether the session is its own, or one that it oversees. What is nobody's is so for whoever nobody asks."""
+        known, owner = self._known, thread.attributes.get(OWNER)
+        if known is None:
+            return not self.required and owner is None
+        return owner == known.who.id or (known.oversees and isinstance(owner, str))
+
+    def marks(self) -> JsonObject:
+        """Attributes of the sessions that it makes."""
+        return {} if self.name is None else {OWNER: self.name}
+
+    # --- how that becomes known -------------------------------------------------------------------------------
+
+    def announced(self, result: JsonObject) -> JsonObject:
+        """The answer of `initialize` (version 1), with how to log in for who is not known by its connection."""
+        if not self.required or self._by_header:
+            return result
+        methods = result.get("authMethods")
+        others = [each for each in methods if not _ours(each)] if isinstance(methods, list) else []
+        can = result.get("agentCapabilities") or {}
+        auth = {**(can.get("auth") or {}), "logout": {}}
+        return {**result, "authMethods": [_ANNOUNCED, *others], "agentCapabilities": {**can, "auth": auth}}
+
+    def prove(self, token: str) -> None:
+        """`authenticate`. The same client may do so again, with a token that lasts longer.
+
+        Raises Denied, and after some of them has the connection ended; Conflict for another client's token.
+        """
+        if self.ended:
+            raise Denied(self.ended)
+        try:
+            principal = self._people.principal(token)
+        except Denied:
+            self._wrong += 1
+            if self._wrong >= TRIES:
+                self._over("too many wrong tokens")
+            raise
+        if self._principal is not None and not self._principal.same(principal):
+            raise Conflict("this connection is another client's; log out first")
+        self._wrong = 0
+        self._principal = principal
+        self._watch()
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is known by `authenticate`: then it may log out."""
+        return self._principal is not None and not self._by_header
+
+    def forget(self) -> None:
+        """`logout`."""
+        self._principal = None
+        self._watch()
+
+    def fits(self, principal: Principal | None) -> bool:
+        """Whether a request that shows this (None: no token) can be of this connection, which knows its own id.
+
+        What it shows counts from then on: it may last longer.
+        """
+        if principal is None:
+            return not self._by_header
+        if self._known is None or not self._known.same(principal):
+            return False
+        if principal.expires > self._known.expires:
+            self._principal = principal
+            self._watch()
+        return True
+
+    # --- until when -------------------------------------------------------------------------------------------
+
+    def enter(self, end: Callable[[], None]) -> None:
+        """The connection is served from now on: `end` it when `ended` says why."""
+        self._end = end
+        self._watch()
+
+    def leave(self) -> None:
+        """It is served no longer."""
+        self._end = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _watch(self) -> None:
+        """Look again when the token has expired; a stranger has some time to say who it is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._end is None or not self.required:
+            return
+        options, later = self._people.options, asyncio.get_running_loop().call_later
+        assert options is not None
+        if self._principal is None:
+            self._timer = later(options.grace, self._over, "nobody has logged in")
+        elif self._principal.expires < math.inf:
+            left = self._principal.expires - self._people.now()
+            self._timer = later(min(max(left, 0.0), LOOK_SECONDS), self._look)
+
+    def _look(self) -> None:
+        if self._known is None:
+            self._over("the token has expired")
+        else:
+            self._watch()
+
+    def _over(self, why: str) -> None:
+        if self._end is not None and not self.ended:
+            self.ended = why
+            self._end()
+
+
+def _ours(method: Any) -> bool:
+    return isinstance(method, dict) and method.get("id") == METHOD

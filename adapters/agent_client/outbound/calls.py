@@ -1,0 +1,279 @@
+"""What an agent says of its tool calls, for the rules of a governed run (see `gateway.adapter.RunGovernor`).
+
+The engine judges the events of a call. What no event has of it is told here: the tool's name and risk as they change,
+arguments that come late, whether the agent may still ask for permission; and that question itself is put to the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from adapters.agent_client.codec import asking, questions, tools
+from adapters.agent_client.codec.offers import offered
+from adapters.agent_client.wire import JsonObject
+from gateway.adapter import OF_CALL, RunGovernor, risk_of
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.types import Answer, Interrupt, Json, Outcome, ThreadUpdate
+from gateway.wire import jsonrpc
+
+if TYPE_CHECKING:
+    from adapters.agent_client.outbound.turn import Turn
+
+REFUSED: Final = "tool_refused"
+"""What is counted where the agent speaks of a call that nobody is told of."""
+SHOWN: Final = ("title", "name", "kind", "status", "rawInput", "content", "locations", "_meta")
+"""What a client needs to know of a call that it is asked about and was not told of."""
+MOST: Final = 10_000
+"""Calls of a session whose ids are remembered."""
+NAMES: Final = ("title", "name")
+IDENTITY: Final = ("toolCallId", "title", "name", "kind", "_meta")
+"""What is remembered of a call that is over."""
+MOST_HELD: Final = 1000
+"""Updates of terminals that are held until a call shows them."""
+_CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
+
+
+@dataclass
+class Call:
+    """One call as far as the agent has spoken of it. `name` is what the run's events call it."""
+
+    name: str
+    said: JsonObject = field(default_factory=dict)
+    tool: str = ""
+    risk: int = 0
+    pending: bool = True
+    over: bool = False
+
+
+class Calls:
+    """The tool calls of one run, by the agent's own ids."""
+
+    def __init__(self, rules: RunGovernor, lost: Callable[[str], None], heard: dict[str, None]) -> None:
+        """`heard`: the ids of the session's calls, of earlier runs too; those of this run are put in."""
+        self._heard = heard
+        self._earlier = frozenset(heard)
+        self._rules = rules
+        self._lost = lost
+        self._calls: dict[str, Call] = {}
+        self._times: dict[str, int] = {}
+        self._questions: set[str] = set()
+        self._shown_by: dict[str, str] = {}  # terminal -> the call that shows it
+        self._held: list[e.Custom] = []
+
+    def described(self, found: Sequence[e.Event | ThreadUpdate], update: Raw | None) -> list[e.Event | ThreadUpdate]:
+        """What an update of the agent's means, told to the rules before it is emitted.
+
+        Returns it without what no rule could judge: calls without an id, other words of one that is over; and without
+        what is no call at all, but stands for a question that another gateway asks; and what comes too late, of a call
+        of an earlier run. A terminal is its call's: what is said of it is held until a call shows it, and then judged
+        with that.
+        """
+        items = [item for item in found if not self._unjudged(item)]
+        if len(items) < len(found):
+            self._lost(REFUSED)
+        first = next((item for item in items if isinstance(item, _CALLS)), None)
+        if first is not None and update is not None:
+            said = delta.sound(jsonrpc.unpack(update))
+            id = str(said.get("toolCallId"))
+            late = id in self._earlier and id not in self._calls and goes_on(said)
+            if late:
+                self._lost(REFUSED)
+            if tools.is_question(said) or id in self._questions:
+                self._questions.add(id)
+            if late or id in self._questions:
+                return [item for item in items if not isinstance(item, _CALLS)]
+            call = self._describe(first, said)
+            if any(isinstance(item, e.ToolCallEnded) for item in items):
+                call.over = True
+                call.said = {key: value for key, value in call.said.items() if key in IDENTITY}
+            self._anchored(said, call)
+        placed = [each for item in items for each in (self._placed(item) if isinstance(item, e.Custom) else (item,))]
+        return [*placed, *self._released()]
+
+    def over(self) -> None:
+        """The run has ended: a terminal that no call has shown is a command that nobody has judged."""
+        for _ in self._held:
+            self._lost(REFUSED)
+        self._held.clear()
+
+    def _placed(self, item: e.Custom) -> list[e.Custom]:
+        """What has no event, as one of the call that it goes on with; then what was held for that."""
+        said = item.data
+        if not isinstance(said, dict):
+            return [item]
+        if is_terminal(said):
+            name = self._shown_by.get(str(said.get("terminalId")))
+            if name is None:
+                if len(self._held) < MOST_HELD:
+                    self._held.append(item)
+                else:
+                    self._lost(REFUSED)
+                return []
+            return [_of(name, item)]
+        if not is_call(said):
+            return [item]
+        call = self._calls[str(said.get("toolCallId"))]
+        self._anchored(said, call)
+        return [_of(call.name, item), *self._released()]
+
+    def _anchored(self, said: JsonObject, call: Call) -> None:
+        """The terminals that an update of a call shows are that call's, for good."""
+        content = said.get("content")
+        for item in content if isinstance(content, list) else [content]:
+            if isinstance(item, dict) and item.get("type") == "terminal":
+                self._shown_by.setdefault(str(item.get("terminalId")), call.name)
+
+    def _released(self) -> list[e.Custom]:
+        """What was held of terminals whose call is known now."""
+        if not self._held:
+            return []
+        held, self._held = self._held, []
+        return [each for item in held for each in self._placed(item)]
+
+    def _unjudged(self, item: e.Event | ThreadUpdate) -> bool:
+        """Whether it says of a tool call what no event says, and not just more of one that is known."""
+        said = item.data if isinstance(item, e.Custom | ThreadUpdate) else None
+        if not isinstance(said, dict) or not is_call(said):
+            return isinstance(item, ThreadUpdate) and is_terminal(said)
+        call = self._calls.get(str(said.get("toolCallId")))
+        if call is None or not isinstance(item, e.Custom):
+            return True
+        whole = _whole(call.said, said)
+        return tools.named(whole) != call.tool or stated_risk(whole, [said.get("kind")]) > call.risk
+
+    def _describe(self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded, said: JsonObject) -> Call:
+        id = str(said.get("toolCallId"))
+        call = self._calls.get(id)
+        new = isinstance(event, e.ToolCallStarted)
+        if call is None or new:
+            call = self._calls[id] = Call(event.call)
+            self._times[id] = self._times.get(id, 0) + 1
+            heard(self._heard, id)
+        call.said = _whole(call.said, said)
+        tool, risk = tools.named(call.said), stated_risk(call.said, [said.get("kind")])
+        call.pending = call.pending and said.get("status") in (None, "pending")
+        self._rules.describe(
+            call.name,
+            tool=None if tool == call.tool else tool,
+            server=tools.server_of(call.said),
+            risk=risk if new or risk > call.risk else None,
+            arguments=None if new else said.get("rawInput"),
+            pending=call.pending,
+        )
+        call.tool, call.risk = tool, max(call.risk, risk)
+        return call
+
+    async def permission(self, turn: Turn, interrupt: Interrupt, kinds: Collection[str]) -> JsonObject | None:
+        """What is answered to a `session/request_permission`; None: the route's own policy has the word.
+
+        `interrupt` is the question, `kinds` what the agent said of the call, now and before. What is about no tool call
+        is a person's to answer, and no policy's.
+        """
+        turn.flush()
+        asked = interrupt.payload
+        if asking.is_question(asked):
+            return questions.permission_result(await turn.ask(interrupt), asked)
+        said = asked["toolCall"]
+        id = said["toolCallId"]
+        call = self._calls.get(id)
+        before = call.said if call is not None and not call.over else {}
+        whole = _whole(before, said)
+        question = _question(interrupt, {key: before[key] for key in SHOWN if key in before})
+        answer = await self._rules.permission(
+            self._name(id),
+            tools.named(whole),
+            whole.get("rawInput"),
+            risk=stated_risk(whole, kinds),
+            server=tools.server_of(whole),
+            question=question,
+            grants=lambda answer: grants(answer, question.payload),
+        )
+        return None if answer is None else questions.permission_result(answer, question.payload)
+
+    def _name(self, id: str) -> str:
+        """What the run's events call it, or will: as `codec.tools` names calls whose ids come again."""
+        call = self._calls.get(id)
+        if call is not None and not call.over:
+            return call.name
+        times = self._times.get(id, 0) + 1
+        return id if times == 1 else f"{id}#{times}"
+
+
+def _whole(before: JsonObject, said: JsonObject) -> JsonObject:
+    """All that is known of a call: what is left out, or null, stays as it was, also below `_meta` and its `aip44`."""
+    whole = {**before, **{key: value for key, value in said.items() if value is not None}}
+    first, second = before.get("_meta"), said.get("_meta")
+    if isinstance(first, dict) and isinstance(second, dict):
+        whole["_meta"] = {**first, **second}
+        if profile := {**tools.profile(before), **tools.profile(said)}:
+            whole["_meta"]["aip44"] = profile
+    return whole
+
+
+def heard(ids: dict[str, None], id: str) -> None:
+    """Remember a call of a session's, not all of them for ever."""
+    ids[id] = None
+    if len(ids) > MOST:
+        del ids[next(iter(ids))]
+
+
+def goes_on(said: JsonObject) -> bool:
+    """Whether an update adds to a call that was told before. Agents use ids again: what has its own name is new."""
+    return said.get("sessionUpdate") != "tool_call" and not any(isinstance(said.get(key), str) for key in NAMES)
+
+
+def is_call(data: Json) -> bool:
+    """Whether it is an update that speaks of a tool call."""
+    kind = data.get("sessionUpdate") if isinstance(data, dict) else None
+    return isinstance(kind, str) and kind.startswith("tool_call")
+
+
+def is_terminal(data: Json) -> bool:
+    """Whether it is an update of version 2 that says what is in a terminal."""
+    kind = data.get("sessionUpdate") if isinstance(data, dict) else None
+    return isinstance(kind, str) and kind.startswith("terminal_")
+
+
+def _of(call: str, item: e.Custom) -> e.Custom:
+    """What is judged with that call."""
+    return replace(item, origin={**(item.origin or {}), OF_CALL: call})
+
+
+def stated_risk(said: JsonObject, kinds: Iterable[Json]) -> int:
+    """The risk of a call of these kinds; where the agent contradicts itself, the greatest."""
+    stated = tools.profile(said).get("risk")
+    known = [kind for kind in (*kinds, said.get("kind")) if isinstance(kind, str)]
+    return max((risk_of(kind, stated) for kind in known), default=risk_of(None, stated))
+
+
+def grants(answer: Answer, payload: Json) -> bool:
+    """Whether an answer lets the agent do what it asked about: any option that is not plainly a refusal does."""
+    if answer.outcome is not Outcome.ANSWERED:
+        return False
+    wanted = answer.value.get("optionId") if isinstance(answer.value, dict) else answer.value
+    kinds = [option.get("kind") for option in offered(payload) if option["optionId"] == wanted]
+    return any(kind not in ("reject_once", "reject_always") for kind in kinds)
+
+
+def _question(interrupt: Interrupt, known: JsonObject) -> Interrupt:
+    """The question with what the client was not told of the call, and without what would answer the next ones, too.
+
+    An approval is for one call: with `allow_always` the agent would not ask again.
+    """
+    asked = interrupt.payload
+    if asking.is_v2(asked):
+        known = {key: value for key, value in known.items() if key != "content"}
+    options = [option for option in offered(asked) if option.get("kind") != "allow_always"]
+    if not any(option.get("kind") == "allow_once" for option in options):
+        options = offered(asked)
+    payload = {**asked, "toolCall": _whole(known, asked["toolCall"]), "options": options}
+    subject = asked.get("subject")
+    if isinstance(subject, dict) and isinstance(subject.get("toolCall"), dict):
+        payload["subject"] = {**subject, "toolCall": _whole(known, subject["toolCall"])}
+    return replace(questions.permission(payload, interrupt.id), message=interrupt.message, payload=payload)

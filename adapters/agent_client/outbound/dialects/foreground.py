@@ -1,0 +1,270 @@
+"""Whose the work is that an agent of version 2 tells about (docs: v2/prompt-lifecycle, v2/migration; RFD: v2 prompt).
+
+An agent's foreground work ends with an idle `state_update`, which names no prompt. A prompt is at its end with the
+first one that can be its own:
+
+- Where the agent worked on something else when the prompt was sent, what it says belongs to that until it is idle, or
+  until the user's message appears among its updates, for then it has taken the prompt in.
+- Updates may come before the prompt is acknowledged, and so may the end, after the user's message. The end counts once
+  the prompt is acknowledged, since the agent may refuse it instead.
+- Where work begins after the prompt was sent and before the agent has told that it took it, what comes is held. It is
+  somebody else's if the agent then says, by its message or the acknowledgement's `messageId`, that it takes it now.
+- A state may be told again, with the last stop reason. An idle that was not preceded by work or by anything said, and
+  that says what the one before it said, is such a repetition; unless nothing comes after it, for a few seconds.
+- After `session/cancel` any idle is the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from adapters.agent_client.codec.updates_in import Chunk, encoded
+from adapters.agent_client.codec.v2 import turn as ends
+from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE
+from adapters.agent_client.outbound import raw
+from gateway.core import events as e
+from gateway.core.errors import AgentGone
+from gateway.core.types import JsonObject
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id
+
+if TYPE_CHECKING:
+    from adapters.agent_client.outbound.connection import Connection
+    from adapters.agent_client.outbound.session import Session
+    from adapters.agent_client.outbound.turn import Turn
+
+T = TypeVar("T")
+
+WORKING = (RUNNING, REQUIRES_ACTION)
+USERS = ("user_message", "user_message_chunk")
+MAX_HELD = 1000
+"""Updates that are held; from more it is concluded that they are somebody else's."""
+CERTAIN_AFTER = 5.0
+"""Seconds of silence after which an idle that only repeated what was said is the end."""
+ACKNOWLEDGED_WITHIN = 5.0
+"""Seconds that an agent that has ended a prompt has to acknowledge it."""
+
+
+class _Peek(Struct, rename="camel", gc=False):
+    session_update: str
+    state: Any = None
+    stop_reason: Any = None
+
+
+_peek = msgspec.json.Decoder(_Peek).decode
+
+
+class Foreground:
+    """What one session's agent works on. One for each session that is open; `Session` hands it every update.
+
+    known: what it has said. working: whether it said that it works. prompt: the one under way there, until its end.
+    """
+
+    def __init__(self) -> None:
+        self.working = False
+        self.known = Known()
+        self.prompt: Acknowledged | None = None
+        self._last: Any = None
+        self._news = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether it works, or has a prompt that it may not have taken yet."""
+        return self.working or self.prompt is not None
+
+    def said(self, chunk: Chunk) -> bool:
+        """A chunk of text. True if it is held; else it is to be passed on."""
+        if chunk.kind not in USERS:
+            self._news = True
+        if self.prompt is not None:
+            self.prompt.doubt(None)
+            if chunk.kind in USERS:
+                self.prompt.inserted()
+            if self.prompt.holding:
+                self.prompt.hold(encoded(chunk))
+                return True
+        return False
+
+    def update(self, update: Raw, take: Callable[[Raw], T]) -> T | None:
+        """Any other update; `take` passes it on, unless it is held."""
+        found = self._read(update)
+        taken = None
+        if self.prompt is not None and self.prompt.holding:
+            self.prompt.hold(update)
+        else:
+            taken = take(update)
+        if found is not None and found.state == IDLE:
+            self._idle(found.stop_reason, update)
+        return taken
+
+    def started(self) -> None:
+        """A prompt is about to be sent."""
+        self._news = False
+
+    def _read(self, update: Raw) -> _Peek | None:
+        """Before it is passed on; the state that it tells, if it does."""
+        try:
+            found = _peek(update)
+        except (ValueError, RecursionError):
+            return None
+        kind = found.session_update
+        if kind != STATE:
+            self._news = self._news or kind.startswith(("agent_", "tool_"))
+            if self.prompt is not None:
+                self.prompt.doubt(None)
+                if kind in USERS:
+                    self.prompt.inserted()
+            return None
+        if found.state in WORKING:
+            self.working = self._news = True
+            if self.prompt is not None:
+                self.prompt.doubt(None)
+                self.prompt.works()
+        return found
+
+    def _idle(self, reason: Any, update: Raw) -> None:
+        repeated = not self._news and (reason is None or reason == self._last)
+        if reason is not None:
+            self._last = reason
+        self.working = self._news = False
+        if self.prompt is not None:
+            self.prompt.idle(update, repeated=repeated)
+
+
+class Acknowledged:
+    """A prompt that the agent acknowledges, and whose end it tells. See `Prompt`."""
+
+    def __init__(self, turn: Turn, session: Session, foreground: Foreground) -> None:
+        self.answered = False
+        self._turn = turn
+        self._session = session
+        self._foreground = foreground
+        self._ended: asyncio.Future[list[e.Event]] = asyncio.get_running_loop().create_future()
+        self._waits = foreground.working
+        """Whether the agent is at something else."""
+        self._inserted = False
+        self.holding = False
+        self._held: list[Raw] = []
+        self._early: Raw | None = None
+        """That the agent is idle, said before anything told that it has taken the prompt."""
+        self._doubt: asyncio.TimerHandle | None = None
+        self._cancelling = False
+
+    async def run(self, connection: Connection, params: JsonObject, named: Callable[[Id], None]) -> list[e.Event]:
+        """See `Prompt.run`. Raises AgentGone where the agent ends before the prompt does."""
+        self._foreground.prompt = self
+        self._foreground.started()
+        if not self._waits:
+            self._session.turn = self._turn
+        asking = connection.ask("session/prompt", params, context=self._turn.context, named=named)
+        answer = asyncio.ensure_future(self._accepted(asking))
+        try:
+            await _first(answer, self._ended, connection.closed)
+            if not answer.done():
+                await _first(answer, connection.closed, timeout=ACKNOWLEDGED_WITHIN)
+            if answer.done():
+                await answer
+            await _first(self._ended, connection.closed)
+            if not self._ended.done():
+                gone: AgentGone = connection.closed.result()
+                raise gone
+            return self._ended.result()
+        finally:
+            self._over()
+            self._release(self._session.stray)
+            if not answer.done():
+                answer.cancel()
+                with contextlib.suppress(BaseException):
+                    await answer
+
+    async def _accepted(self, asking: Coroutine[Any, Any, Raw]) -> None:
+        """Its acknowledgement; with the id of a message, it is in the conversation now. Raises as `Connection.ask`."""
+        try:
+            answer = await asking
+        finally:
+            self.answered = True
+        if raw.members(answer).get("messageId"):
+            self.inserted()
+        else:
+            self._release(self._session.take)
+            if self._early is not None:
+                self._end(self._early)
+
+    def works(self) -> None:
+        """The agent says that it works. Unless it is known for what, it may be for something else."""
+        self.holding = not (self._waits or self._inserted or self.answered or self._cancelling)
+
+    def hold(self, update: Raw) -> None:
+        """An update that may be this prompt's, or not: it will show when the prompt is acknowledged."""
+        self._held.append(update.copy())
+        if len(self._held) > MAX_HELD:
+            self._waits = True
+            self._session.turn = None
+            self._release(self._session.stray)
+
+    def _release(self, take: Callable[[Raw], Any]) -> None:
+        self.holding, held, self._held = False, self._held, []
+        for update in held:
+            take(update)
+
+    def inserted(self) -> None:
+        """The user's message is in the conversation: from here on all is this prompt's."""
+        self._inserted, self._early = True, None
+        self._release(self._session.stray)
+        if self._waits:
+            self._begin()
+
+    def cancelling(self) -> None:
+        """See `Prompt.cancelling`."""
+        self._cancelling = True
+        self._release(self._session.take)
+
+    def idle(self, update: Raw, *, repeated: bool) -> None:
+        """The agent is idle. `repeated` is whether that is no news."""
+        if self._cancelling:
+            self._end(update)
+        elif self._waits:
+            self._begin()
+        elif not (self._inserted or self.answered):
+            self._early = None if repeated else update.copy()
+        elif not repeated:
+            self._end(update)
+        else:
+            self.doubt(update)
+
+    def doubt(self, update: Raw | None) -> None:
+        """It may be the end, if nothing comes any more. None: something came."""
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
+        if update is not None:
+            self._doubt = asyncio.get_running_loop().call_later(CERTAIN_AFTER, self._end, update.copy())
+
+    def _end(self, update: Raw) -> None:
+        if not self._ended.done():
+            self._ended.set_result(ends.ended(jsonrpc.unpack(update)))
+        self._over()
+
+    def _begin(self) -> None:
+        self._waits = False
+        if self._session.zombie is None:
+            self._session.turn = self._turn
+
+    def _over(self) -> None:
+        """What comes next is not this prompt's."""
+        self.doubt(None)
+        if self._session.turn is self._turn:
+            self._session.turn = None
+        if self._foreground.prompt is self:
+            self._foreground.prompt = None
+
+
+async def _first(*waited: asyncio.Future[Any], timeout: float | None = None) -> None:
+    await asyncio.wait(waited, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

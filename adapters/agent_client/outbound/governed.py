@@ -1,0 +1,176 @@
+"""The rules of a governed route (AIP-44) for what an agent does beside its tool calls' events.
+
+Files and commands that it asks for are tool calls themselves, decided and audited before they are done; its sessions
+are in folders that it may have; what it says of tool calls outside of runs is history, or told to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from adapters.agent_client.codec import errors, tools
+from adapters.agent_client.governed import admitted, untrusted
+from adapters.agent_client.outbound import raw
+from adapters.agent_client.outbound.calls import goes_on, is_call, is_terminal
+from gateway.adapter import Governor, RunGovernor
+from gateway.core import delta
+from gateway.core.errors import Denied, InterlinguaError, Invalid
+from gateway.core.types import Json, JsonObject, ThreadUpdate
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from adapters.agent_client.outbound.session import Session, Upstream
+
+OUTSIDE: Final = "outside of any run"
+
+
+class Act:
+    """What a request of the agent's is to the rules: the tool's name, its risk, and which parameter is a path."""
+
+    def __init__(self, tool: str, risk: int, path: str) -> None:
+        self.tool = tool
+        self.risk = risk
+        self.path = path
+
+
+ACTS: Final[Mapping[str, Act]] = {
+    "fs/read_text_file": Act("fs.read", 0, "path"),
+    "fs/write_text_file": Act("fs.write", 1, "path"),
+    "terminal/create": Act("terminal.create", 2, "cwd"),
+}
+
+
+async def act(session: Session, method: str, params: Raw, do: Callable[[Raw], Awaitable[Any]]) -> Any:
+    """Answer one of ACTS: `do` it, with the path as it is without links, if the rules let the agent.
+
+    Whoever has it done is the client or the workspace. Raises Invalid for a path that is not admitted, RpcError where
+    the rules deny it, Unavailable where it cannot be audited, and what `do` raises.
+    """
+    wanted, turn, context = ACTS[method], session.turn, session.context
+    governor = context.governor if context is not None else None
+    assert governor is not None, "ungoverned requests go another way"
+    arguments, path = _arguments(params, wanted)
+    rules = turn.context.governed if turn is not None else None
+    if not governor.judges:
+        place = await _place(governor, wanted, path)
+        return await do(params if place is None else raw.replaced(params, **{wanted.path: place}))
+    if turn is None or rules is None:
+        await _refuse(governor, session, wanted, arguments, OUTSIDE)
+        raise RpcError(jsonrpc.INVALID_REQUEST, f"{method}: {OUTSIDE}", {"code": Denied.code})
+    turn.flush()
+    try:
+        place = await _place(governor, wanted, path)
+    except Invalid as error:
+        await _refuse(governor, session, wanted, arguments, str(error))
+        raise
+    try:
+        call = await rules.act(wanted.tool, arguments, risk=wanted.risk)
+    except Denied as error:
+        raise RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code}) from error
+
+    async def done() -> Any:
+        """A person may have thought it over for long: the path is looked at again, and is to be what was approved."""
+        if place is None:
+            return await do(params)
+        if await _place(governor, wanted, path) != place:
+            raise Invalid(f"/{wanted.path}: leads elsewhere than when it was decided", path=f"/{wanted.path}")
+        return await do(raw.replaced(params, **{wanted.path: place}))
+
+    return await _audited(rules, call, done())
+
+
+async def _audited(rules: RunGovernor, call: str, work: Awaitable[Any]) -> Any:
+    """What it gives, once that is audited."""
+    try:
+        result = await work
+    except asyncio.CancelledError:
+        await asyncio.shield(rules.acted(call, error={"message": "the agent did not wait for it"}))
+        raise
+    except InterlinguaError as error:
+        told = error.error if isinstance(error, RpcError) else errors.to_rpc(error).error
+        await rules.acted(call, error={"code": told.code, "message": told.message})
+        raise
+    said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
+    await rules.acted(call, result=delta.sound(said))
+    return result
+
+
+async def _place(governor: Governor, wanted: Act, path: Json) -> str | None:
+    """The path without links; None where a command names no folder, and has that of its session."""
+    if path is None and wanted.path == "cwd":
+        return None
+    return await admitted(governor, path, f"/{wanted.path}", write=wanted.tool == "fs.write")
+
+
+async def _refuse(governor: Governor, session: Session, wanted: Act, arguments: JsonObject, why: str) -> None:
+    await governor.stray(session.thread or "", wanted.tool, arguments, why=why)
+
+
+def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
+    """What is audited of a request, and its path. Variables by their names, so that what is secret is known as such."""
+    said = jsonrpc.unpack(params or raw.NOTHING)
+    if not isinstance(said, dict):
+        raise Invalid("params are no object")
+    found = {key: value for key, value in said.items() if key not in ("sessionId", "_meta")}
+    env = found.get("env")
+    if isinstance(env, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in env):
+        found["env"] = {each["name"]: each.get("value") for each in env}
+    return delta.sound(found), said.get(wanted.path)
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------
+
+
+async def placed(governor: Governor | None, asked: Upstream) -> Upstream:
+    """What the agent is told of a session's folders when it is opened for a run. Raises Denied for others."""
+    if governor is None:
+        return asked
+    try:
+        cwd = await admitted(governor, asked.cwd, "/cwd")
+        more = [await admitted(governor, each, "/additionalDirectories") for each in asked.additional_directories]
+    except Invalid as error:
+        raise Denied(f"the session's folder is not one that may be worked in: {error}", detail=error.detail) from error
+    return replace(asked, cwd=cwd, additional_directories=more)
+
+
+def told(session: Session, update: ThreadUpdate) -> ThreadUpdate | None:
+    """What the conversation is told of an update outside of runs; None for a tool call, which is refused.
+
+    While the agent replays a session it is history, and marked as such.
+    """
+    governor = session.context.governor if session.context is not None else None
+    if governor is None or not isinstance(update.data, dict):
+        return update
+    if session.replaying:
+        return replace(update, data=untrusted(update.data))
+    if not governor.judges or not (is_call(update.data) or is_terminal(update.data)):
+        return update
+    if is_terminal(update.data):
+        return None  # it is a call's, and there is none
+    said = update.data
+    if said.get("toolCallId") in session.calls and goes_on(said):
+        return None  # the end of a call that was told, after its run
+    session.keep(
+        governor.stray(
+            session.thread or "",
+            tools.named(said),
+            said.get("rawInput"),
+            call=str(said.get("toolCallId") or ""),
+            why=OUTSIDE,
+        )
+    )
+    return None
+
+
+async def late(session: Session | None, call: JsonObject) -> None:
+    """A permission was asked for outside of any run."""
+    governor = session.context.governor if session is not None and session.context is not None else None
+    if governor is not None and governor.judges and session is not None:
+        said = delta.sound(call)
+        await governor.stray(session.thread or "", tools.named(said), said.get("rawInput"), why=OUTSIDE)

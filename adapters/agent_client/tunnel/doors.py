@@ -1,0 +1,143 @@
+"""Servers for agents on other machines: Streamable HTTP below the protocol's mount, at a path that nobody guesses."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from adapters.agent_client.options import AgentClientServe
+from adapters.agent_client.wire import JsonObject
+from gateway.adapter import Gateway, access
+from gateway.core.errors import AgentError, InterlinguaError, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from adapters.agent_client.tunnel.proxy import Proxy
+    from adapters.agent_client.tunnel.tunnels import Server
+    from adapters.agent_client.tunnel.upstream import Upstream
+    from gateway.mcp.server.http.streamable import Streamable
+
+MOUNT: Final = "/agent-client"
+"""Where the protocol is mounted unless told otherwise."""
+PATH: Final = "/-/mcp"
+
+
+@runtime_checkable
+class Housed(Protocol):
+    """A caller of this very gateway's inbound half."""
+
+    @property
+    def doors(self) -> Doors:
+        """Where it may have HTTP served."""
+
+
+class Doors:
+    """One per gateway process: the inbound half's. Doors are opened by the outbound one."""
+
+    def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
+        self._mount = options.path or MOUNT
+        self._gateway = gateway
+        self._open: dict[str, Door] = {}
+        self._served = False
+
+    def routes(self) -> list[BaseRoute]:
+        """Starlette routes below the mount."""
+        from starlette.routing import Route
+
+        self._served = True
+        return [Route(f"{PATH}/{{door}}", _App(self))]
+
+    @property
+    def address(self) -> str | None:
+        """Where they are; None where nobody can come in: a gateway on standard input and output has no port."""
+        public = self._gateway.public_url
+        return f"{public}{self._mount}{PATH}" if self._served and public else None
+
+    def open(self, server: Server) -> Door | None:
+        """A door for it, until it is closed. None where there are none."""
+        address = self.address
+        if address is None:
+            return None
+        door = self._open[server.id] = Door(server, f"{address}/{server.id}", lambda: self._open.pop(server.id, None))
+        return door
+
+    def find(self, id: str) -> Door | None:
+        """One that is open."""
+        return self._open.get(id)
+
+
+class Door:
+    """One server over HTTP. The client's end is connected with the first request, and is one for all that come."""
+
+    def __init__(self, server: Server, url: str, closed: Callable[[], object]) -> None:
+        self.url = url
+        self._server = server
+        self._closed = closed
+        self._lock = asyncio.Lock()
+        self._behind: tuple[Upstream, Proxy, Streamable] | None = None
+
+    @property
+    def entry(self) -> JsonObject:
+        """The server as an agent is told of it (schema: McpServerHttp)."""
+        key = {"name": "Authorization", "value": f"Bearer {self._server.secret.hex()}"}
+        return {"type": "http", "name": self._server.offered.name, "url": self.url, "headers": [key]}
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request of somebody's. Raises NotFound for one who has not the key."""
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        if not hmac.compare_digest((access.bearer(values) or "").encode(), self._server.secret.hex().encode()):
+            raise NotFound("there is no such server")
+        await (await self._reached())(scope, receive, send)
+
+    async def _reached(self) -> ASGIApp:
+        from adapters.agent_client.tunnel.translation import reached
+        from gateway.mcp.server.http.streamable import Streamable
+        from gateway.mcp.server.hub import Hub
+        from gateway.mcp.server.options import McpServeOptions
+
+        async with self._lock:
+            if self._behind is not None and not self._behind[0].there:
+                await self._leave()
+            if self._behind is None:
+                try:
+                    upstream, proxy = await reached(self._server)
+                except AgentError as error:
+                    raise Unavailable(f"the MCP server is not there: {error}") from error
+                self._behind = upstream, proxy, Streamable(Hub(proxy, McpServeOptions(), {}))
+            return self._behind[2]
+
+    async def _leave(self) -> None:
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            upstream, proxy, streamable = behind
+            streamable.hub.stop()
+            proxy.close()
+            await streamable.aclose()
+            await upstream.hang_up()
+
+    async def aclose(self) -> None:
+        """Nobody comes in any more."""
+        self._closed()
+        await self._leave()
+
+
+class _App:
+    """See `Doors.routes`: an ASGI application, since answers are streams."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from gateway.transport.asgi.refusals import refusal
+
+        door = self._doors.find(scope["path_params"]["door"])
+        try:
+            if door is None:
+                raise NotFound("there is no such server")
+            await door.serve(scope, receive, send)
+        except InterlinguaError as error:
+            await refusal(error)(scope, receive, send)

@@ -1,0 +1,128 @@
+"""Ends of agents that speak MCP over the connection themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from adapters.agent_client.tunnel import rules, words
+from adapters.agent_client.tunnel.end import End
+from adapters.agent_client.tunnel.words import MESSAGE
+from gateway.core.errors import AgentTimeout, Unavailable
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from adapters.agent_client.outbound.connection import Connection
+    from adapters.agent_client.tunnel.tunnels import Server
+
+DISCOVER: Final = "server/discover"
+LISTEN: Final = "subscriptions/listen"
+OUTER: Final = frozenset((words.UNAVAILABLE, words.BROKEN, jsonrpc.REQUEST_CANCELLED))
+"""Errors that are not the MCP server's."""
+
+
+class Connected(End):
+    """A connection that the agent has opened with `mcp/connect`; its name there is `id`."""
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        super().__init__(server)
+        self.connection = connection
+
+    async def asked(self, message: Raw) -> Raw:
+        """See `End`."""
+        return await self.connection.ask(MESSAGE, words.replaced(message, connectionId=self.id, requestId=None))
+
+    async def told(self, message: Raw) -> None:
+        """See `End`."""
+        await self.connection.drain()
+        self.connection.tell(MESSAGE, words.replaced(message, connectionId=self.id, requestId=None))
+
+
+class _Meta(Struct, gc=False):
+    progressToken: Any = None
+
+
+class _Params(Struct, gc=False):
+    meta: _Meta | None = msgspec.field(name="_meta", default=None)
+    progressToken: Any = None
+
+
+class Stateless(End):
+    """All that a stateless agent sends to one server."""
+
+    def __init__(self, server: Server, connection: Connection) -> None:
+        super().__init__(server)
+        self.connection = connection
+        self._under_way: dict[str | int, tuple[str, Any]] = {}
+        self._known = False
+
+    async def request(self, message: Raw) -> Raw:
+        """A `mcp/message`; in the answer is `result` or `error`. Raises RpcError where it is no MCP server's error."""
+        said = words.read(message)
+        if said.request_id is None or said.request_id in self._under_way:
+            raise RpcError(jsonrpc.INVALID_PARAMS, f"requestId {said.request_id!r} is none, or under way already")
+        self._under_way[said.request_id] = (said.method, _token(said.params))
+        try:
+            if not rules.govern(self.server, said.method) and not await self._strange(said):
+                line, answer = await self.send(message)
+                return answer if line.stateless else words.wrapped(answer)
+            return words.wrapped(await self.ask(message))
+        except RpcError as error:
+            if error.error.code in OUTER:
+                raise
+            return words.refused(error.error)
+        except (Unavailable, AgentTimeout) as error:
+            raise words.unavailable(str(error)) from error
+        finally:
+            del self._under_way[said.request_id]
+
+    async def _strange(self, said: words.Message) -> bool:
+        """Whether the server knows only revisions with a handshake, which such an agent does not: it is asked once."""
+        if self._translation is None and not self._known:
+            line = await self.connected()
+            if not line.stateless:
+                meta = words.members(said.params).get("_meta")
+                try:
+                    await self._unwrapped(words.encoded({"method": DISCOVER, "params": {"_meta": meta or {}}}))
+                except RpcError as error:
+                    if error.error.code in OUTER:
+                        raise
+                    return True
+            self._known = True
+        return self._translation is not None
+
+    async def asked(self, message: Raw) -> Raw:
+        """See `End`. There is no way to ask such an agent."""
+        method = words.read(message).method
+        raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
+
+    async def told(self, message: Raw) -> None:
+        """See `End`. It belongs to one of the agent's requests, or is dropped."""
+        said = words.read(message)
+        request = said.request_id if said.request_id is not None else self._owner(said.params)
+        if request not in self._under_way:
+            return
+        await self.connection.drain()
+        about: dict[str, Any] = {"connectionId": None, "serverId": self.server.id, "requestId": request}
+        self.connection.tell(MESSAGE, words.replaced(message, **about))
+
+    def _owner(self, params: Raw) -> str | int | None:
+        """Whose a notification is that says no request: by progress token, else a subscription's, or the only one's."""
+        token = _token(params)
+        found = [id for id, (_, its) in self._under_way.items() if token is not None and its == token]
+        if not found and token is None:
+            found = [id for id, (method, _) in self._under_way.items() if method == LISTEN]
+            found = found or (list(self._under_way) if len(self._under_way) == 1 else [])
+        return found[0] if found else None
+
+
+def _token(params: Raw) -> Any:
+    """The progress token of a request, or of a notification about it."""
+    try:
+        found = msgspec.json.decode(params or b"{}", type=_Params)
+    except (ValueError, RecursionError):
+        return None
+    return found.progressToken if found.meta is None else found.meta.progressToken

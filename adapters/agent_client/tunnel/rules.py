@@ -1,0 +1,92 @@
+"""What a governed route lets through: tools that its operator may have, calls that were decided and audited."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_client.tunnel import words
+from gateway.adapter import Governor, RunGovernor
+from gateway.adapter.governing import risk_of
+from gateway.core.errors import Denied, InterlinguaError
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from adapters.agent_client.tunnel.tunnels import Server
+
+LIST: Final = "tools/list"
+CALL: Final = "tools/call"
+
+
+def govern(server: Server, method: str) -> bool:
+    """Whether rules are to be asked about such a request."""
+    return method in (LIST, CALL) and _governor(server) is not None
+
+
+async def asked(server: Server, method: str, params: Raw, send: Callable[[], Awaitable[Raw]]) -> Raw:
+    """A request of an agent's to an MCP server, by way of the rules. `send` sends it and gives its result.
+
+    Raises RpcError for a tool that is not there, or was refused, and what `send` raises.
+    """
+    governor = _governor(server)
+    if governor is None or method not in (LIST, CALL):
+        return await send()
+    name = server.offered.name
+    if method == LIST:
+        return _allowed(await send(), governor, name)
+    called = words.members(params)
+    tool = jsonrpc.unpack(called["name"]) if "name" in called else None
+    arguments = jsonrpc.unpack(called["arguments"]) if called.get("arguments") else {}
+    if not isinstance(tool, str):
+        raise RpcError(jsonrpc.INVALID_PARAMS, "name: the tool is not named", {"path": "/name"})
+    turn = server.session.turn
+    governed = turn.context.governed if turn is not None else None
+    if governed is None:
+        why = f"tool {tool} of {name} may only be called while a prompt is worked on"
+        await governor.stray(server.session.thread or "", tool, arguments, why=why)
+        raise _denied(Denied(why))
+    try:
+        call = await governed.act(tool, arguments, risk=risk_of(None), server=name)
+    except Denied as error:
+        raise _denied(error) from error
+    return await _called(governed, call, send)
+
+
+async def _called(governed: RunGovernor, call: str, send: Callable[[], Awaitable[Raw]]) -> Raw:
+    try:
+        result = await send()
+    except RpcError as error:
+        await governed.acted(call, error={"code": error.error.code, "message": error.error.message})
+        raise
+    except InterlinguaError as error:
+        await governed.acted(call, error=str(error))
+        raise
+    except BaseException:
+        await governed.acted(call, error="cancelled")
+        raise
+    await governed.acted(call, result=jsonrpc.unpack(result))
+    return result
+
+
+def _allowed(result: Raw, governor: Governor, server: str) -> Raw:
+    """A list of tools without those that the operator may not have."""
+    tools: Any = words.members(result).get("tools")
+    listed = jsonrpc.unpack(tools) if tools else []
+    if not isinstance(listed, list):
+        raise RpcError(words.BROKEN, "the list of tools is none")
+    kept = [tool for tool in listed if isinstance(tool, dict) and governor.offers(str(tool.get("name")), server)]
+    return words.replaced(result, tools=kept)
+
+
+def _governor(server: Server) -> Governor | None:
+    context = server.session.context
+    governor = context.governor if context is not None else None
+    return governor if governor is not None and governor.judges else None
+
+
+def _denied(error: Denied) -> RpcError:
+    """Not the code of `Denied`, which asks agents to authenticate."""
+    return RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})

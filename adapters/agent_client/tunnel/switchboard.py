@@ -1,0 +1,178 @@
+"""The inbound half: which client offers which server, and the client's end of each MCP connection."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+
+from adapters.agent_client.tunnel import words
+from adapters.agent_client.tunnel.words import CONNECT, MESSAGE, Offered
+from adapters.agent_client.wire import PROTOCOL
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from adapters.agent_client.inbound.connection import Connection
+    from adapters.agent_client.inbound.session import Session
+
+MOST: Final = 1000
+"""MCP connections to one client's servers."""
+_NOTHING = Raw(b"{}")
+
+
+@dataclass(eq=False)
+class Line:
+    """One MCP connection to a server of a client's. `theirs`: the client's name for it; None where it is stateless."""
+
+    id: str
+    client: Connection
+    session: Session
+    server: Offered
+    theirs: str | None
+    asked: dict[str, str | int | None] = field(default_factory=dict)
+    """Requests under way at a stateless client, by the id that it knows: the one that its agent knows."""
+
+
+class Switchboard:
+    """One per gateway process. What agents say comes in by `ask` and `tell`, what clients say by the rest."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, Line] = {}
+        self._by_client: dict[Connection, dict[str, Line]] = {}
+        self._stateless: set[Connection] = set()
+        self._numbers = itertools.count(1)
+
+    # --- from agents ----------------------------------------------------------------------------------------------
+
+    async def ask(self, connection: Connection, method: str, params: Raw) -> Raw:
+        """A request of an agent's to the client at `connection`, or to another one that has the same session open.
+
+        Raises RpcError with the client's own error or UNAVAILABLE; Unavailable once it has gone.
+        """
+        if method == CONNECT:
+            return await self._connect(connection, params)
+        line = self._line(words.read(params).connection_id)
+        if method == MESSAGE:
+            return await self._asked(line, params)
+        self._drop(line)
+        if line.theirs is None:
+            return _NOTHING
+        return await line.client.asking(method, words.replaced(params, connectionId=line.theirs))
+
+    def tell(self, method: str, params: Raw) -> None:
+        """A notification of an agent's. Dropped where nobody takes it: the client reads slowly, or is stateless."""
+        line = self._lines.get(words.read(params).connection_id or "")
+        if line is not None and line.theirs is not None and line.client.flowing:
+            line.client.telling(method, words.replaced(params, connectionId=line.theirs, requestId=None))
+
+    async def _connect(self, connection: Connection, params: Raw) -> Raw:
+        wanted = words.unpacked(params, words.Connect)
+        session, server = _found(_sessions(connection, wanted.session_id), wanted)
+        client = session.connection
+        theirs = None
+        answer = _NOTHING
+        if len(self._by_client.get(client, ())) >= MOST:
+            raise words.unavailable("too many connections to MCP servers of this client")
+        if client not in self._stateless:
+            meta = words.members(params).get("_meta")
+            try:
+                answer = await client.asking(CONNECT, words.encoded(words.connecting(server, meta)))
+                theirs = words.unpacked(answer, words.Connected).connection_id
+            except RpcError as error:
+                if error.error.code != jsonrpc.METHOD_NOT_FOUND or server.key != "serverId":
+                    raise
+                self._stateless.add(client)
+        line = Line(uuid.uuid4().hex, client, session, server, theirs)
+        self._lines[line.id] = line
+        self._by_client.setdefault(client, {})[theirs or line.id] = line
+        return words.replaced(answer, connectionId=line.id, stateless=theirs is None or None)
+
+    async def _asked(self, line: Line, params: Raw) -> Raw:
+        await line.client.drained()
+        if line.theirs is not None:
+            renamed = words.replaced(params, connectionId=line.theirs, requestId=None)
+            return await line.client.asking(MESSAGE, renamed)
+        number = f"{line.id}-{next(self._numbers)}"
+        line.asked[number] = words.read(params).request_id
+        try:
+            about: dict[str, Any] = {"connectionId": None, "serverId": line.server.id, "requestId": number}
+            return await line.client.asking(MESSAGE, words.replaced(params, **about))
+        finally:
+            del line.asked[number]
+
+    # --- from clients -----------------------------------------------------------------------------------------------
+
+    async def request(self, connection: Connection, params: Raw) -> Raw:
+        """What a server asks its MCP client, `mcp/message`. Raises RpcError with the agent's error, and the tree's."""
+        line = self._line_of(connection, words.read(params).connection_id)
+        if line is None:
+            raise words.unavailable("there is no such connection")
+        return await line.client.gateway.relay(
+            line.session.agent, PROTOCOL, MESSAGE, words.replaced(params, connectionId=line.id), thread=line.session.id
+        )
+
+    async def notification(self, connection: Connection, params: Raw) -> None:
+        """What a server tells. Raises what `request` does."""
+        said = words.read(params)
+        about: dict[str, Any] = {}
+        line = self._line_of(connection, said.connection_id)
+        if line is None:
+            line = self._asking(connection, said.request_id)
+            about = {"serverId": None, "requestId": line.asked[str(said.request_id)]} if line is not None else {}
+        if line is None:
+            raise words.unavailable("there is no such connection")
+        about["connectionId"] = line.id
+        await line.client.gateway.forward(
+            line.session.agent, PROTOCOL, MESSAGE, words.replaced(params, **about), thread=line.session.id
+        )
+
+    def left(self, connection: Connection) -> None:
+        """A client has gone, and its servers with it: an agent's next message finds out."""
+        self._stateless.discard(connection)
+        for line in self._by_client.pop(connection, {}).values():
+            self._lines.pop(line.id, None)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _line(self, id: str | None) -> Line:
+        line = self._lines.get(id or "")
+        if line is None:
+            raise words.unavailable("its client has gone")
+        return line
+
+    def _line_of(self, connection: Connection, theirs: str | None) -> Line | None:
+        return self._by_client.get(connection, {}).get(theirs) if theirs is not None else None
+
+    def _asking(self, connection: Connection, request: str | int | None) -> Line | None:
+        return next((each for each in self._by_client.get(connection, {}).values() if request in each.asked), None)
+
+    def _drop(self, line: Line) -> None:
+        self._lines.pop(line.id, None)
+        there = self._by_client.get(line.client, {})
+        there.pop(line.theirs or line.id, None)
+        if not there:
+            self._by_client.pop(line.client, None)
+
+
+def _sessions(connection: Connection, session_id: str) -> Iterable[Session]:
+    """Where it is open: here first, then on others."""
+    here = connection.sessions.here(session_id)
+    others = [each for each in connection.clients.open(session_id) if each is not here]
+    return [here, *others] if here is not None else others
+
+
+def _found(sessions: Iterable[Session], wanted: words.Connect) -> tuple[Session, Offered]:
+    """Who offers it under its id; else, since a client that comes back may give new ids, under its name."""
+    offers = [(session, server) for session in sessions for server in session.servers]
+    for session, server in offers:
+        if server.id == wanted.server:
+            return session, server
+    for session, server in offers:
+        if server.name and server.name == wanted.name:
+            return session, server
+    raise words.unavailable(wanted.name or wanted.server)

@@ -1,0 +1,151 @@
+"""The gateway as the MCP client of a client's server: what is behind `Proxy`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Raw
+
+from adapters.agent_client.tunnel import words
+from adapters.agent_client.tunnel.end import End
+from gateway.core.errors import AgentGone
+from gateway.core.types import JsonObject
+from gateway.mcp import versions, wire
+from gateway.mcp.client.calls import Call, Calls, Counts
+from gateway.mcp.client.contract import Listener
+from gateway.mcp.client.session import ClientSession
+from gateway.mcp.server.contract import Client, Identity
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+if TYPE_CHECKING:
+    from adapters.agent_client.tunnel.tunnels import Server
+
+INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
+ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
+"""What is declared before it is known what the agent's MCP client can do: it refuses then what it cannot."""
+
+
+async def _never() -> None:
+    """It lasts as long as its connection."""
+
+
+def _nobody(method: str, params: Raw) -> None:
+    """Nobody is told news yet."""
+
+
+class Upstream(End):
+    """An end that is the gateway's own. `start` it once, `hang_up` at the end. A `Channel` of a session."""
+
+    def __init__(self, server: Server, capabilities: JsonObject, info: JsonObject) -> None:
+        super().__init__(server)
+        self.news: Callable[[str, Raw], None] = _nobody
+        self.version = ""
+        self.renew: Callable[[], Awaitable[None]] = _never
+        self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
+        self._capabilities: JsonObject = dict(capabilities)
+        self._calls = Calls(self.name, Counts(), self._heard, None)
+        self._session = ClientSession(self, self._calls, self._capabilities, info)
+
+    async def start(self) -> None:
+        """Shake hands, if the server does that. Raises RpcError, and the errors of the tree."""
+        line = await self.connected()
+        await self._session.start(modern=line.stateless)
+
+    @property
+    def identity(self) -> Identity:
+        """What the server says of itself."""
+        said = self._session.server
+        meta = said.get(wire.META)
+        info = said.get("serverInfo") or (meta.get(wire.META_SERVER) if isinstance(meta, dict) else None)
+        capabilities, instructions = said.get("capabilities"), said.get("instructions")
+        return Identity(
+            capabilities if isinstance(capabilities, dict) else {},
+            info if isinstance(info, dict) else {"name": self.name, "version": "0"},
+            instructions if isinstance(instructions, str) else None,
+        )
+
+    def _heard(self, method: str, params: Raw) -> None:
+        self.news(method, params)
+
+    def introduce(self, client: Client) -> None:
+        """Who calls now: told to a server that is told with every request."""
+        if versions.modern(self.version):
+            self._capabilities.clear()
+            self._capabilities.update(client.capabilities)
+
+    async def call(self, method: str, params: JsonObject, listener: Listener) -> Raw:
+        """A request, to its result. Raises what `ClientSession.call` does."""
+        return await self._session.call(method, params, listener=listener)
+
+    def tell_later(self, method: str, params: Raw) -> None:
+        """A notification, if the server takes such."""
+        if not versions.modern(self.version):
+            self.tell(words.encoded({"method": method, "params": params}))
+
+    async def hang_up(self) -> None:
+        """See `End`."""
+        if not self.closed.done():
+            self.closed.set_result(AgentGone(f"the connection to {self.name} was closed"))
+            await self._session.aclose()
+        await super().hang_up()
+
+    # --- from the server ------------------------------------------------------------------------------------------
+
+    async def asked(self, message: Raw) -> Raw:
+        """See `End`."""
+        said = words.read(message)
+        if said.method == wire.PING:
+            return Raw(b"{}")
+        if versions.modern(self.version):
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{said.method}: servers ask nothing in {self.version}")
+        task = asyncio.current_task()
+        assert task is not None
+        answer = await self._calls.asker(said.method, said.params).asked(said.method, said.params, task.cancel)
+        return answer if isinstance(answer, Raw) else words.encoded(answer)
+
+    async def told(self, message: Raw) -> None:
+        """See `End`."""
+        said = words.read(message)
+        waiting = self._calls.heard(said.method, said.params)
+        if waiting is not None:
+            await waiting
+
+    # --- gateway.mcp.client.channel.Channel -------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """See `Channel`."""
+        return self.server.offered.name or "an MCP server"
+
+    @property
+    def there(self) -> bool:
+        """Whether it is connected to the client that it was connected to."""
+        return self._line is not None
+
+    @property
+    def alive(self) -> bool:
+        """See `Channel`."""
+        return not self.closed.done()
+
+    @property
+    def shared(self) -> bool:
+        """See `Channel`."""
+        return versions.modern(self.version)
+
+    async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
+        """See `Channel`. Rules were asked by who calls."""
+        message = words.encoded({"method": method, "params": params})
+        result = await self._unwrapped(message)
+        if method == wire.INITIALIZE:
+            self._hello = message
+        return result
+
+    async def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """See `Channel`."""
+        self.tell(words.encoded({"method": method, "params": params or {}}))
+
+    async def aclose(self) -> None:
+        """See `Channel`."""

@@ -1,0 +1,191 @@
+"""`mcp/connect`, `mcp/message`, `mcp/disconnect` and the servers they are about (docs/rfds/mcp-over-acp).
+
+There are three ways to speak them. The proposal's: a server has an `id`, and `mcp/connect` names it as `acpId`
+(TypeScript 0.29). The schema's: it is `serverId` in both (Python). In both a connection is opened, and messages name
+it. Stateless (TypeScript 2.4): every `mcp/message` names `serverId` and a `requestId`, nothing is opened, the answer is
+an object with `result` or `error`, and only a server notifies. So a server is offered to an agent under both names, a
+client is asked with the one that it used, and one that knows no `mcp/connect` is stateless.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from adapters.agent_client.wire import JsonObject
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import ErrorObject, Id, RpcError
+
+T = TypeVar("T")
+
+CONNECT: Final = "mcp/connect"
+MESSAGE: Final = "mcp/message"
+DISCONNECT: Final = "mcp/disconnect"
+METHODS: Final = frozenset((CONNECT, MESSAGE, DISCONNECT))
+TYPE: Final = "acp"
+"""The transport's name in `mcpServers` and in `mcpCapabilities`: the protocol's own word."""
+SERVERS: Final = "mcpServers"
+
+UNAVAILABLE: Final = -33001
+"""Nobody offers the server (any more)."""
+BROKEN: Final = -33002
+"""What came is no answer."""
+
+
+class Offered(Struct, frozen=True):
+    """One server as its client offers it. `key` is the name that the client has for `id`."""
+
+    name: str
+    id: str
+    key: str
+    whole: JsonObject
+
+
+class Connect(Struct, rename="camel", gc=False):
+    """`mcp/connect`; `session_id` and `name` only between the halves."""
+
+    server_id: str | None = None
+    acp_id: str | None = None
+    session_id: str = ""
+    name: str = ""
+
+    @property
+    def server(self) -> str:
+        """Which one."""
+        return self.server_id or self.acp_id or ""
+
+
+class Connected(Struct, rename="camel", gc=False):
+    """Its answer; `stateless` only between the halves."""
+
+    connection_id: str
+    stateless: bool = False
+
+
+class Message(Struct, rename="camel", gc=False):
+    """`mcp/message`, of a connection or stateless; `mcp/disconnect` is read as the same."""
+
+    connection_id: str | None = None
+    server_id: str | None = None
+    request_id: str | int | None = None
+    method: str = ""
+    params: Raw = Raw()
+
+
+_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_message = msgspec.json.Decoder(Message).decode
+_encode = msgspec.json.Encoder().encode
+_NOTHING: Final = Raw(b"{}")
+ABSENT: Final = Raw()
+
+
+def offered(servers: Any) -> list[Offered]:
+    """Those of an `mcpServers` that travel over the connection."""
+    found: list[Offered] = []
+    for each in servers if isinstance(servers, Sequence) else ():
+        if not isinstance(each, dict) or each.get("type") != TYPE:
+            continue
+        for key in ("serverId", "id"):
+            if isinstance(each.get(key), str):
+                found.append(Offered(str(each.get("name") or ""), each[key], key, each))
+                break
+    return found
+
+
+def declared(server: Offered, id: str) -> JsonObject:
+    """The server as an agent is told of it that speaks this itself, whichever way."""
+    return {**server.whole, "id": id, "serverId": id}
+
+
+def connecting(server: Offered, meta: Raw | None) -> JsonObject:
+    """Params of `mcp/connect` as the server's client says them."""
+    params: JsonObject = {"serverId" if server.key == "serverId" else "acpId": server.id}
+    return {**params, "_meta": meta} if meta else params
+
+
+def unwrapped(carrier: Raw) -> Raw:
+    """The result in the answer of somebody stateless. Raises RpcError with the error in it, or for what is neither."""
+    found = members(carrier)
+    if "result" in found:
+        return found["result"]
+    error = jsonrpc.unpack(found["error"]) if "error" in found else None
+    if isinstance(error, dict) and isinstance(error.get("code"), int) and isinstance(error.get("message"), str):
+        raise RpcError(error["code"], error["message"], error.get("data", UNSET))
+    raise RpcError(BROKEN, "the answer of an MCP server has neither result nor error")
+
+
+def wrapped(result: Raw) -> Raw:
+    """The answer that somebody stateless gets."""
+    return Raw(_encode({"result": result}))
+
+
+def refused(error: ErrorObject) -> Raw:
+    """The same for an error of the MCP server's."""
+    said: JsonObject = {"code": error.code, "message": error.message}
+    if error.data not in (ABSENT, UNSET):
+        said["data"] = error.data
+    return Raw(_encode({"error": said}))
+
+
+def read(params: Raw) -> Message:
+    """A message, or the end of a connection. Raises RpcError for params that are none."""
+    try:
+        return _message(params or _NOTHING)
+    except (ValueError, RecursionError):  # half a surrogate pair in it, maybe
+        found = members(params)
+        if not found:
+            return unpacked(params, Message)
+        inner = found.pop("params", ABSENT)
+        said = unpacked(encoded(found), Message)
+        said.params = inner
+        return said
+
+
+def unpacked(params: Raw, type: type[T]) -> T:
+    """Params as `type`. Raises RpcError."""
+    try:
+        return jsonrpc.unpack(params or _NOTHING, type)
+    except (ValueError, RecursionError) as error:
+        raise RpcError(jsonrpc.INVALID_PARAMS, str(error)) from None
+
+
+def cancelled(params: Raw) -> Id:
+    """The request that a `notifications/cancelled` is about; None, which is no request's id here, if it says none."""
+    found = members(params).get("requestId")
+    id = jsonrpc.unpack(found) if found else None
+    return id if isinstance(id, int | str | float) else None
+
+
+def members(params: Raw) -> dict[str, Raw]:
+    """An object's members; none of what is no object. Half surrogate pairs stay as they are."""
+    try:
+        return _object(params or _NOTHING)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        found = jsonrpc.unpack(params)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: Raw(json.dumps(value, separators=(",", ":")).encode()) for name, value in found.items()}
+
+
+def encoded(value: Any) -> Raw:
+    """As params."""
+    return Raw(_encode(value))
+
+
+def replaced(params: Raw, **values: Any) -> Raw:
+    """The same params with some members set, and those left out that are None now."""
+    found: dict[str, Any] = {**members(params), **values}
+    return Raw(_encode({name: value for name, value in found.items() if value is not None}))
+
+
+def unavailable(what: str) -> RpcError:
+    """Nobody offers it."""
+    return RpcError(UNAVAILABLE, f"MCP server unavailable: {what}")

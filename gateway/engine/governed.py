@@ -1,0 +1,205 @@
+"""A run in progress whose route a manifest governs: all that its agent says passes a gate, all that it does is audited.
+
+Ungoverned runs know nothing of this file. A transition is audited before it is committed; what cannot be audited does
+not happen, and the run fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.adapter import Outbound, RunContext
+from gateway.core import events as e
+from gateway.core.errors import InterlinguaError
+from gateway.core.state import Item
+from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Outcome, Run, RunStatus
+from gateway.engine import ending
+from gateway.engine.live import LiveRun
+from gateway.governance.audit.aip44 import State
+from gateway.governance.enforcing import Gate, RouteGovernor
+from gateway.governance.enforcing.approval import own
+
+log = logging.getLogger(__name__)
+
+MOVES: Final[dict[tuple[RunStatus, RunStatus], State]] = {
+    (RunStatus.RUNNING, RunStatus.INTERRUPTED): "suspended",
+    (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
+}
+"""What a change of a run's status is to its operator, start and end left out."""
+
+
+@dataclass(kw_only=True)
+class GovernedRun(LiveRun):
+    """See `LiveRun`, and `gateway.governance.enforcing.Host` for what the gate calls."""
+
+    rules: RouteGovernor
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.governor = self.rules
+        self.gate: Gate = self.rules.gate(self.run, self)
+        self.governed = self.gate
+        self.outbound = _Gated(self.outbound, self.gate)
+        self._denied: Failure | None = None
+        self._began = self._moved = False
+        self._answers = asyncio.Lock()
+
+    # --- what outbound adapters call ---------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """See `RunContext.cancelled`."""
+        return self._denied is not None or super().cancelled
+
+    def emit(self, *events: e.Event) -> None:
+        """See `RunContext.emit`. What stands behind a call that waits is judged later."""
+        if self.ended:
+            self.lost("late_event", len(events))
+        else:
+            self.gate.take(events)
+
+    async def ask(self, interrupt: Interrupt) -> Answer:
+        """See `RunContext.ask`. No agent's question passes for one of the gate's."""
+        return await super().ask(own(interrupt))
+
+    async def drain(self) -> None:
+        """See `RunContext.drain`. Who waits for a person may go on talking, for a while."""
+        await self.gate.caught_up()
+        await super().drain()
+
+    # --- what the gate calls -----------------------------------------------------------------------------------
+
+    def show(self, events: Sequence[e.Event]) -> None:
+        """See `Host.show`."""
+        super().emit(*events)
+
+    async def put(self, interrupt: Interrupt) -> Answer:
+        """See `Host.put`."""
+        return await super().ask(interrupt)
+
+    def was_asked(self, name: str) -> bool:
+        """See `Host.was_asked`."""
+        return self.opener.state.item("interrupt", name) is not Item.ABSENT
+
+    def interrupt(self, failure: Failure) -> None:
+        """See `Host.interrupt`. The end is committed when the agent has stopped, or its grace is over."""
+        if self.cancelled or self.ended or self._ending:
+            return
+        self._denied = failure
+        for future in list(self._asks.values()):
+            if not future.done():
+                future.set_result(Answer(outcome=Outcome.CANCELLED))
+        self._tell_agent()
+        asyncio.get_running_loop().call_later(self.settings.cancel_grace, self._grace_over)
+
+    # --- what the engine calls ---------------------------------------------------------------------------------
+
+    async def starts(self) -> None:
+        """See `LiveRun.starts`. Raises Unavailable."""
+        self._moved = await self.gate.session.begins()
+        self._began = True
+
+    async def started_not(self) -> None:
+        """See `LiveRun.started_not`."""
+        if self._moved:
+            await self.gate.session.moved("interrupted", {"error": "the run was not started"})
+
+    async def start(self) -> None:
+        """See `LiveRun.start`."""
+        await self.starts()
+        await super().start()
+
+    def replayed(self, events: Sequence[tuple[int, e.Event]]) -> None:
+        """See `LiveRun.replayed`."""
+        for _, event in events:
+            self.gate.replay(event)
+        if self.run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
+            self.gate.session.restore("suspended" if self.run.status is RunStatus.INTERRUPTED else "running")
+            self._began = True
+
+    def detach(self) -> None:
+        """See `LiveRun.detach`."""
+        self.gate.close()
+        super().detach()
+
+    # --- inside ------------------------------------------------------------------------------------------------
+
+    async def _answer(self, answer: Answer, interrupt_id: str | None) -> None:
+        """Somebody who may not approve leaves the question open, and so does who is not enough alone."""
+        async with self._answers:
+            asked = next((i for i in self.run.interrupts if interrupt_id in (None, i.id)), None)
+            if asked is None or self.cancelled or await self.gate.answering(asked, answer):
+                await super()._answer(answer, interrupt_id if asked is None else asked.id)
+
+    async def _write(self, events: tuple[e.Event, ...], run: Run) -> None:
+        after = MOVES.get((self.run.status, run.status))
+        if after is not None and run.cancel_reason is None:
+            await self.gate.session.moved(after, _about(events))
+        await super()._write(events, run)
+
+    async def _commit_end(self, end: e.Event) -> None:
+        if self._denied is not None:
+            end = e.RunFailed(failure=self._denied)
+        try:
+            await self.gate.over()
+            if self._began:
+                await self.gate.session.moved(*_last(end))
+        except InterlinguaError as error:
+            log.error("run %s: its end is not audited: %s %s", self.run.id, error, error.detail)
+            if isinstance(end, e.RunFinished):
+                end = e.RunFailed(failure=ending.failure(error))
+        if self.run.thread is None:
+            self.gate.session.forget()
+        await super()._commit_end(end)
+
+
+class _Gated:
+    """The target's outbound half: a run is over when all that was said has passed the gate."""
+
+    def __init__(self, outbound: Outbound, gate: Gate) -> None:
+        self._outbound = outbound
+        self._gate = gate
+
+    async def describe(self) -> Agent:
+        return await self._outbound.describe()
+
+    async def run(self, context: RunContext) -> None:
+        await self._gate.turn()
+        await self._outbound.run(context)
+        await self._gate.settled()
+
+    async def attach(self, context: RunContext) -> None:
+        await self._outbound.attach(context)
+        await self._gate.settled()
+
+    async def cancel(self, context: RunContext) -> None:
+        await self._outbound.cancel(context)
+
+    async def aclose(self) -> None:
+        await self._outbound.aclose()
+
+
+def _about(events: Sequence[e.Event]) -> JsonObject | None:
+    """Which question suspends, or whose answer resumes."""
+    for event in events:
+        if isinstance(event, e.Interrupted):
+            return {"interrupt": event.interrupt.id, "kind": event.interrupt.kind}
+        if isinstance(event, e.Resumed):
+            return {"interrupt": event.interrupt, "outcome": event.answer.outcome.value}
+    return None
+
+
+def _last(end: e.Event) -> tuple[State, JsonObject]:
+    """What the end of a run is to its operator."""
+    match end:
+        case e.RunFinished():
+            return "completed", {"stopReason": end.stop_reason.value}
+        case e.RunFailed():
+            return "interrupted", {"error": {"code": end.failure.code, "message": end.failure.message}}
+        case e.RunCancelled():
+            return "interrupted", {"cancelled": end.reason}
+    raise AssertionError(f"{end} ends no run")

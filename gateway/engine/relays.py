@@ -1,0 +1,49 @@
+"""The half of the `Gateway` that hands on what clients and agents of one protocol say beside runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.adapter import Caller, Relay
+from gateway.core.errors import Unsupported
+from gateway.engine.beside import Beside
+from gateway.engine.records import Records
+from gateway.engine.roster import Roster
+
+
+class Relays(Records):
+    """See `gateway.adapter.Gateway` for every method."""
+
+    roster: Roster
+
+    async def relay(
+        self,
+        agent: str,
+        protocol: str,
+        method: str,
+        params: msgspec.Raw,
+        *,
+        thread: str | None = None,
+        caller: Caller | None = None,
+    ) -> msgspec.Raw:
+        """See `Gateway.relay`."""
+        relay, context = await self._beside(agent, protocol, thread, caller)
+        return await relay.relay(context, method, params)
+
+    async def forward(
+        self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
+    ) -> None:
+        """See `Gateway.forward`."""
+        relay, context = await self._beside(agent, protocol, thread)
+        await relay.forward(context, method, params)
+
+    async def _beside(
+        self, name: str, protocol: str, thread_id: str | None, caller: Caller | None = None
+    ) -> tuple[Relay, Beside]:
+        thread = await self.store.thread(thread_id) if thread_id is not None else None
+        entry = await self.roster.find(name, protocol, thread.metadata if thread else None)
+        agent = await entry.need()
+        if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
+            raise Unsupported(f"agent {agent.name} does not speak this protocol itself")
+        context = Beside(agent=agent, threads=self.conversations, thread=thread, given=caller, governor=entry.governor)
+        return entry.outbound, context

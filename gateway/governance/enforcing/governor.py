@@ -1,0 +1,135 @@
+"""The rules of one route, at work (see `gateway.adapter.Governor`)."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+
+from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.core.types import Agent, Json, JsonObject, Run
+from gateway.document import Mistake
+from gateway.governance import tiers
+from gateway.governance.binding import Binding
+from gateway.governance.enforcing.calls import Call
+from gateway.governance.enforcing.gate import Gate
+from gateway.governance.enforcing.journal import Journal
+from gateway.governance.enforcing.judge import Host
+from gateway.governance.enforcing.session import Session
+from gateway.governance.printing import capabilities
+from gateway.governance.roots import Roots
+
+log = logging.getLogger(__name__)
+
+
+class RouteGovernor:
+    """One for each route with a manifest, from one reload to the next."""
+
+    def __init__(self, binding: Binding, journal: Journal) -> None:
+        self.binding = binding
+        self.journal = journal
+        self.rules = binding.rules(budgets=journal.budgets)
+        self.operator = binding.operator.id if binding.operator is not None else binding.manifest.id
+
+    # --- what adapters ask ---------------------------------------------------------------------------------------
+
+    @property
+    def about(self) -> JsonObject:
+        """See `Governor.about`."""
+        manifest, operator = self.binding.manifest, self.binding.operator
+        said = {"tier": manifest.tier, "acp_rev": manifest.acp_rev}
+        return said if operator is None else {**said, "operator": operator.id}
+
+    @property
+    def ephemeral(self) -> bool:
+        """See `Governor.ephemeral`."""
+        return self.binding.operator is not None and not self.binding.operator.memory.lasting
+
+    @functools.cached_property
+    def home(self) -> str | None:
+        """See `Governor.home`."""
+        return next((root.path for root in self._roots.roots if root.here and os.path.isdir(root.path)), None)
+
+    def effective(self, can: JsonObject) -> JsonObject:
+        """See `Governor.effective`."""
+        return tiers.effective(self.binding.manifest, can)
+
+    def check(self, can: JsonObject) -> None:
+        """See `Governor.check`."""
+        if missing := self._missing(can):
+            what = ", ".join(missing)
+            raise Unavailable(f"the manifest promises {what}, and the agent cannot")
+
+    def admit(self, path: str, *, write: bool = False) -> str:
+        """See `Governor.admit`."""
+        return self._roots.admit(path, write=write)
+
+    def offers(self, tool: str, server: str | None = None) -> bool:
+        """See `Governor.offers`."""
+        return self.rules.grant(tool, server) is not None
+
+    async def opened(self, thread: str) -> None:
+        """See `Governor.opened`."""
+        session = self._session(thread)
+        if session.state is None:
+            await session.moved("invoked")
+
+    async def stray(self, thread: str, tool: str, arguments: Json, *, call: str = "", why: str = "") -> None:
+        """See `Governor.stray`."""
+        found = Call(id=call, tool=tool, arguments=arguments)
+        try:
+            await self._session(thread).refused(found, why or "it came outside of any run")
+        except InterlinguaError as error:
+            log.error("a call of %s outside of any run is not audited: %s", tool, error)
+
+    async def closed(self, thread: str) -> None:
+        """See `Governor.closed`."""
+        await self._session(thread).closed()
+
+    # --- what the engine asks ------------------------------------------------------------------------------------
+
+    @property
+    def judges(self) -> bool:
+        """Whether runs have to pass a gate: not where a manifest stands alone and nothing governs its agent."""
+        return self.binding.governed or self.binding.operator is not None
+
+    def gate(self, run: Run, host: Host) -> Gate:
+        """What the run's events pass."""
+        return Gate(host, self.rules, self._session(run.thread or run.id))
+
+    def vouch(self, agent: Agent) -> None:
+        """Raises Unavailable where the agent, as it is described, cannot do what the manifest promises."""
+        self.check(capabilities(agent))
+
+    def broken(self, agent: Agent) -> list[Mistake]:
+        """The same as mistakes in the manifest."""
+        page = self.binding.manifest.page
+        found: list[Mistake] = []
+        for what in self._missing(capabilities(agent)):
+            own = ("metadata", "aip44", "capabilities", *what.split("."))
+            key = own if _is_at(page.raw, own) else ("metadata", "aip44", "tier")
+            message = f"promises {what}, which agent {agent.name} cannot do"
+            found.append(Mistake(page.document.file, page.line(key), ".".join(key), message))
+        return found
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _roots(self) -> Roots:
+        return self.binding.roots
+
+    def _session(self, name: str) -> Session:
+        return Session(self.journal, self.operator, name)
+
+    def _missing(self, can: JsonObject) -> tuple[str, ...]:
+        """The client's part is the client's own: what it cannot do, no agent could."""
+        manifest = self.binding.manifest
+        return tiers.promised_but_missing(manifest, {**can, "client": tiers.promised(manifest).get("client", {})})
+
+
+def _is_at(raw: Json, way: tuple[str, ...]) -> bool:
+    for step in way:
+        if not isinstance(raw, dict) or step not in raw:
+            return False
+        raw = raw[step]
+    return True

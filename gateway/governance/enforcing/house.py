@@ -1,0 +1,90 @@
+"""What governs all routes of a gateway: their audit logs, opened and closed with it, and a governor for each."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from gateway.core.errors import Invalid
+from gateway.governance.audit import AuditLog, KeptHead, Signer
+from gateway.governance.audit.heads import Keeping
+from gateway.governance.binding import Binding
+from gateway.governance.enforcing.governor import RouteGovernor
+from gateway.governance.enforcing.journal import Journal
+
+log = logging.getLogger(__name__)
+
+
+class Enforcement:
+    """One per gateway. `key`: file of the private key (Ed25519, PEM) that entries are signed with."""
+
+    def __init__(self, keeping: Keeping, *, key: Path | None = None) -> None:
+        self._keeping = keeping
+        self._key = key
+        self._journals: dict[str, Journal] = {}
+
+    def governor(self, binding: Binding) -> RouteGovernor:
+        """What governs a route. Its audit log is opened by `open`, or by `prepare` where that was before."""
+        return RouteGovernor(binding, self._journal(binding))
+
+    async def open(self) -> None:
+        """Open every log. Called when the store is open, before any run goes on. Raises as `prepare`."""
+        for journal in list(self._journals.values()):
+            await journal.open()
+
+    async def prepare(self, bindings: Iterable[Binding]) -> None:
+        """Open the logs of a table that is about to be taken. None changes anything for the routes that there are.
+
+        Raises Unavailable (another process writes it, the disk fails), AuditBroken, Invalid (it cannot be signed).
+        """
+        for journal in {id(found): found for found in map(self._journal, bindings)}.values():
+            await journal.open()
+
+    async def sweep(self, governors: Iterable[object]) -> None:
+        """Let go of the logs that none of these, which are those of all routes and runs there are, uses any more."""
+        used = {id(one.journal) for one in governors if isinstance(one, RouteGovernor)}
+        for name, journal in list(self._journals.items()):
+            if id(journal) not in used:
+                del self._journals[name]
+                await journal.aclose()
+
+    async def aclose(self) -> None:
+        """Close every log. Called when no run goes on any more, while the store is open."""
+        for journal in self._journals.values():
+            await journal.aclose()
+
+    def _journal(self, binding: Binding) -> Journal:
+        folder = binding.audit_folder
+        name = os.path.realpath(folder or binding.manifest.path)
+        if name not in self._journals:
+            make = _Maker(binding, Path(name), self._keeping, self._key) if folder is not None else None
+            self._journals[name] = Journal(make)
+        return self._journals[name]
+
+
+class _Maker:
+    """Makes one log, when it is to be opened."""
+
+    def __init__(self, binding: Binding, folder: Path, keeping: Keeping, key: Path | None) -> None:
+        self._governance = binding.governance
+        self._folder = folder
+        self._keeping = keeping
+        self._key = key
+
+    async def __call__(self) -> AuditLog:
+        governance = self._governance
+        if governance is not None and governance.signing_required and self._key is None:
+            raise Invalid(
+                f"{governance.path}: `signing.required` has every audit entry signed, and no `audit.key` says with what"
+            )
+        kept = KeptHead(self._keeping, str(self._folder))
+        audit = governance.effective.get("audit", {}) if governance is not None else {}
+        return AuditLog(
+            self._folder,
+            signer=Signer.load(self._key) if self._key is not None else None,
+            algorithm=audit.get("hashAlgo", "sha256"),
+            head=await kept.newest(),
+            on_head=kept.keep,
+        )

@@ -1,0 +1,133 @@
+"""What is recorded of one session: its operator's transitions and tool calls, in AIP-44's form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.core.types import Json, JsonObject
+from gateway.governance.audit import Event, Policy, aip44
+from gateway.governance.audit.aip44 import AUTO, State
+from gateway.governance.enforcing.journal import Journal
+from gateway.governance.enforcing.spent import BUDGETS
+from gateway.governance.policy import Decision
+
+if TYPE_CHECKING:
+    from gateway.governance.enforcing.calls import Call
+
+ANONYMOUS = "anonymous"
+"""Who answered, where nobody was authenticated."""
+
+
+class Session:
+    """`name` is the thread's, or the run's where it has none. Every method raises Unavailable if it is not on disk."""
+
+    def __init__(self, journal: Journal, operator: str, name: str) -> None:
+        self.name = name
+        self._journal = journal
+        self._who: dict[str, Any] = {"operator": operator, "session": name}
+
+    # --- transitions ---------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State | None:
+        """What its operator was last doing, as far as is known."""
+        return self._journal.state(self.name)
+
+    def restore(self, state: State) -> None:
+        """It was doing that before a restart."""
+        self._journal.moved(self.name, state)
+
+    async def moved(self, after: State, why: JsonObject | None = None) -> None:
+        """The operator does something else now. One that does so already is not recorded twice."""
+        before = self.state
+        if before == after:
+            return
+        await self._journal.write(aip44.transition(**self._who, before=before, after=after, why=why))
+        self._journal.moved(self.name, after)
+
+    async def begins(self) -> bool:
+        """A run starts: the operator is invoked, unless it was, and runs. False if it is busy with another."""
+        if self.state in ("running", "suspended", "resumed"):
+            return False
+        if self.state is None:
+            await self.moved("invoked")
+        await self.moved("running")
+        return True
+
+    async def closed(self) -> None:
+        """The session is over, and its audit with it."""
+        await self._journal.write(aip44.closed(**self._who))
+        self._journal.moved(self.name, None)
+
+    def forget(self) -> None:
+        """Nothing else will happen in it."""
+        self._journal.moved(self.name, None)
+
+    # --- tool calls ----------------------------------------------------------------------------------------------
+
+    async def called(self, call: Call, approval: str | None = AUTO) -> None:
+        """The call may be shown now; without `approval` it waits for one."""
+        await self._journal.write(self._call(call, approval))
+
+    async def waits(self, call: Call, approvers: list[str]) -> None:
+        """The call is wanted, and somebody is asked."""
+        decision = call.decision
+        asked = aip44.approval_asked(
+            **self._who, tool=call.tool, call=call.id, policy=_policy(decision), of=approvers, why=decision.why
+        )
+        if call.turn:
+            await self._journal.write(asked)
+        else:
+            await self._journal.write(self._call(call, None), asked)
+
+    async def answered(self, call: Call, by: str, role: str, *, approved: bool) -> None:
+        """Somebody has answered."""
+        who = by or ANONYMOUS
+        policy = _policy(call.decision)
+        given = aip44.approval_given(
+            **self._who, by=who, role=role, tool=call.tool, call=call.id, approved=approved, policy=policy
+        )
+        await self._journal.write(given)
+
+    async def refused(self, call: Call, why: str) -> None:
+        """The call is never shown."""
+        event = aip44.tool_call(
+            **self._who,
+            tool=call.tool,
+            call=call.id,
+            arguments=call.arguments,
+            approval=None,
+            policy=_policy(call.decision),
+            refused=True,
+            why=why,
+            server=call.server,
+            risk=call.risk,
+        )
+        await self._journal.write(event)
+
+    async def ended(self, call: Call, result: Json, error: Json) -> None:
+        """The call has ended."""
+        event = aip44.tool_result(
+            **self._who, tool=call.tool, call=call.id, result=result, error=error, approval=call.approval
+        )
+        await self._journal.write(event)
+
+    def _call(self, call: Call, approval: str | None) -> Event:
+        decision = call.decision
+        more: JsonObject = {"server": call.server, "risk": call.risk}
+        if decision.counted and not call.recorded:
+            more[BUDGETS] = list(decision.counted)
+        return aip44.tool_call(
+            **self._who,
+            tool=call.tool,
+            call=call.id,
+            arguments=call.arguments,
+            approval=approval,
+            policy=_policy(decision),
+            why=decision.why,
+            **more,
+        )
+
+
+def _policy(decision: Decision) -> Policy | None:
+    return Policy(decision.policy, decision.kind.value) if decision.policy is not None else None

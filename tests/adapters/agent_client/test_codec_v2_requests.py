@@ -1,0 +1,169 @@
+"""Requests, options and states: version 1's words to version 2's and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.agent_client.codec.v2 import requests, shapes, states
+from gateway.core import delta
+from gateway.core.types import ThreadUpdate
+from tests.adapters.agent_client import codec_v2_cases as cases
+from tests.adapters.agent_client.codec_cases import unhurried
+from tests.adapters.agent_client.codec_cases import valid as valid_v1
+from tests.adapters.agent_client.codec_v2_cases import valid
+
+STDIO = {"type": "stdio", "name": "files", "command": "/bin/mcp", "args": ["x"], "env": []}
+SETUP = {"cwd": "/w", "mcpServers": [STDIO, {"type": "http", "name": "h", "url": "http://x", "headers": []}]}
+SELECT: dict[str, Any] = {
+    "configId": "m",
+    "name": "Mode",
+    "category": "mode",
+    "type": "select",
+    "currentValue": "ask",
+    "options": [{"groupId": "g", "name": "All", "options": [{"value": "ask", "name": "Ask", "description": "first"}]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "method", "types"),
+    [
+        (("auth/login", {"methodId": "a", "_meta": {"t": 1}}), "authenticate", ("LoginAuth", "Authenticate")),
+        (("auth/logout", {}), "logout", ("LogoutAuth", "Logout")),
+        (("session/new", {**SETUP, "additionalDirectories": ["/x"]}), "session/new", ("NewSession", "NewSession")),
+        (("session/resume", {**SETUP, "sessionId": "s"}), "session/resume", ("ResumeSession", "ResumeSession")),
+        (
+            ("session/resume", {**SETUP, "sessionId": "s", "replayFrom": {"type": "start"}}),
+            "session/load",
+            ("ResumeSession", "LoadSession"),
+        ),
+        (
+            ("session/resume", {**SETUP, "sessionId": "s", "replayFrom": {"type": "start", "_meta": {"a": 1}}}),
+            "session/load",
+            ("ResumeSession", "LoadSession"),
+        ),
+        (
+            ("session/resume", {**SETUP, "sessionId": "s", "replayFrom": {"type": "_last"}}),
+            "session/resume",
+            ("ResumeSession", "ResumeSession"),
+        ),
+        (
+            ("session/set_config_option", {"sessionId": "s", "configId": "c", "type": "id", "value": "v"}),
+            "session/set_config_option",
+            ("SetSessionConfigOption", "SetSessionConfigOption"),
+        ),
+        (
+            ("session/set_config_option", {"sessionId": "s", "configId": "c", "type": "boolean", "value": True}),
+            "session/set_config_option",
+            ("SetSessionConfigOption", "SetSessionConfigOption"),
+        ),
+        (("session/prompt", {"sessionId": "s", "prompt": []}), "session/prompt", ("Prompt", "Prompt")),
+        (("session/list", {"cwd": "/w"}), "session/list", ("ListSessions", "ListSessions")),
+        (("session/close", {"sessionId": "s"}), "session/close", ("CloseSession", "CloseSession")),
+    ],
+)
+def test_a_request_is_the_same_there_and_back(asked: tuple[str, Any], method: str, types: tuple[str, str]) -> None:
+    valid(f"{types[0]}Request", asked[1])
+    name, params = requests.to_v1(*asked)
+    assert name == method
+    valid_v1(f"{types[1]}Request", params)
+    assert requests.to_v2(name, params) == asked
+    assert (asked[0] in requests.CHANGED) or (name, params) == asked
+
+
+def test_what_version_2_may_leave_out_of_a_session_is_there_in_version_1() -> None:
+    servers = [{"type": "stdio", "name": "a", "command": "/a"}, {"type": "http", "name": "b", "url": "http://b"}]
+    _, params = requests.to_v1("session/new", valid("NewSessionRequest", {"cwd": "/w", "mcpServers": servers}))
+    valid_v1("NewSessionRequest", params)
+    valid_v1("NewSessionRequest", requests.to_v1("session/new", {"cwd": "/w"})[1])
+    assert "type" not in params["mcpServers"][0]
+
+
+def test_servers_of_a_kind_that_is_not_known_are_passed_on() -> None:
+    odd = [{"type": "acp", "name": "x", "serverId": "1"}, {"type": "_pigeon"}, "?"]
+    assert shapes.servers_to_v1(odd) == odd == shapes.servers_to_v2(odd)
+
+
+def test_a_mode_is_set_as_the_option_that_is_the_mode_and_back() -> None:
+    method, params = requests.to_v2("session/set_mode", {"sessionId": "s", "modeId": "ask"}, mode="m")
+    assert method == "session/set_config_option"
+    assert valid("SetSessionConfigOptionRequest", params)["configId"] == "m"
+    assert requests.set_mode(params) == ("session/set_mode", {"sessionId": "s", "modeId": "ask"})
+    assert requests.result_to_v1("session/set_mode", {"configOptions": [SELECT]}) == {}
+
+
+def test_the_options_of_a_session_are_told_in_the_words_of_either_version() -> None:
+    slider = {"type": "_slider", "configId": "x", "name": "X"}
+    result = valid("NewSessionResponse", {"sessionId": "s", "configOptions": [SELECT, slider]})
+    told = valid_v1("NewSessionResponse", requests.result_to_v1("session/new", result))
+    assert told["modes"] == {
+        "currentModeId": "ask",
+        "availableModes": [{"id": "ask", "name": "Ask", "description": "first"}],
+    }
+    assert requests.result_to_v2("session/new", told) == {"sessionId": "s", "configOptions": [SELECT]}
+
+
+def test_the_modes_of_an_agent_of_version_1_are_an_option_unless_it_has_one() -> None:
+    modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}]}
+    boolean = {"id": "b", "name": "B", "type": "boolean", "currentValue": True}
+    told = requests.result_to_v2("session/new", {"sessionId": "s", "modes": modes, "configOptions": [boolean]})
+    assert [option["configId"] for option in valid("NewSessionResponse", told)["configOptions"]] == ["mode", "b"]
+    assert "modes" not in told
+    same = requests.result_to_v2("session/new", {"modes": modes, "configOptions": shapes.options_to_v1([SELECT])})
+    assert same == {"configOptions": [SELECT]}
+    again = requests.result_to_v2("session/set_config_option", {"configOptions": [boolean]}, modes=modes)
+    assert len(valid("SetSessionConfigOptionResponse", again)["configOptions"]) == 2
+    assert requests.result_to_v2("session/resume", {}) == {} and requests.result_to_v2("session/prompt", None) is None
+
+
+def test_answers_without_options_are_left_alone() -> None:
+    assert requests.result_to_v1("session/list", {"sessions": []}) == {"sessions": []}
+    assert requests.result_to_v1("session/new", {"sessionId": "s"}) == {"sessionId": "s"}
+    assert requests.result_to_v1("authenticate", None) is None
+
+
+@unhurried
+@given(cases.STATES)
+def test_a_state_is_told_to_clients_of_either_version(update: Any) -> None:
+    first, *more = states.thread_updates(update)
+    said = {key: value for key, value in first.data.items() if key != "agent_client.v2"}
+    valid_v1("SessionUpdate", said)
+    assert delta.same(states.told(first), update)
+    assert all(states.told(each) is None for each in more)
+
+
+def note(kind: str, **data: Any) -> ThreadUpdate:
+    return ThreadUpdate(protocol="agent_client", kind=kind, data={"sessionUpdate": kind, **data})
+
+
+def test_a_change_of_the_mode_is_one_of_the_options() -> None:
+    modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "do", "name": "Do"}]}
+    told = states.told(note("current_mode_update", currentModeId="do"), options=[], modes=modes)
+    assert told is not None
+    assert valid("SessionUpdate", told)["configOptions"][0]["currentValue"] == "do"
+    assert states.told(note("current_mode_update", currentModeId="do")) is None
+    kept = states.told(note("config_option_update", configOptions=[]), modes=modes)
+    assert kept is not None and [option["configId"] for option in kept["configOptions"]] == ["mode"]
+
+
+def test_notes_that_are_no_updates_and_those_of_others_are_not_told() -> None:
+    modes = ThreadUpdate(protocol="agent_client", kind="modes", data={"currentModeId": "x"})
+    other = ThreadUpdate(protocol="x", kind="output", data={"sessionUpdate": "agent_message"})
+    assert states.told(modes) is None and states.told(other) is None
+
+
+def test_words_of_version_1_between_runs_have_a_message_id() -> None:
+    chunk = note("agent_message_chunk", content={"type": "text", "text": "x"})
+    told = states.told(ThreadUpdate(protocol=chunk.protocol, kind="output", data=chunk.data, kept=True, after="r1"))
+    assert valid("SessionUpdate", told)["messageId"] == "r1-more"
+
+
+@unhurried
+@given(st.lists(cases.STATES, max_size=3))
+def test_commands_and_options_of_version_1_are_ones_of_version_2(updates: Any) -> None:
+    for update in updates:
+        v1 = states.to_v1(update)
+        valid("SessionUpdate", states.told(note(v1.pop("sessionUpdate"), **v1)))

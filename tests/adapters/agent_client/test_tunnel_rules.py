@@ -1,0 +1,135 @@
+"""MCP over the connection on a governed route: what is listed, what is called, and what the audit says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from adapters.agent_client.tunnel import words
+from gateway.core.types import Answer, RunQuery
+from gateway.governance.binding import Binding
+from gateway.wire.jsonrpc import RpcError
+from tests.adapters.agent_client.test_tunnel_stateless import DISCOVERED, META
+from tests.adapters.agent_client.tunnel_rig import KIT, Provider, rig
+from tests.governance.enforcing.support import ANN, YES, documents, told, verified
+from tests.support.aio import run
+
+GRANTS = ({"kind": "mcp", "server": "kit", "allow": ["read", "send", "drop"]},)
+LISTED = {"tools": [{"name": name} for name in ("read", "other", "send")], "nextCursor": "2", "_meta": {"z": 1}}
+CONNECT = ["ask", "mcp/connect", {"serverId": {"$": [0, 0, "id"]}}]
+
+
+def binding(folder: Path) -> Binding:
+    """`read` is allowed, `send` needs an editor's word, `drop` is denied; of others the operator has none."""
+    return documents(folder, tools=GRANTS)
+
+
+def message(method: str, **params: Any) -> list[Any]:
+    """A step: on the connection that the one after the servers has made."""
+    there = {"connectionId": {"$": [1, "result", "connectionId"]}}
+    return ["ask", "mcp/message", {**there, "method": method, "params": params}]
+
+
+async def opened(client: Provider, folder: Path) -> str:
+    """Its session."""
+    client.replies |= {"tools/list": LISTED, "tools/call": {"content": []}}
+    return await client.new(cwd=str(folder), mcpServers=[KIT])
+
+
+def called(client: Provider) -> list[str]:
+    """The tools that the client's server was told to call."""
+    return [each["params"]["name"] for each in client.of_mcp("mcp/message") if each["method"] == "tools/call"]
+
+
+def calls(folder: Path) -> list[str]:
+    """What the audit says of tools."""
+    verified(folder)
+    return [each for each in told(folder) if each.startswith(("tool.", "approval."))]
+
+
+def test_only_tools_that_the_operator_has_are_listed_and_can_be_called(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig("native", governed=binding(tmp_path)) as it:
+            client = await it.connect()
+            said = await client.steps(
+                await opened(client, tmp_path),
+                ["servers"],
+                CONNECT,
+                message("tools/list"),
+                message("tools/call", name="read", arguments={"a": 1}),
+                message("tools/call", name="other"),
+                message("tools/call", name="drop"),
+                message("tools/call"),
+            )
+            assert said[2]["result"] == {**LISTED, "tools": [{"name": "read"}, {"name": "send"}]}
+            assert said[3]["result"] == {"content": []}
+            assert [each["error"]["code"] for each in said[4:]] == [-32600, -32600, -32602]
+            assert "drop" in said[5]["error"]["message"]
+            assert called(client) == ["read"]
+            refused = ["tool.refused other", "tool.refused drop"]
+            assert calls(tmp_path) == ["tool.call read", "tool.result read", *refused]
+
+    run(body())
+
+
+def test_a_call_that_needs_a_word_waits_for_it_and_one_that_fails_is_audited_so(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig(governed=binding(tmp_path)) as it:
+            client = await it.connect()
+            session = await opened(client, tmp_path)
+            client.replies["tools/call"] = (-1, "no such thing")
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send", "arguments": {}}}
+            steps = [["open", 0], ["write", 0, call], ["read", 0], ["close", 0]]
+            prompt = await client.start(session, json.dumps(steps))
+            await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
+            assert not called(client)
+            [asking] = await it.engine.runs(RunQuery(thread=session))
+            await it.engine.answer(asking.id, Answer(value=YES, by=ANN))
+            await prompt
+            text = client.text()
+            assert '"code": -1' in text
+            assert called(client) == ["send"]
+            assert calls(tmp_path)[:2] == ["tool.call send", "approval.requested send"]
+            assert calls(tmp_path)[-1] == "tool.result send"
+
+    run(body())
+
+
+def test_rules_hold_whatever_is_spoken_and_outside_of_runs_nothing_is_called(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig("native", governed=binding(tmp_path)) as it:
+            client = await it.connect(stateless=True)
+            session = await opened(client, tmp_path)
+            client.replies |= {"server/discover": DISCOVERED}
+
+            def step(request: str, method: str, **params: Any) -> list[Any]:
+                about = {"serverId": {"$": [0, 0, "serverId"]}, "requestId": request}
+                return ["ask", "mcp/message", {**about, "method": method, "params": {"_meta": META, **params}}]
+
+            said = await client.steps(
+                session,
+                ["servers"],
+                step("a", "tools/list"),
+                step("b", "tools/call", name="read"),
+                step("c", "tools/call", name="drop"),
+            )
+            assert [each["name"] for each in said[1]["result"]["result"]["tools"]] == ["read", "send"]
+            assert said[2]["result"] == {"result": {"content": []}}
+            assert said[3]["result"]["error"]["code"] == -32600
+            # the agent's MCP client goes on after the turn
+            [server] = it.tunnels._servers.values()
+            [end] = server.ends.values()
+            late = words.encoded({"requestId": "d", "method": "tools/call", "params": {"name": "read", "_meta": META}})
+            async with asyncio.timeout(5):
+                try:
+                    await end.ask(late)
+                except RpcError as error:
+                    assert "while a prompt" in str(error)
+                else:
+                    raise AssertionError("it was called")
+            assert called(client) == ["read"]
+            assert calls(tmp_path)[-1] == "tool.refused read"
+
+    run(body())

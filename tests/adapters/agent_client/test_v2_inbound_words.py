@@ -1,0 +1,130 @@
+"""How updates of version 2 are put together for history, and after a question has been answered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.agent_client.inbound.dialects.v2.folding import Folding
+from adapters.agent_client.inbound.dialects.v2.rounds import ANSWERED, Rounds
+from tests.adapters.agent_client.v2_editor import check
+
+Update = dict[str, Any]
+
+
+def chunk(id: str, text: str, kind: str = "agent_message", **more: Any) -> Update:
+    return {"sessionUpdate": f"{kind}_chunk", "messageId": id, "content": block(text), **more}
+
+
+def whole(id: str, *texts: str, kind: str = "agent_message", **more: Any) -> Update:
+    return {"sessionUpdate": kind, "messageId": id, "content": [block(text) for text in texts], **more}
+
+
+def block(text: str) -> Update:
+    return {"type": "text", "text": text}
+
+
+def call(id: str) -> Update:
+    return {"sessionUpdate": "tool_call_update", "toolCallId": id}
+
+
+def fold(*batches: list[Update]) -> list[Update]:
+    folding = Folding()
+    return [json.loads(one) for batch in batches for one in folding.fold([msgspec.json.encode(each) for each in batch])]
+
+
+def named(*updates: Update | bytes) -> list[Update]:
+    rounds = Rounds("run")
+    encoded = [each if isinstance(each, bytes) else msgspec.json.encode(each) for each in updates]
+    return [json.loads(one) for one in rounds.named(encoded)]
+
+
+def shown(updates: list[Update]) -> list[tuple[str, str, str]]:
+    """The messages as a client shows them, in the order in which they began: kind, id and text of each."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for update in updates:
+        kind = update["sessionUpdate"]
+        if kind.endswith("_chunk"):
+            found.setdefault((kind.removesuffix("_chunk"), update["messageId"]), []).append(update["content"]["text"])
+        elif "messageId" in update:
+            texts = found.setdefault((kind, update["messageId"]), [])
+            if "content" in update:
+                texts[:] = [each["text"] for each in update["content"] or []]
+    return [(*key, "".join(texts)) for key, texts in found.items()]
+
+
+# --- history ------------------------------------------------------------------------------------------------------
+
+
+def test_the_chunks_of_a_message_are_the_message_where_it_began() -> None:
+    told = fold([chunk("a", "1"), chunk("t", "x", "agent_thought"), call("c"), chunk("a", "2"), chunk("b", "3")])
+    assert told == [whole("a", "12"), whole("t", "x", kind="agent_thought"), call("c"), whole("b", "3")]
+
+
+def test_blocks_that_are_more_than_text_stay_blocks() -> None:
+    marked = {"sessionUpdate": "agent_message_chunk", "messageId": "a", "content": {**block("!"), "_meta": {}}}
+    (told,) = fold([chunk("a", "1"), marked, chunk("a", "2"), chunk("a", "3")])
+    assert told["content"] == [block("1"), {**block("!"), "_meta": {}}, block("23")]
+
+
+def test_a_message_that_comes_in_several_batches_goes_on_by_chunks() -> None:
+    told = fold([chunk("a", "1"), chunk("a", "2")], [chunk("a", "3"), chunk("a", "4")], [chunk("a", "5")])
+    assert told == [whole("a", "12"), chunk("a", "34"), chunk("a", "5")]
+
+
+def test_what_says_more_than_a_chunk_does_keeps_its_place_in_the_message() -> None:
+    told = fold(
+        [chunk("a", "1"), chunk("a", "2", _meta={"acme": 1}), chunk("a", "3"), whole("a", "4"), chunk("a", "5")]
+    )
+    assert told == [
+        whole("a", "1"),
+        chunk("a", "2", _meta={"acme": 1}),
+        chunk("a", "3"),
+        whole("a", "4"),
+        chunk("a", "5"),
+    ]
+
+
+KINDS = st.sampled_from(["agent_message", "agent_thought", "user_message"])
+IDS = st.sampled_from(["a", "b"])
+ANY = st.one_of(
+    st.builds(chunk, IDS, st.text(max_size=3), KINDS),
+    st.builds(lambda id, text, kind: chunk(id, text, kind, _meta={"acme": 1}), IDS, st.text(max_size=3), KINDS),
+    st.builds(lambda id, text, kind: whole(id, text, kind=kind), IDS, st.text(max_size=3), KINDS),
+    st.builds(lambda id, kind: {"sessionUpdate": kind, "messageId": id, "_meta": None}, IDS, KINDS),
+    st.builds(call, IDS),
+)
+
+
+@given(st.lists(st.lists(ANY, max_size=6), max_size=4))
+def test_whatever_was_said_a_client_shows_the_same(batches: list[list[Update]]) -> None:
+    told = fold(*batches)
+    assert shown(told) == shown([update for batch in batches for update in batch])
+    for update in told:
+        check("SessionUpdate", update)
+
+
+# --- after an answer ----------------------------------------------------------------------------------------------
+
+
+def test_a_message_of_the_gateways_naming_begins_anew_with_each_answer() -> None:
+    told = named(chunk("run-m", "1"), ANSWERED, chunk("run-m", "2"), ANSWERED, chunk("run-m", "3"), chunk("run-m", "4"))
+    assert shown(told) == [
+        ("agent_message", "run-m", "1"),
+        ("agent_message", "run-m-1", "2"),
+        ("agent_message", "run-m-2", "34"),
+    ]
+
+
+def test_a_message_that_the_agent_has_named_goes_on() -> None:
+    before, *after = chunk("mine", "1"), chunk("mine", "2"), call("run-c")
+    assert named(before, ANSWERED, *after) == [before, *after]
+
+
+def test_a_message_that_is_told_whole_has_all_of_it_again() -> None:
+    told = named(chunk("run-m", "1"), ANSWERED, chunk("run-m", "2"), whole("run-m", "corrected"), chunk("run-m", "!"))
+    assert shown(told) == [("agent_message", "run-m", "corrected"), ("agent_message", "run-m-1", "!")]

@@ -1,0 +1,155 @@
+"""A governed agent is not served to a network whose people nobody asks who they are."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateway.adapter import Adapter, InboundOptions
+from gateway.app import App
+from gateway.cli.check import check
+from gateway.cli.serve import _Gateway, _shared, serve
+from gateway.config import Config, load
+from gateway.config.exposure import cautions, exposed, local
+from tests.config.conftest import ADAPTERS, _never
+from tests.governance.support import manifest
+from tests.support.aio import run
+
+
+class AskingOptions(InboundOptions):
+    """What asks.
+
+    ask: whether it does.
+    """
+
+    ask: bool = True
+
+    @property
+    def authenticates(self) -> bool:
+        """See `InboundOptions`."""
+        return self.ask
+
+
+HOUSE = {**ADAPTERS, "asking": Adapter(name="asking", title="Asking", serve=_never, serve_options=AskingOptions)}
+
+
+def table(folder: Path, inbound: str, match: str = "{}", kind: str = "bridge") -> Config:
+    """The config of a table with one governed agent, and one that is not."""
+    manifest(folder / "coder", kind=kind)
+    file = folder / "routes.yaml"
+    file.write_text(
+        f"inbound: {inbound}\n"
+        "routes:\n"
+        "  - {name: free, target: {protocol: phone}}\n"
+        f"  - name: coder\n    match: {match}\n    target: {{protocol: phone}}\n    manifest: coder/ACP.md\n"
+    )
+    return load(file, HOUSE)
+
+
+EXPOSED = "routes[1].manifest: its clients have to be authenticated on a network, and those of {} are not"
+
+
+@pytest.mark.parametrize(
+    ("inbound", "match", "open_doors"),
+    [
+        ("{both: , door: , asking: }", "{}", "both, door"),
+        ("{both: , door: , asking: }", "{protocol: [asking, door]}", "door"),
+        ("{both: , asking: }", "{protocol: asking}", ""),
+        ("{asking: }", "{}", ""),
+        ("{asking: {ask: false}}", "{}", "asking"),
+        ("{}", "{}", ""),
+    ],
+)
+def test_a_governed_agent_is_exposed_by_every_protocol_that_reaches_it_and_does_not_ask(
+    inbound: str, match: str, open_doors: str, tmp_path: Path
+) -> None:
+    told = [str(mistake) for mistake in exposed(table(tmp_path, inbound, match))]
+    assert len(told) == bool(open_doors)
+    for line in told:
+        assert line.startswith(f"{tmp_path / 'routes.yaml'}:7 {EXPOSED.format(open_doors)}")
+
+
+def test_a_client_is_no_server(tmp_path: Path) -> None:
+    assert exposed(table(tmp_path, "{both: }", kind="client")) == ()
+
+
+def test_a_protocol_that_asks_nobody_beside_one_that_asks_is_a_caution(tmp_path: Path) -> None:
+    config = table(tmp_path, "{asking: , door: }", "{protocol: asking}")
+    (caution,) = cautions(config)
+    assert str(caution).endswith(
+        "inbound.door: anybody may use the agents here, for which clients of asking have to be authenticated"
+    )
+    assert not exposed(config) and not cautions(table(tmp_path, "{both: , door: }", "{protocol: asking}"))
+
+
+@pytest.mark.parametrize(
+    ("host", "near"),
+    [
+        *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("::ffff:127.0.0.1", False)),
+        *(("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("", False), ("gateway.example", False)),
+    ],
+)
+def test_only_loopback_addresses_are_this_machines(host: str, near: bool) -> None:
+    assert local(host) is near
+
+
+def test_check_cautions_and_refuses_for_an_address_that_others_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = table(tmp_path, "{both: }")
+    monkeypatch.setattr("gateway.cli.check.read", lambda *_: config)
+    assert check(tmp_path / "routes.yaml") == 0
+    assert f"caution: {exposed(config)[0]}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as left:
+        check(tmp_path / "routes.yaml", "0.0.0.0")
+    said = capsys.readouterr()
+    assert left.value.code == 1 and str(exposed(config)[0]) in said.err and not said.out
+
+
+def test_serve_starts_on_no_address_that_others_reach(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = table(tmp_path, "{both: }")
+    monkeypatch.setattr("gateway.cli.serve.read", lambda *_: config)
+    with pytest.raises(SystemExit) as left:
+        serve(tmp_path / "routes.yaml", "0.0.0.0", 0)
+    assert left.value.code == 2 and str(exposed(config)[0]) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("address", "shared"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_what_counts_is_where_it_listens(address: str, shared: bool) -> None:
+    with socket.create_server((address, 0)) as listener:
+        assert _shared(listener) is shared
+
+
+@pytest.mark.parametrize(
+    ("address", "change", "taken"),
+    [
+        ("127.0.0.1", ("both", "both"), True),
+        ("0.0.0.0", ("both", "both"), False),
+        ("0.0.0.0", ("asking", "asking"), True),
+        ("0.0.0.0", ("both", "asking"), False),
+    ],
+)
+def test_a_reload_that_would_expose_an_agent_is_refused(
+    address: str, change: tuple[str, str], taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others reach the gateway; its old routes stay. What counts is what is served, which a reload leaves."""
+    served, config = (table(tmp_path, f"{{{name}: }}") for name in change)
+    monkeypatch.setattr("gateway.cli.serve._reread", lambda _: config)
+    reloaded: list[Config] = []
+
+    async def reload(_: object, config: Config) -> None:
+        reloaded.append(config)
+
+    monkeypatch.setattr(App, "reload", reload)
+    monkeypatch.setattr(App, "__init__", lambda *_, **__: None)
+
+    async def main() -> None:
+        with socket.create_server((address, 0)) as listener:
+            await _Gateway(tmp_path / "routes.yaml", served, listener, address)._reload("a test")
+
+    run(main())
+    assert reloaded == [config] * taken

@@ -1,0 +1,121 @@
+"""Where audit logs are, whose they are, and for how long; and routes that hardly anything governs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.adapter import APPROVAL
+from gateway.app import App
+from gateway.config import load
+from gateway.core.errors import Unavailable
+from gateway.core.types import RunStatus
+from gateway.engine.governed import GovernedRun
+from gateway.governance.audit import AuditLog
+from gateway.governance.binding import bind
+from tests.governance.enforcing.support import calling, documents, house, told, verified
+from tests.governance.support import manifest
+from tests.support.aio import run
+
+NOBODY = {"protocol": "plain", "url": "http://127.0.0.1:1/echo"}
+
+
+def test_the_log_is_where_the_posture_has_it_stored(tmp_path: Path) -> None:
+    async def scene() -> None:
+        storage = {"storage": f"file://{tmp_path}/logs%20here"}
+        async with house(tmp_path, calling("read"), audit=storage) as at:
+            await at.ended(await at.start())
+
+    run(scene())
+    assert "tool.call read" in told(tmp_path / "logs here") and not told(tmp_path)
+    verified(tmp_path / "logs here")
+
+
+def test_what_is_audited_elsewhere_is_enforced_here(tmp_path: Path) -> None:
+    async def scene() -> None:
+        external = documents(tmp_path, aip44={"audit": {"kind": "external", "ref": "https://audit.example.com"}})
+        async with house(tmp_path, calling("read", "drop"), binding=external) as at:
+            one = await at.start()
+            await at.ended(one, RunStatus.ERROR)
+            assert "call read" in await at.shown(one) and "call drop" not in await at.shown(one)
+
+    run(scene())
+    assert not list(tmp_path.glob("audit-log*"))
+
+
+def test_a_manifest_that_stands_alone_only_minds_capabilities_and_paths(tmp_path: Path) -> None:
+    async def scene() -> None:
+        alone = bind(manifest(tmp_path / "scripted"), tmp_path)
+        async with house(tmp_path, calling("drop"), binding=alone) as at:
+            one = await at.start()
+            live = at.engine.live[one.id]
+            assert not isinstance(live, GovernedRun) and live.governed is None and live.governor is not None
+            await at.ended(one)
+            assert "call drop" in await at.shown(one)
+
+    run(scene())
+    assert not list(tmp_path.glob("audit-log*"))
+
+
+def test_an_agent_publishes_the_question_that_its_rules_may_ask(tmp_path: Path) -> None:
+    documents(tmp_path)
+    (tmp_path / "routes.yaml").write_text(
+        json.dumps({"routes": [{"name": "a", "target": NOBODY, "manifest": "scripted/ACP.md"}]})
+    )
+
+    async def scene() -> None:
+        app = App(load(tmp_path / "routes.yaml"))
+        await app.start()
+        agent = await app.gateway.agent("a", "plain")
+        assert agent.capabilities.interrupts and APPROVAL in [spec.kind for spec in agent.interrupts]
+        await app.stop()
+
+    run(scene())
+
+
+def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_needs(tmp_path: Path) -> None:
+    documents(tmp_path / "one")
+    documents(tmp_path / "two")
+    file = tmp_path / "routes.yaml"
+
+    def table(**routes: str) -> None:
+        each = [{"name": name, "target": NOBODY, "manifest": f"{at}/scripted/ACP.md"} for name, at in routes.items()]
+        file.write_text(json.dumps({"routes": [*each, {"name": "free", "target": NOBODY}]}))
+
+    async def is_taken(folder: str) -> bool:
+        log = AuditLog(tmp_path / folder)
+        try:
+            await log.open()
+        except Unavailable:
+            return True
+        await log.aclose()
+        return False
+
+    async def scene() -> None:
+        table()
+        app = App(load(file))
+        await app.start()
+        assert app.gateway.governor("free", "plain") is None
+        table(a="one", b="one")  # the first that are governed come later
+        await app.reload(load(file))
+        assert await is_taken("one")
+        for name in ("a", "b"):
+            governor = app.gateway.governor(name, "plain")
+            assert governor is not None
+            await governor.opened(f"session of {name}")
+        assert told(tmp_path / "one") == ["operator.invoked", "operator.invoked"]
+        other = AuditLog(tmp_path / "two")
+        await other.open()
+        table(a="two")
+        with pytest.raises(Unavailable, match="writes this audit log already"):
+            await app.reload(load(file))
+        assert app.gateway.governor("b", "plain") is not None, "the old table stays"
+        await other.aclose()
+        await app.reload(load(file))
+        assert await is_taken("two") and not await is_taken("one")
+        await app.stop()
+        assert not await is_taken("two")
+
+    run(scene())
