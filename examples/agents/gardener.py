@@ -63,7 +63,8 @@ def turn(session: str, prompt: list[dict[str, Any]], number: Any) -> None:
     cancelled[session] = threading.Event()
     plan(session, 0)
     say(session, f"I would plant {wanted}.")
-    call = {"toolCallId": str(uuid.uuid4()), "title": f"Plant {wanted}", "kind": "edit", "status": "pending"}
+    call = {"toolCallId": str(uuid.uuid4()), "name": "plant", "title": f"Plant {wanted}", "kind": "edit"}
+    call["status"] = "pending"
     update(session, "tool_call", **call)
     answer = ask("session/request_permission", {"sessionId": session, "toolCall": call, "options": OPTIONS})
     chosen = answer.get("outcome", {}).get("optionId")

@@ -61,6 +61,21 @@ def test_the_example_starts_and_audits(tmp_path: Path) -> None:
     assert told(tmp_path / "governed") == ["operator.invoked"]
 
 
+def test_the_gardener_of_the_readme_plants_after_a_word_and_its_log_verifies(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("audit-log*"))
+    routes = "examples/governed/routes.yaml"
+    done = interlingua("run", "gardener", "a rose", "--routes", routes, "--answer", "plant", cwd=tmp_path)
+    assert done.returncode == 0 and "It grows." in done.stdout
+    log = tmp_path / "examples/governed/gardener"
+    assert [action for action in told(log) if action.startswith(("tool", "approval"))] == [
+        "tool.call plant",
+        "approval.requested plant",
+        "approval.granted plant",
+        "tool.result plant",
+    ]
+    assert not verify(expand([log])).mistakes
+
+
 def test_a_promise_that_the_agent_cannot_keep_is_a_failed_start(tmp_path: Path) -> None:
     can = {"agent": {"mcpCapabilities": {"sse": True}, "loadSession": True}}
     documents(tmp_path, aip44={"capabilities": can})
