@@ -102,9 +102,10 @@ class Governor(Protocol):
     def offers(self, tool: str, server: str | None = None) -> bool:
         """Whether the operator may have the tool at all: what it may not is not even listed. Counts nothing."""
 
-    async def opened(self, thread: str) -> None:
+    async def opened(self, thread: str, *, principal: str | None = None, protocol: str = "") -> None:
         """A session is made for a client: audited (`operator.invoked`) before the client is told. Once for a session.
 
+        `principal` is who the client is, if anybody knows, `protocol` which one it speaks; as in a `RunRequest`.
         For sessions that nobody says this of, the first run does. Raises Unavailable if it cannot be audited.
         """
 
@@ -163,6 +164,8 @@ class RunGovernor(Protocol):
     async def act(self, tool: str, arguments: Json, *, risk: int, server: str | None = None) -> str:
         """Before a tool call that no event of the run speaks of is done: decide, audit, and wait for approval.
 
+        If an event does speak of it (the same tool of the same MCP server with the same arguments, once), before or
+        after, one decision is for both, by the greater risk.
         Returns the call's id, for `acted`. Raises Denied, Unavailable if it cannot be audited.
         """
 

@@ -13,13 +13,14 @@ from gateway.engine.threads import Threads
 
 @dataclass(kw_only=True)
 class Beside:
-    """One conversation, or none: then `given` is the client whose request this is."""
+    """One conversation, or none: then `given` is the client whose request this is. `last` is its newest run."""
 
     agent: Agent
     threads: Threads
     thread: Thread | None = None
     given: Caller | None = None
     governor: Governor | None = None
+    last: str | None = None
 
     @property
     def upstream_thread(self) -> JsonObject | None:
@@ -43,4 +44,4 @@ class Beside:
     def note(self, update: ThreadUpdate) -> None:
         """See `ThreadContext.note`."""
         if self.thread is not None:
-            self.threads.note(self.thread.id, update)
+            self.threads.note(self.thread.id, replace(update, after=self.last))

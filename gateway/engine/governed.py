@@ -22,6 +22,7 @@ from gateway.engine.live import LiveRun
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import Gate, RouteGovernor
 from gateway.governance.enforcing.approval import own
+from gateway.governance.enforcing.session import by
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,8 @@ class GovernedRun(LiveRun):
 
     async def starts(self) -> None:
         """See `LiveRun.starts`. Raises Unavailable."""
-        self._moved = await self.gate.session.begins()
+        request = self.run.request
+        self._moved = await self.gate.session.begins(by(request.principal, request.protocol))
         self._began = True
 
     async def started_not(self) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from gateway.adapter import Caller, Relay
 from gateway.core.errors import Unsupported
+from gateway.core.types import RunQuery
 from gateway.engine.beside import Beside
 from gateway.engine.records import Records
 from gateway.engine.roster import Roster
@@ -45,5 +46,13 @@ class Relays(Records):
         agent = await entry.need()
         if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
             raise Unsupported(f"agent {agent.name} does not speak this protocol itself")
-        context = Beside(agent=agent, threads=self.conversations, thread=thread, given=caller, governor=entry.governor)
+        newest = await self.store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
+        context = Beside(
+            agent=agent,
+            threads=self.conversations,
+            thread=thread,
+            given=caller,
+            governor=entry.governor,
+            last=newest[0].id if newest else None,
+        )
         return entry.outbound, context

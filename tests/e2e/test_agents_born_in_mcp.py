@@ -88,7 +88,9 @@ def test_behind_agent_connect_the_values_grow_to_the_agents_own_output(
     assert all(later["text"].startswith(earlier["text"]) for earlier, later in itertools.pairwise(values))
 
 
-SAYING = {agent: ("--say", SAID.strip()) for agent in ("py-stdio", "py-sse")}
+LONG = SAID * 12
+"""So long that not all of it is there when the gateway gets round to telling it, however busy the machine is."""
+SAYING = {agent: ("--say", LONG.strip()) for agent in ("py-stdio", "py-sse")}
 ASKED = {agent: (*ADA, "--say", "who?") for agent in ("elicit-1", "elicit-2")}
 EDITORS: dict[agent_client.Sdk, tuple[str, dict[str, tuple[str, ...]]]] = {
     "ts-0": ("ws", SAYING),
@@ -115,7 +117,7 @@ def edited(gateway: Gateway) -> dict[tuple[str, str], list[Any]]:
 @pytest.mark.parametrize("agent", ["py-stdio", "py-sse"])
 def test_in_an_editor_its_words_come_one_by_one(edited: dict[tuple[str, str], list[Any]], agent: str, sdk: str) -> None:
     lines = edited[sdk, agent]
-    assert agent_client.text(lines) == SAID
+    assert agent_client.text(lines) == LONG
     assert len(agent_client.updates(lines, "agent_message_chunk")) >= 3, "live, not all at the end"
 
 

@@ -162,6 +162,23 @@ def test_an_agent_asks_the_client_that_joined_last_and_none_once_all_have_left()
     run(story())
 
 
+def test_what_is_noted_beside_runs_stands_after_the_newest_of_them() -> None:
+    async def story() -> None:
+        relaying = Relaying()
+        async with engine((route(), relaying)) as gateway:
+            await gateway.create_thread(THREAD)
+            ids: list[str | None] = [None]
+            for _ in range(2):
+                await gateway.relay("scripted", "scripted", "look", msgspec.Raw(b"{}"), thread="t1")
+                relaying.seen[-1].note(title("beside", kept=True))
+                ids.append((await gateway.start(request(thread="t1"))).id)
+                await gateway.wait(str(ids[-1]), 5)
+            await gateway.conversations.settled()
+            assert [update.after for update in (await gateway.thread("t1")).updates] == ids[:2]
+
+    run(story())
+
+
 def test_a_request_of_the_protocol_s_own_reaches_an_agent_of_that_protocol_alone() -> None:
     async def story() -> None:
         relaying = Relaying()

@@ -90,9 +90,9 @@ def _authorities() -> dict[str, str]:
     if not found:
         return {}
     file = place() / "authority.pem"
-    scratch = file.with_suffix(f".{os.getpid()}")
-    scratch.write_text(ssl.DER_cert_to_PEM_cert(found[0]), encoding="ascii")
-    scratch.replace(file)
+    with tempfile.NamedTemporaryFile("w", dir=place(), delete=False) as scratch:  # of this thread alone
+        scratch.write(ssl.DER_cert_to_PEM_cert(found[0]))
+    os.replace(scratch.name, file)
     return {"SSL_CERT_FILE": str(file), "SSL_CERT_DIR": str(place() / "none")}
 
 

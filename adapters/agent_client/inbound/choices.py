@@ -126,7 +126,7 @@ async def _choose(session: Session, name: str | bool) -> list[JsonObject]:
     before, session.agent = (session.agent, session.params), name
     try:
         session.params = await governed.folders(session.governor, session.params)
-        await governed.opened(session.governor, session.id)
+        await governed.opened(session.governor, session.id, session.connection.visitor.name)
         answer = await _taken_up(session)
     except BaseException:
         session.agent, session.params = before

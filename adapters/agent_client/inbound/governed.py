@@ -125,10 +125,10 @@ async def _may(governor: Governor, folder: str) -> bool:
 # --- life -----------------------------------------------------------------------------------------------------------
 
 
-async def opened(governor: Governor | None, thread: str) -> None:
+async def opened(governor: Governor | None, thread: str, client: str | None) -> None:
     """A session is made, and its client is about to be told. Raises Unavailable if that cannot be audited."""
     if governor is not None:
-        await governor.opened(thread)
+        await governor.opened(thread, principal=client, protocol=PROTOCOL)
 
 
 async def closed(governor: Governor | None, thread: str) -> bool:

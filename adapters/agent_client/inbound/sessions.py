@@ -100,7 +100,7 @@ class Sessions:
         session = None
         try:
             await self._whole(self._gateway.create_thread(thread))
-            await governed.opened(governor, thread.id)
+            await governed.opened(governor, thread.id, self._connection.visitor.name)
             session = await self._opened(thread, name, params, Way.NEW)
             return self._shown(session, await choices.begin(session))
         except BaseException:
@@ -229,7 +229,8 @@ class Sessions:
         except Conflict:
             raise NotFound(f"no session {session_id}") from None
         try:
-            await governed.opened(governed.of(self._gateway, self._agent), thread.id)
+            governor = governed.of(self._gateway, self._agent)
+            await governed.opened(governor, thread.id, self._connection.visitor.name)
             session = await self._opened(thread, self._agent, params, Way.NEW)
         except BaseException:
             await self._undo(thread.id, None)

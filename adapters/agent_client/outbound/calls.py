@@ -36,6 +36,8 @@ IDENTITY: Final = ("toolCallId", "title", "name", "kind", "_meta")
 """What is remembered of a call that is over."""
 MOST_HELD: Final = 1000
 """Updates of terminals that are held until a call shows them."""
+NOT_BEGUN: Final = (None, "pending", "failed", "cancelled")
+"""States of a call that do not tell that it has begun."""
 _CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 
 
@@ -157,7 +159,7 @@ class Calls:
             heard(self._heard, id)
         call.said = _whole(call.said, said)
         tool, risk = tools.named(call.said), stated_risk(call.said, [said.get("kind")])
-        call.pending = call.pending and said.get("status") in (None, "pending")
+        call.pending = call.pending and said.get("status") in NOT_BEGUN
         self._rules.describe(
             call.name,
             tool=None if tool == call.tool else tool,

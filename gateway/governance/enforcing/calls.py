@@ -28,7 +28,7 @@ class Phase(enum.Enum):
     ENDED = "over"
 
 
-@dataclass
+@dataclass(eq=False)
 class Call:
     """One per tool call of a run, from the first that is heard of it to its end."""
 
@@ -55,12 +55,18 @@ class Call:
     """The log has what was decided."""
     stale: bool = False
     """It is another tool than was decided about, or a riskier one, or has other arguments than a person approved."""
+    another: bool = False
+    """It is stale, and not only for its risk: who has approved it has not approved this."""
     earlier: frozenset[tuple[str, str | None]] = frozenset()
     """Tools, and their servers, that it was said to be before anything was decided."""
     grown: bool = False
     """Its arguments are others than the log has."""
     content: Json = None
     """What it has given so far."""
+    act: bool = False
+    """No event speaks of it: it is done by way of the gateway."""
+    twin: Call | None = None
+    """The same call: of an act, the one that events speak of, and the other way round."""
 
     def __post_init__(self) -> None:
         self.deciding = asyncio.Lock()
@@ -84,13 +90,14 @@ class Call:
         if arguments is not None and arguments != self.arguments:
             self.arguments = arguments
             self.grown = True
-            self.stale = (
-                self.stale or self.phase is Phase.ASKING or (self.phase is Phase.ALLOWED and self.approval != AUTO)
-            )
+            self.twin = None
+            if self.phase is Phase.ASKING or (self.phase is Phase.ALLOWED and self.approval != AUTO):
+                self.stale = self.another = True
         if self.phase is Phase.NEW and before[0] and (self.tool, self.server) != before[:2]:
             self.earlier |= {before[:2]}
         if self.phase is not Phase.NEW and (self.tool, self.server, self.risk) != before:
             self.stale = True
+            self.another = self.another or (self.tool, self.server) != before[:2]
 
     def started(self, event: e.ToolCallStarted, risk: int) -> None:
         """Its first event. What the adapter has said of it counts for more than what the event says."""
@@ -98,10 +105,14 @@ class Call:
             None if self.named else event.name, None, None if self.rated else risk, _either(event.input, self.arguments)
         )
 
+    def like(self, other: Call) -> bool:
+        """Whether it is of the same tool, with the same arguments."""
+        known = (self.tool, self.server, self.arguments)
+        return known == (other.tool, other.server, other.arguments)
+
     def same(self, other: Call) -> bool:
         """Whether what was approved of this one is approved of the other."""
-        known = (self.tool, self.server, self.arguments)
-        return known == (other.tool, other.server, other.arguments) and self.risk >= other.risk
+        return self.like(other) and self.risk >= other.risk
 
     def moved(self) -> None:
         """Wake whoever waits for it."""

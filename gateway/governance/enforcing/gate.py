@@ -236,7 +236,7 @@ class Gate(Judge):
                 await self.ask(call)
                 if not call.allowed:
                     return self._against_the_rules(call)
-        if call.phase is Phase.ALLOWED and call.grown:
+        if call.phase is Phase.ALLOWED and call.grown and not call.stale:
             call.grown = False
             await self.session.called(call, call.approval)
         if call.phase is Phase.REFUSED and call.decision.kind is Kind.DENY and not call.pending and not call.over:

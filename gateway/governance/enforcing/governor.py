@@ -15,7 +15,7 @@ from gateway.governance.enforcing.calls import Call
 from gateway.governance.enforcing.gate import Gate
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.judge import Host
-from gateway.governance.enforcing.session import Session
+from gateway.governance.enforcing.session import Session, by
 from gateway.governance.printing import capabilities
 from gateway.governance.roots import Roots
 
@@ -68,11 +68,11 @@ class RouteGovernor:
         """See `Governor.offers`."""
         return self.rules.grant(tool, server) is not None
 
-    async def opened(self, thread: str) -> None:
+    async def opened(self, thread: str, *, principal: str | None = None, protocol: str = "") -> None:
         """See `Governor.opened`."""
         session = self._session(thread)
         if session.state is None:
-            await session.moved("invoked")
+            await session.moved("invoked", by(principal, protocol))
 
     async def stray(self, thread: str, tool: str, arguments: Json, *, call: str = "", why: str = "") -> None:
         """See `Governor.stray`."""

@@ -11,8 +11,11 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError
@@ -28,6 +31,7 @@ log = logging.getLogger(__name__)
 
 REFUSED: Final = "tool_refused"
 """What a call that is not shown is counted as."""
+MOST_TWINS: Final = 64
 DECLINED: Final = Answer(outcome=Outcome.DECLINED)
 
 
@@ -64,6 +68,8 @@ class Judge:
         self._asked: dict[str, Asked] = {}
         self._released: set[str] = set()
         """Questions whose approval was enough, and was audited."""
+        self._twins: dict[tuple[str, str], deque[Call]] = {}
+        """Calls of MCP servers' tools of which only events, or only acts, have spoken: by server and tool."""
         self.before: dict[str, tuple[str, Call]] = {}
         """Questions that were asked before a restart about calls that were not shown then: their ids, by call."""
 
@@ -119,22 +125,44 @@ class Judge:
         if self.closed:
             raise Denied("the run is over")
         name = f"act-{secrets.token_hex(6)}"
-        call = self.calls[name] = Call(id=name, tool=tool, server=server, risk=risk, arguments=arguments)
+        call = Call(id=name, tool=tool, server=server, risk=risk, arguments=arguments, act=True)
+        told = self._twin(call)
+        self.calls[name] = call
         with self._audited():
-            await self.decide(call)
-            if call.phase is Phase.ANNOUNCED:
-                await self.ask(call)
+            if told is None:
+                try:
+                    await self._settle(call)
+                finally:
+                    await self._settled_twin(call)
+            else:
+                told.describe(None, None, risk, None)
+                told.pending = False
+                told.moved()
+                await self._settle(told)
+                call.decision, call.approval, call.phase = told.decision, told.approval, told.phase
         if call.phase is not Phase.ALLOWED:
             self.calls.pop(name, None)
             raise Denied(why_not(call))
         return name
+
+    async def _settle(self, call: Call) -> None:
+        """Whether it may be made, by the rules or by somebody's word, whoever else waits for the same."""
+        await self.decide(call)
+        while call.phase in (Phase.ANNOUNCED, Phase.ASKING):
+            if self.closed:
+                raise Denied("the run is over")
+            if call.phase is Phase.ASKING:
+                await call.change()
+            else:
+                await self.ask(call)
+            await self.decide(call)
 
     async def acted(self, call: str, *, result: Json = None, error: Json = None) -> None:
         """See `RunGovernor.acted`."""
         found = self.calls.pop(call, None)
         if found is not None and found.phase is Phase.ALLOWED:
             with self._audited():
-                await self.session.ended(found, result, error)
+                await self.session.ended(found.twin or found, result, error)
 
     # --- what the engine calls -----------------------------------------------------------------------------------
 
@@ -201,8 +229,14 @@ class Judge:
                 call.phase = Phase.NEW
             if call.phase is not Phase.NEW:
                 return
-            call.stale = call.grown = call.recorded = False
-            call.signed = set()
+            if call.another:
+                call.signed = set()
+            call.stale = call.another = call.grown = call.recorded = False
+            if not call.act and (act := self._twin(call)) is not None:
+                call.phase = Phase.ASKING
+                if act.phase is Phase.ALLOWED:
+                    await self._settled_twin(act)
+                return
             call.decision = self._rules_say(call)
             match call.decision.kind:
                 case Kind.ALLOW:
@@ -211,6 +245,10 @@ class Judge:
                     call.moved()
                 case Kind.DENY:
                     await self.refuse(call, call.decision.why)
+                case _ if call.signed and call.decision.released(call.signed):
+                    await self.session.called(call, call.approval)
+                    call.recorded, call.phase = True, Phase.ALLOWED
+                    call.moved()
                 case _:
                     call.phase = Phase.ANNOUNCED
 
@@ -278,6 +316,39 @@ class Judge:
                 log.warning("run %s is interrupted: %s %s", self.host.run.id, error, error.detail)
                 self.interrupt(error)
             raise
+
+    def _twin(self, call: Call) -> Call | None:
+        """The same call, where the agent speaks of it in another way as well: of an act, the call of its events, or the
+        other way round. Each is that of one other.
+        """
+        if call.server is None or call.twin is not None:
+            return None
+        among = self._twins.setdefault((call.server, call.tool), deque(maxlen=MOST_TWINS))
+        for other in among:
+            alike = other.act is not call.act and other.like(call) and (call.act or other.risk >= call.risk)
+            if alike and other.phase not in (Phase.REFUSED, Phase.ENDED):
+                call.twin, other.twin = other, call
+                among.remove(other)
+                return other
+        if call not in among:
+            among.append(call)
+        return None
+
+    async def _settled_twin(self, act: Call) -> None:
+        """What became of an act has become of the call that its agent told meanwhile, or tells now."""
+        call = act.twin
+        if call is None or call.phase is not Phase.ASKING:
+            return
+        if act.phase is Phase.ALLOWED:
+            call.decision, call.approval = replace(act.decision, counted=()), act.approval
+            await self.session.called(call, call.approval)
+            call.recorded, call.phase = True, Phase.ALLOWED
+        elif act.phase is Phase.REFUSED and not self.closed:
+            call.decision = act.decision
+            await self.refuse(call, "it was refused as it was to be made")
+        else:
+            call.phase = Phase.ANNOUNCED
+        call.moved()
 
     def _rules_say(self, call: Call) -> Decision:
         if call.turn:

@@ -45,13 +45,16 @@ class Session:
         await self._journal.write(aip44.transition(**self._who, before=before, after=after, why=why))
         self._journal.moved(self.name, after)
 
-    async def begins(self) -> bool:
-        """A run starts: the operator is invoked, unless it was, and runs. False if it is busy with another."""
+    async def begins(self, who: JsonObject | None = None) -> bool:
+        """A run starts: the operator is invoked, unless it was, and runs. False if it is busy with another.
+
+        `who` has it run (see `by`).
+        """
         if self.state in ("running", "suspended", "resumed"):
             return False
         if self.state is None:
-            await self.moved("invoked")
-        await self.moved("running")
+            await self.moved("invoked", who)
+        await self.moved("running", who)
         return True
 
     async def closed(self) -> None:
@@ -127,6 +130,12 @@ class Session:
             why=decision.why,
             **more,
         )
+
+
+def by(principal: str | None, protocol: str) -> JsonObject:
+    """Who has an operator work, for `output`: in which protocol, and who that says it is."""
+    found = {"protocol": protocol, "principal": principal}
+    return {key: value for key, value in found.items() if value}
 
 
 def _policy(decision: Decision) -> Policy | None:

@@ -46,7 +46,7 @@ class Rules:
     def offers(self, tool: str, server: str | None = None) -> bool:
         return self.verdicts.get(tool) != "deny"
 
-    async def opened(self, thread: str) -> None:
+    async def opened(self, thread: str, *, principal: str | None = None, protocol: str = "") -> None:
         self.log.append(("opened", thread))
 
     async def stray(self, thread: str, tool: str, arguments: Json, *, call: str = "", why: str = "") -> None:

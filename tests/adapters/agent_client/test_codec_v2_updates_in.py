@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from adapters.agent_client.codec.v2 import states
 from adapters.agent_client.codec.v2.known import Known
 from adapters.agent_client.codec.v2.updates_in import UpdateDecoder, stray
+from adapters.agent_client.codec.v2.wire import WHOLE
 from adapters.agent_client.wire import ORIGIN_V2
 from gateway.core import delta
 from gateway.core import events as e
@@ -65,6 +66,7 @@ def _is_a_state(update: Any) -> bool:
 @unhurried
 @given(st.lists(ODD | UPDATES, max_size=6))
 def test_what_no_schema_allows_is_passed_on_as_well(updates: list[Any]) -> None:
+    updates = [each for each in updates if each["sessionUpdate"] not in WHOLE or isinstance(each["messageId"], str)]
     told = [update for update in written(read(updates)) if update["sessionUpdate"] != "state_update"]
     wanted = [update for update in updates if update["sessionUpdate"] != "state_update"]
     assert len(told) == len(wanted)
@@ -153,6 +155,26 @@ def test_a_message_without_content_changes_nothing() -> None:
     events = read([chunk("m", "said"), update, chunk("m", " on")])
     assert said(events) == "said on"
     assert [event.data for event in events if isinstance(event, e.Custom)] == [update]
+
+
+def test_a_whole_message_without_an_id_is_one_by_itself_that_everybody_is_told() -> None:
+    first, last = chunk("m", "a"), chunk("m", "b")
+    del first["messageId"], last["messageId"]
+    nameless = {key: value for key, value in whole("m", "who", "le").items() if key != "messageId"}
+    events = read([first, nameless, {**nameless, "messageId": 5}, last])
+    assert said(events) == "a|whole|whole|b"
+    told = written(events)
+    for update in told:
+        valid("SessionUpdate", update)
+    assert len({update["messageId"] for update in told}) == 4
+    notes = stray(dumped(nameless))
+    assert [note.data["content"]["text"] for note in notes if isinstance(note.data, dict)] == ["who", "le"]
+    assert not any(ORIGIN_V2 in (note.data or ()) for note in notes), "what was said so is not to be told again"
+    del nameless["content"]
+    with pytest.raises(AgentBroken):
+        UpdateDecoder().feed(dumped(nameless))
+    with pytest.raises(AgentBroken):
+        stray(dumped(nameless))
 
 
 def test_what_the_user_said_is_the_users() -> None:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from adapters.agent_client.tunnel import words
 from gateway.core.types import Answer, RunQuery
 from gateway.governance.binding import Binding
@@ -131,5 +133,46 @@ def test_rules_hold_whatever_is_spoken_and_outside_of_runs_nothing_is_called(tmp
                     raise AssertionError("it was called")
             assert called(client) == ["read"]
             assert calls(tmp_path)[-1] == "tool.refused read"
+
+    run(body())
+
+
+def reported(call: str, tool: str, **words: Any) -> list[Any]:
+    """A step: the agent says of a call that it is of a tool of the client's server."""
+    meta = {"aip44": {"tool": tool, "server": "kit"}}
+    update = {"sessionUpdate": "tool_call", "toolCallId": call, "title": tool, "_meta": meta, **words}
+    return ["tell", "session/update", {"sessionId": "s0", "update": update}]
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("tool", ["read", "send"])
+def test_a_call_that_the_agent_also_tells_of_is_decided_and_asked_about_once(
+    tmp_path: Path, first: bool, tool: str
+) -> None:
+    async def body() -> None:
+        async with rig("native", governed=binding(tmp_path)) as it:
+            client = await it.connect()
+            session = await opened(client, tmp_path)
+            told_of = reported("c1", tool, kind="read", rawInput={"a": 1}, status="in_progress")
+            there = {"connectionId": {"$": [1, "result", "connectionId"]}}
+            params = {"name": tool, "arguments": {"a": 1}}
+            begin = ["begin", "mcp/message", {**there, "method": "tools/call", "params": params}]
+            ended = {"sessionUpdate": "tool_call_update", "toolCallId": "c1", "status": "completed"}
+            end = ["tell", "session/update", {"sessionId": "s0", "update": ended}]
+            again = [] if tool == "send" else [message("tools/call", **params)]
+            steps = [["servers"], CONNECT, *([told_of, begin] if first else [begin, told_of]), ["answer", 0], end]
+            prompt = await client.start(session, json.dumps([*steps, *again]))
+            asked = [] if tool == "read" else ["approval.requested send", "approval.granted send"]
+            if asked:
+                await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
+                [asking] = await it.engine.runs(RunQuery(thread=session))
+                await it.engine.answer(asking.id, Answer(value=YES, by=ANN))
+            await prompt
+            assert called(client) == [tool] * (1 + len(again))
+            done = calls(tmp_path)
+            assert [each for each in done if each.startswith("approval.")] == asked
+            assert not [each for each in done if "refused" in each]
+            # the call, its result by the server and by the agent; and where it is made again, that
+            assert done.count(f"tool.result {tool}") == 2 + len(again)
 
     run(body())

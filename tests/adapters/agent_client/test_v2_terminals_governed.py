@@ -48,7 +48,7 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
             return found, [_short(event.data) for event in told if isinstance(event, e.Custom)]
 
         async def start() -> tuple[Agent, Any]:
-            made = await engine.start(request(thread="th"))
+            made = await engine.start(request())
             wire = await it.connected()
             agent = Agent(wire)
             agent.accept(await wire.prompt())

@@ -36,6 +36,7 @@ from adapters.agent_client.codec.v2.wire import (
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
 from gateway.core import events as e
+from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
 __all__ = ["OUTPUT", "Chunk", "UpdateDecoder", "encoded", "stray"]
@@ -101,6 +102,8 @@ class UpdateDecoder(v1.UpdateDecoder):
             events = self._texts.block(kind, said)
             return [e.Custom(name=PROTOCOL, data=delta.sound(said))] if events is None else events
         if kind in WHOLE:
+            if not isinstance(said.get("messageId"), str):
+                return self._nameless(said)
             events = self._texts.whole(said)
             return [_own(said)] if events is None else events
         said = delta.sound(said)
@@ -114,6 +117,13 @@ class UpdateDecoder(v1.UpdateDecoder):
         if kind == STATE and said.get("state") in _PLAIN_STATES and (said.keys() <= {UPDATE, "state", "stopReason"}):
             return []
         return [_own(said)]
+
+    def _nameless(self, said: JsonObject) -> list[e.Event]:
+        """A whole message without the id that it has to have: a message by itself, named as chunks without one are."""
+        out = self._messages.tool_called()
+        for chunk in _chunks(said):
+            out += self._events(chunk[UPDATE], chunk)
+        return [*out, *self._messages.tool_called()]
 
     def _call(self, kind: str, said: JsonObject) -> list[e.Event]:
         if not isinstance(said.get("toolCallId"), str):
@@ -166,10 +176,20 @@ def stray(update: Raw | bytes, known: Known | None = None) -> list[ThreadUpdate]
     return [states.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
 
 
+def _chunks(said: JsonObject) -> list[JsonObject]:
+    """A whole message that has no id as chunks. Raises AgentBroken where it says nothing."""
+    content = said.get("content")
+    if not isinstance(content, list):
+        raise AgentBroken(f"{said[UPDATE]} without a messageId")
+    return [{UPDATE: WHOLE[said[UPDATE]], "content": block} for block in content]
+
+
 def _spoken(kind: str, said: JsonObject, known: Known) -> list[ThreadUpdate]:
     """A message, or a piece of one, as pieces for version 1; the first of them has what was said."""
     id: Any = said.get("messageId")
     whole = kind in WHOLE
+    if whole and not isinstance(id, str):
+        return [each for chunk in _chunks(said) for each in _spoken(chunk[UPDATE], chunk, known)]
     content = said.get("content") if whole else [said.get("content")]
     content = content if isinstance(content, list) else []
     blocks = [block for block in map(block_to_v1, content) if block is not None]

@@ -1,0 +1,178 @@
+"""Agents that say one thing, have it approved, and then say another."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.types import Answer, Interrupt, Json, RunStatus
+from tests.governance.enforcing.support import ANN, YES, audited, house, told, verified
+from tests.support.aio import run
+from tests.support.scripted import Script, until
+
+ALLOW = {"optionId": "allow"}
+
+
+def grants(answer: Answer) -> bool:
+    return bool(answer.value == ALLOW)
+
+
+def says(context: RunContext, *events: e.Event, call: str = "c1", pending: bool = False, **words: Any) -> None:
+    """As an adapter does with what its agent says of a call."""
+    assert context.governed is not None
+    context.governed.describe(call, pending=pending, **words)
+    context.emit(*events)
+
+
+async def asks(context: RunContext, tool: str, arguments: Json, number: int = 1) -> Answer | None:
+    """As an adapter does whose agent asks for permission."""
+    assert context.governed is not None
+    question = Interrupt(id=f"permission-{number}", kind="permission", payload={"toolCall": {"toolCallId": "c1"}})
+    return await context.governed.permission("c1", tool, arguments, risk=2, question=question, grants=grants)
+
+
+def over(context: RunContext) -> None:
+    context.emit(e.ToolCallEnded(call="c1", failed=True), e.RunFinished())
+
+
+def scene(tmp_path: Path, script: Script, body: Any) -> None:
+    async def play() -> None:
+        async with house(tmp_path, script) as at:
+            await body(at, await at.start())
+        verified(tmp_path)
+
+    run(play())
+
+
+def test_a_call_that_is_announced_as_one_tool_is_not_permitted_as_another(tmp_path: Path) -> None:
+    """The question is about what nobody may approve: it is declined, and nobody is asked."""
+    given: list[Answer | None] = []
+
+    async def script(context: RunContext) -> None:
+        says(context, e.ToolCallStarted(call="c1", name="send"), tool="send", risk=2, pending=True)
+        await until(lambda: context.governed.calls["c1"].phase.name == "ANNOUNCED")  # type: ignore[union-attr]
+        given.append(await asks(context, "drop", {}))
+        over(context)
+
+    async def body(at: Any, one: Any) -> None:
+        await at.ended(one)
+        assert given[0] is not None and not grants(given[0])
+        assert await at.shown(one) == ["RunFinished"]
+
+    scene(tmp_path, script, body)
+    assert "tool.refused drop" in told(tmp_path) and "approval.requested drop" not in told(tmp_path)
+
+
+def test_a_call_that_turns_out_to_need_no_approval_goes_on_without(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        says(context, e.ToolCallStarted(call="c1", name="send"), tool="send", risk=2, pending=True)
+        await until(lambda: context.governed.calls["c1"].phase.name == "ANNOUNCED")  # type: ignore[union-attr]
+        assert await asks(context, "write", {}) is None
+        context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
+
+    async def body(at: Any, one: Any) -> None:
+        await at.ended(one)
+        assert await at.shown(one) == ["call send", "end c1", "RunFinished"]
+
+    scene(tmp_path, script, body)
+
+
+def test_what_was_approved_with_some_arguments_is_not_approved_with_others(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        start = e.ToolCallStarted(call="c1", name="send", input={"to": "ann"})
+        says(context, start, tool="send", risk=2, pending=True)
+        answer = await asks(context, "send", {"to": "ann"})
+        assert answer is not None and grants(answer)
+        says(context, e.ToolCallUpdated(call="c1", status="in_progress"), arguments={"to": "all"})
+        context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
+        await context.drain()
+
+    async def body(at: Any, one: Any) -> None:
+        await at.asked(one)
+        await at.answer(one, ALLOW, ANN)
+        await until(lambda: "approval-c1" in {i.id for i in at.engine.live[one.id].run.interrupts})
+        [again] = at.engine.live[one.id].run.interrupts
+        assert again.payload["arguments"] == {"to": "all"}
+        assert "end c1" not in await at.shown(one)
+        await at.answer(one, YES, ANN)
+        await at.ended(one)
+
+    scene(tmp_path, script, body)
+    inputs = [line["input"] for line in audited(tmp_path) if line["action"] == "tool.call"]
+    assert inputs == [{"to": "ann"}, {"to": "all"}]
+
+
+def test_arguments_that_change_while_somebody_is_asked_are_not_what_was_approved(tmp_path: Path) -> None:
+    given: list[Answer | None] = []
+
+    async def script(context: RunContext) -> None:
+        start = e.ToolCallStarted(call="c1", name="send", input={"to": "ann"})
+        says(context, start, tool="send", risk=2, pending=True)
+        asking = asyncio.ensure_future(asks(context, "send", {"to": "ann"}))
+        await until(lambda: bool(context.run.interrupts))
+        says(context, e.ToolCallUpdated(call="c1"), arguments={"to": "all"}, pending=True)
+        given.append(await asking)
+        over(context)
+        await context.drain()
+
+    async def body(at: Any, one: Any) -> None:
+        await at.asked(one)
+        await until(lambda: bool(at.engine.live[one.id].gate.calls["c1"].stale))
+        await at.answer(one, ALLOW, ANN)
+        await at.ended(one)
+        assert given[0] is not None and not grants(given[0])
+
+    scene(tmp_path, script, body)
+
+
+def test_a_call_that_was_said_to_be_another_before_it_was_decided_is_judged_as_both(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        says(context, e.ToolCallStarted(call="c1", name="drop"), tool="drop", risk=0)
+        says(context, e.ToolCallUpdated(call="c1", title="write"), tool="write", risk=0)
+        await context.drain()
+        context.emit(e.RunFinished())
+
+    async def body(at: Any, one: Any) -> None:
+        found = await at.ended(one, RunStatus.ERROR)
+        assert found.failure is not None and found.failure.code == "denied"
+        assert "call drop" not in await at.shown(one)
+
+    scene(tmp_path, script, body)
+
+
+def test_two_questions_about_one_call_at_once_leave_nobody_waiting(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        says(context, e.ToolCallStarted(call="c1", name="send"), tool="send", risk=2, pending=True)
+        first, second = [asyncio.ensure_future(asks(context, "send", {}, number)) for number in (1, 2)]
+        assert grants(await first or Answer())
+        assert await second is None
+        context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
+        await context.drain()
+
+    async def body(at: Any, one: Any) -> None:
+        await at.asked(one)
+        await at.answer(one, ALLOW, ANN)
+        await at.ended(one)
+        assert (await at.shown(one))[-3:] == ["call send", "end c1", "RunFinished"]
+
+    scene(tmp_path, script, body)
+
+
+@pytest.mark.parametrize("principal", ["ann", None])
+def test_the_log_says_who_had_the_operator_work_and_in_which_protocol(tmp_path: Path, principal: str | None) -> None:
+    async def script(context: RunContext) -> None:
+        context.emit(e.RunFinished())
+
+    async def play() -> None:
+        async with house(tmp_path, script) as at:
+            await at.ended(await at.start(principal=principal))
+
+    run(play())
+    who = {"protocol": "test"} if principal is None else {"protocol": "test", "principal": principal}
+    begun = [line["output"] for line in audited(tmp_path) if line["action"] in ("operator.invoked", "operator.running")]
+    assert begun == [who, who]
