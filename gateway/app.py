@@ -159,6 +159,10 @@ class App:
                 old.remove(kept)
                 kept.route = route
             entries.append(kept or Entry(route, self._outbound(route), own_governor=self._governor(route)))
+        for entry in entries:
+            before = next((gone for gone in old if gone.route.name == entry.route.name), None)
+            if entry.own_governor is not None and before is not None and before.own_governor is not None:
+                before.own_governor.next = entry.own_governor
         self.gateway.use(entries)
         return old
 

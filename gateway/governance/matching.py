@@ -41,7 +41,20 @@ def _segment(pattern: str, given: str) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _stars(pattern: str) -> re.Pattern[str]:
     """Only `*` is special."""
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+    return re.compile(_glob(pattern, "."), re.DOTALL)
+
+
+def _glob(pattern: str, any_one: str) -> str:
+    """A regular expression in which each `*` is any number of `any_one`.
+
+    What stands between two of them is found at its first place and looked for nowhere else: names are an agent's, and
+    it could choose one that takes for ever.
+    """
+    first, *rest = map(re.escape, pattern.split("*"))
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>{any_one}*?{piece})" for piece in middle if piece) + f"{any_one}*{last}"
 
 
 def subject_matches(pattern: str | None, subject: str) -> bool:
@@ -66,10 +79,15 @@ def _as_path(text: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _path_pattern(pattern: str) -> re.Pattern[str]:
-    parts: list[str] = []
+    runs: list[str] = [""]
     for step in pattern.strip("/").split("/"):
         if step == "**":
-            parts.append("(?:/.*)?")
+            runs.append("")
         else:
-            parts.append("/" + "[^/]*".join(map(re.escape, step.split("*"))))
-    return re.compile("".join(parts) or "/", re.DOTALL)
+            runs[-1] += "/" + _glob(step, "[^/]")
+    first, *rest = runs
+    if not rest:
+        return re.compile(first or "/", re.DOTALL)
+    *middle, last = rest
+    found = "".join(rf"(?>(?:/.*?)??{run}(?=/|\Z))" for run in middle if run)
+    return re.compile(f"{first}{found}(?:/.*)?{last}", re.DOTALL)

@@ -62,7 +62,7 @@ def resolve(reference: str, *, of: Path, workspace: Path) -> Path:
     # `..` goes by the text, so that what is asked here is what will be opened; then where the links on the way lead.
     target = Path(os.path.normpath(start / relative))
     real, root = Path(os.path.realpath(target)), Path(os.path.realpath(workspace))
-    if not real.exists():
+    if not _exists(real):
         bare = relative == reference and not relative.startswith(".") and start != of.parent
         hint = f"; beside this file it is written ./{relative}" if bare else ""
         raise Misplaced(f"there is no {front_matter.shown(target)}{hint}", missing=True)
@@ -91,4 +91,11 @@ def consumer_exists(reference: str, *, of: Path, workspace: Path) -> bool:
         target = of.parent / reference
     else:
         return False
-    return target.exists() and Path(os.path.realpath(target)).is_relative_to(os.path.realpath(workspace))
+    return _exists(target) and Path(os.path.realpath(target)).is_relative_to(os.path.realpath(workspace))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # no file can have such a name
+        return False

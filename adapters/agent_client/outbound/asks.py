@@ -106,7 +106,7 @@ class Asks:
             return await self._permission(session, params)
         if method == "elicitation/create":
             return await self._elicitation(connection, session, context, params)
-        await _caught_up()
+        await _caught_up(session)
         if session is not None and (method in FILES or method.startswith("terminal/")):
             return await self._served(session, method, params)
         return await self._of_client(session, context, method, params)
@@ -123,7 +123,7 @@ class Asks:
         if session is not None and session.turn is not None:
             session.turn.notify(method, _for_client(session, params))
             return
-        await _caught_up()
+        await _caught_up(session)
         contexts = [context] if context is not None else []
         if session is None and context is None and raw.session_of(params) is None:
             contexts = connection.contexts()
@@ -176,7 +176,7 @@ class Asks:
         own = session.foreground is not None and session.foreground.working
         if not own or judged(self._policy, {kind if isinstance(kind, str) else "other"}) != "forward":
             return NOT_ASKED
-        await _caught_up()
+        await _caught_up(session)
         return await caller.ask("session/request_permission", _for_client(session, params))
 
     async def _elicitation(
@@ -190,7 +190,7 @@ class Asks:
         if turn is not None:
             interrupt = questions.elicitation(asked, turn.name_question("elicitation"))
             return questions.elicitation_result(await turn.ask(interrupt), interrupt.payload)
-        await _caught_up()
+        await _caught_up(session)
         caller = _client(context)
         if caller is not None and asked.get("mode") in questions.elicitation_modes(caller.capabilities):
             return await caller.ask("elicitation/create", _for_client(session, params))
@@ -275,9 +275,16 @@ class Asks:
         return raw.renamed(answer, lambda name: session.name if name == session.thread else name)
 
 
-async def _caught_up() -> None:
-    """What the agent said before it asked is told before: it takes another way to the client, a few turns long."""
-    for _ in range(TURNS):
+async def _caught_up(session: Session | None) -> None:
+    """What the agent said before it asked is told before: it takes another way to the client, a few turns long.
+
+    Longer where it stands behind the end of a run, which is recorded first.
+    """
+    turns, run = TURNS, session.run if session is not None else None
+    if run is not None and run.over:
+        await run.ended.wait()
+        turns *= 4
+    for _ in range(turns):
         await asyncio.sleep(0)
 
 

@@ -147,6 +147,8 @@ class Calls:
         if call is None or not isinstance(item, e.Custom):
             return True
         whole = _whole(call.said, said)
+        if said.get("rawInput") is not None:  # of a call that is over
+            return True
         return tools.named(whole) != call.tool or stated_risk(whole, [said.get("kind")]) > call.risk
 
     def _describe(self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded, said: JsonObject) -> Call:
@@ -255,25 +257,31 @@ def stated_risk(said: JsonObject, kinds: Iterable[Json]) -> int:
 
 
 def grants(answer: Answer, payload: Json) -> bool:
-    """Whether an answer lets the agent do what it asked about: any option that is not plainly a refusal does."""
+    """Whether an answer lets the agent do what it asked about: any option that is not plainly a refusal does.
+
+    Not one whose id is that of a refusal as well: nobody knows what was chosen.
+    """
     if answer.outcome is not Outcome.ANSWERED:
         return False
     wanted = answer.value.get("optionId") if isinstance(answer.value, dict) else answer.value
     kinds = [option.get("kind") for option in offered(payload) if option["optionId"] == wanted]
-    return any(kind not in ("reject_once", "reject_always") for kind in kinds)
+    return bool(kinds) and not any(kind in ("reject_once", "reject_always") for kind in kinds)
 
 
 def _question(interrupt: Interrupt, known: JsonObject) -> Interrupt:
     """The question with what the client was not told of the call, and without what would answer the next ones, too.
 
-    An approval is for one call: with `allow_always` the agent would not ask again.
+    An approval is for one call: with `allow_always` the agent would not ask again. Options that share an id are not
+    offered: nobody knows what their choice means to the agent.
     """
     asked = interrupt.payload
     if asking.is_v2(asked):
         known = {key: value for key, value in known.items() if key != "content"}
-    options = [option for option in offered(asked) if option.get("kind") != "allow_always"]
+    ids = [option["optionId"] for option in offered(asked)]
+    clear = [option for option in offered(asked) if ids.count(option["optionId"]) == 1]
+    options = [option for option in clear if option.get("kind") != "allow_always"]
     if not any(option.get("kind") == "allow_once" for option in options):
-        options = offered(asked)
+        options = clear
     payload = {**asked, "toolCall": _whole(known, asked["toolCall"]), "options": options}
     subject = asked.get("subject")
     if isinstance(subject, dict) and isinstance(subject.get("toolCall"), dict):

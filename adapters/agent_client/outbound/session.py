@@ -61,7 +61,8 @@ class Session:
 
     thread: the gateway's id, None for a run without one. name: the agent's own id, "" before it has one.
     profile: see `Upstream`.
-    turn: the prompt under way. zombie: the answer of one that was given up and that the agent still owes.
+    turn: the prompt under way. run: the run that it is of, from before it is sent until the run has ended.
+    zombie: the answer of one that was given up and that the agent still owes.
     modes, options: as the agent last said, None where it said nothing.
     dialect: what the agent speaks. foreground: what it works on, where that can be something else than a prompt.
     """
@@ -73,6 +74,7 @@ class Session:
         self.profile: JsonObject = {}
         self.connection: Connection | None = None
         self.turn: Turn | None = None
+        self.run: Turn | None = None
         self.zombie: asyncio.Future[Any] | None = None
         self.terminals: Terminals | None = None
         self.dialect: Dialect = V1
@@ -272,7 +274,7 @@ class Session:
             for each in self.dialect.stray(self, update):
                 told = governed.told(self, each)
                 if told is not None and not given_up:
-                    self.note(told)
+                    self.note(told, aside=True)
         except AgentBroken as error:
             log.warning("session %s: %s", self.name, error)
 
@@ -290,15 +292,17 @@ class Session:
         if self.turn is not None:
             self.turn.missed()
 
-    def note(self, update: ThreadUpdate) -> None:
-        """Tell the conversation, and remember what is needed to set options."""
+    def note(self, update: ThreadUpdate, *, aside: bool = False) -> None:
+        """Tell the conversation, and remember what is needed to set options. `aside`: it is nothing of a prompt's."""
         data = update.data
         if isinstance(data, dict):
             if update.kind == "config_option_update":
                 self._remember(options=data.get("configOptions"))
             elif update.kind == "current_mode_update" and self.modes is not None:
                 self.modes = {**self.modes, "currentModeId": data.get("currentModeId")}
-        if self.context is not None:
+        if aside and self.run is not None:
+            self.run.aside(update)
+        elif self.context is not None:
             self.context.note(update)
 
     def settle(self, result: Any, *, in_run: bool = False) -> None:

@@ -62,6 +62,11 @@ class Turn:
         self._held: list[e.Event] = []
         self._kinds: dict[str, set[str]] = {}
         self._questions = 0
+        self._after: list[ThreadUpdate] = []
+        self.over = False
+        """Whether the agent has done what it was prompted to."""
+        self.ended = asyncio.Event()
+        """Set when the run has ended, too."""
         self._same = context.run.request.protocol == PROTOCOL
         self.calls = (
             Calls(context.governed, context.lost, self._session.calls) if context.governed is not None else None
@@ -71,21 +76,36 @@ class Turn:
     async def run(self) -> None:
         """See `Outbound.run`."""
         session = self._session
+        session.run = self
         try:
             async with session.in_use():
                 try:
-                    end = await self._turn(session)
-                except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
-                    end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
-                self.flush()
-                if self.calls is not None:
-                    self.calls.over()
-                failed = not isinstance(end[-1], e.RunFinished)
-                self.context.emit(*self._decoder.close(failed=failed), *end)
-                await self.context.drain()
+                    await self._run(session)
+                finally:
+                    self._leave(session)
         finally:
             if session.thread is None:
                 self._sessions.close_soon(session)
+
+    async def _run(self, session: Session) -> None:
+        try:
+            end = await self._turn(session)
+        except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
+            end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
+        self.flush()
+        if self.calls is not None:
+            self.calls.over()
+        failed = not isinstance(end[-1], e.RunFinished)
+        self.context.emit(*self._decoder.close(failed=failed), *end)
+        await self.context.drain()
+
+    def _leave(self, session: Session) -> None:
+        """The run has ended: tell what came after it."""
+        if session.run is self:
+            session.run = None
+        for update in self._after:
+            self.context.note(update)
+        self.ended.set()
 
     async def cancel(self) -> None:
         """See `Outbound.cancel`."""
@@ -148,6 +168,18 @@ class Turn:
         self.flush()
         data = {NOTIFICATION: method, "params": jsonrpc.unpack(params) if params else None}
         self.context.emit(e.Custom(name=PROTOCOL, data=data))
+
+    def aside(self, update: ThreadUpdate) -> None:
+        """What the agent says of its own, and not for the prompt: before that it has a place in the run, else after."""
+        if self.over:
+            self._after.append(update)
+            return
+        self.flush()
+        said = self._session.dialect.aside(update)
+        if said is None:
+            self.context.note(update)
+        else:
+            self.context.emit(said)
 
     def flush(self) -> None:
         """Log what the agent has said by now."""

@@ -113,3 +113,13 @@ def recalled(interrupt: Interrupt) -> Call | None:
         arguments=said.get("arguments"),
         turn=said.get("tool") == TURN,
     )
+
+
+def why_not(call: Call) -> str:
+    """Why a call is not made, for whoever wanted to see the run."""
+    decision = call.decision
+    what = "the turn" if call.turn else f"the tool {call.tool}"
+    by = f" by policy {decision.policy}" if decision.policy else ""
+    if decision.kind is Kind.DENY:
+        return f"{what} is refused{by}: {decision.why}"
+    return f"{what} was not approved, which is asked for{by}: {decision.why}"

@@ -39,6 +39,8 @@ class Call:
     arguments: Json = None
     phase: Phase = Phase.NEW
     decision: Decision = UNDECIDED
+    rules: object = None
+    """Whose decision it is."""
     approval: str = AUTO
     """Who approved it."""
     signed: set[Signatory] = field(default_factory=set)
@@ -51,6 +53,8 @@ class Call:
     """Its agent has announced it, and not begun it."""
     over: bool = False
     """Its agent has ended it without having begun."""
+    judged: bool = False
+    """The rules were asked, though it may not be recorded yet what they say."""
     recorded: bool = False
     """The log has what was decided."""
     stale: bool = False
@@ -85,7 +89,7 @@ class Call:
         if server is not None:
             self.server = server
         if risk is not None:
-            self.risk = max(self.risk, risk) if self.rated or self.phase is not Phase.NEW else risk
+            self.risk = max(self.risk, risk) if self.rated or self.judged else risk
             self.rated = True
         if arguments is not None and arguments != self.arguments:
             self.arguments = arguments
@@ -93,9 +97,9 @@ class Call:
             self.twin = None
             if self.phase is Phase.ASKING or (self.phase is Phase.ALLOWED and self.approval != AUTO):
                 self.stale = self.another = True
-        if self.phase is Phase.NEW and before[0] and (self.tool, self.server) != before[:2]:
+        if not self.judged and before[0] and (self.tool, self.server) != before[:2]:
             self.earlier |= {before[:2]}
-        if self.phase is not Phase.NEW and (self.tool, self.server, self.risk) != before:
+        if self.judged and (self.tool, self.server, self.risk) != before:
             self.stale = True
             self.another = self.another or (self.tool, self.server) != before[:2]
 

@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.adapter.governing import OF_CALL, risk_of
 from gateway.core import events as e
 from gateway.core.errors import Denied, IllegalEvent, InterlinguaError, Unavailable
+from gateway.core.types import JsonObject
+from gateway.governance.enforcing.approval import why_not
 from gateway.governance.enforcing.calls import WAITING, Call, Phase
-from gateway.governance.enforcing.judge import REFUSED, Host, Judge, why_not
+from gateway.governance.enforcing.judge import REFUSED, Host, Judge
 from gateway.governance.enforcing.session import Session
 from gateway.governance.policy import Kind, Rules
 
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MOST_HELD: Final = 10_000
 """Events that may stand behind a call that a person is asked about, before the agent is slowed down."""
+RESULTS: Final = ("status", "rawOutput", "content")
+"""What else it may have of the call's results."""
 CALL_ID: Final = "toolCallId"
 """Where something that is no event of core's says which call it is about."""
 _SPEAKS: Final = frozenset({e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded, e.Custom})
@@ -34,7 +38,7 @@ _SPEAKS: Final = frozenset({e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnde
 class Gate(Judge):
     """One per governed run."""
 
-    def __init__(self, host: Host, rules: Rules, session: Session) -> None:
+    def __init__(self, host: Host, rules: Callable[[], Rules], session: Session) -> None:
         super().__init__(host, rules, session)
         self.ending = False
         """The agent has said how the run ends."""
@@ -114,6 +118,10 @@ class Gate(Judge):
             elif call.phase in (Phase.ANNOUNCED, Phase.ASKING) and not call.turn:
                 call.phase = Phase.REFUSED
                 await self.session.refused(call, "the run ended before it was approved")
+        for _, call in self.before.values():
+            if not call.turn and call.id not in self.calls:
+                await self.session.refused(call, "the run ended before it was shown")
+        self.before.clear()
 
     def replay(self, event: e.Event) -> None:
         """See `Judge.replay`."""
@@ -214,6 +222,8 @@ class Gate(Judge):
                 if name is not None and not call.allowed:
                     self.host.lost(REFUSED)
                     return False
+                if call.phase is Phase.ENDED and (more := _results(event)):
+                    await self.session.ended(call, more, None)
         return True
 
     def _going_on(self, name: str) -> Call:
@@ -259,6 +269,12 @@ class Gate(Judge):
 
 
 _NONE: Final = Call(id="")
+
+
+def _results(event: e.Custom) -> JsonObject:
+    """What comes of a call that has ended already."""
+    said = event.data if isinstance(event.data, dict) else {}
+    return {key: value for key, value in said.items() if key in RESULTS and value is not None}
 
 
 def _spoken_of(event: e.Custom) -> str | None:

@@ -23,12 +23,13 @@ log = logging.getLogger(__name__)
 
 
 class RouteGovernor:
-    """One for each route with a manifest, from one reload to the next."""
+    """One for each route with a manifest, from one reload to the next. Runs that go on are judged by the next then."""
 
     def __init__(self, binding: Binding, journal: Journal) -> None:
         self.binding = binding
         self.journal = journal
         self.rules = binding.rules(budgets=journal.budgets)
+        self.next: RouteGovernor | None = None
         self.operator = binding.operator.id if binding.operator is not None else binding.manifest.id
 
     # --- what adapters ask ---------------------------------------------------------------------------------------
@@ -62,11 +63,11 @@ class RouteGovernor:
 
     def admit(self, path: str, *, write: bool = False) -> str:
         """See `Governor.admit`."""
-        return self._roots.admit(path, write=write)
+        return self._now._roots.admit(path, write=write)
 
     def offers(self, tool: str, server: str | None = None) -> bool:
         """See `Governor.offers`."""
-        return self.rules.grant(tool, server) is not None
+        return self._now.rules.grant(tool, server) is not None
 
     async def opened(self, thread: str, *, principal: str | None = None, protocol: str = "") -> None:
         """See `Governor.opened`."""
@@ -95,7 +96,7 @@ class RouteGovernor:
 
     def gate(self, run: Run, host: Host) -> Gate:
         """What the run's events pass."""
-        return Gate(host, self.rules, self._session(run.thread or run.id))
+        return Gate(host, lambda: self._now.rules, self._session(run.thread or run.id))
 
     def vouch(self, agent: Agent) -> None:
         """Raises Unavailable where the agent, as it is described, cannot do what the manifest promises."""
@@ -113,6 +114,13 @@ class RouteGovernor:
         return found
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _now(self) -> RouteGovernor:
+        found = self
+        while found.next is not None:
+            found = found.next
+        return found
 
     @functools.cached_property
     def _roots(self) -> Roots:

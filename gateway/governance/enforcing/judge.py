@@ -59,12 +59,13 @@ class Host(Protocol):
 class Judge:
     """One per governed run. What adapters call is in `gateway.adapter.RunGovernor`."""
 
-    def __init__(self, host: Host, rules: Rules, session: Session) -> None:
+    def __init__(self, host: Host, rules: Callable[[], Rules], session: Session) -> None:
+        """`rules`: those of now."""
         self.session = session
         self.closed = False
         self.host = host
         self.calls: dict[str, Call] = {}
-        self._rules = rules
+        self._now = rules
         self._asked: dict[str, Asked] = {}
         self._released: set[str] = set()
         """Questions whose approval was enough, and was audited."""
@@ -118,7 +119,7 @@ class Judge:
             if found.phase is not Phase.ANNOUNCED or self.closed:
                 return DECLINED
             answer = await self.ask(found, question, grants)
-            return DECLINED if found.stale else answer
+            return DECLINED if found.stale or (grants(answer) and not found.allowed) else answer
 
     async def act(self, tool: str, arguments: Json, *, risk: int, server: str | None = None) -> str:
         """See `RunGovernor.act`."""
@@ -142,7 +143,7 @@ class Judge:
                 call.decision, call.approval, call.phase = told.decision, told.approval, told.phase
         if call.phase is not Phase.ALLOWED:
             self.calls.pop(name, None)
-            raise Denied(why_not(call))
+            raise Denied(approval.why_not(call))
         return name
 
     async def _settle(self, call: Call) -> None:
@@ -176,7 +177,7 @@ class Judge:
             await self.ask(call)
         self.calls.pop(TURN, None)
         if call.phase is not Phase.ALLOWED:
-            raise Denied(why_not(call))
+            raise Denied(approval.why_not(call))
 
     async def answering(self, interrupt: Interrupt, answer: Answer) -> bool:
         """Before an answer is taken: whether it ends the question. False: it counts, and others are needed as well.
@@ -192,6 +193,10 @@ class Judge:
             if answer.outcome is not Outcome.CANCELLED:
                 await self.session.answered(call, by.id, role, approved=False)
             return True
+        if call.rules is not self._rules:  # others than asked for the approval
+            call.decision = self._rules_say(call)
+        if call.decision.kind is Kind.DENY:
+            return True  # and it is not released
         approval.check(call, by)
         await self.session.answered(call, by.id, role, approved=True)
         call.signed.add(by)
@@ -232,6 +237,7 @@ class Judge:
             if call.another:
                 call.signed = set()
             call.stale = call.another = call.grown = call.recorded = False
+            call.judged = True
             if not call.act and (act := self._twin(call)) is not None:
                 call.phase = Phase.ASKING
                 if act.phase is Phase.ALLOWED:
@@ -292,7 +298,8 @@ class Judge:
             call.phase = Phase.REFUSED
             call.moved()
         else:
-            await self.refuse(call, "nobody approved it" if answer.outcome is Outcome.CANCELLED else "it was rejected")
+            why = "nobody approved it" if answer.outcome is Outcome.CANCELLED else "it was rejected"
+            await self.refuse(call, call.decision.why if call.decision.kind is Kind.DENY else why)
         return answer
 
     def interrupt(self, error: InterlinguaError) -> None:
@@ -350,7 +357,12 @@ class Judge:
             call.phase = Phase.ANNOUNCED
         call.moved()
 
+    @property
+    def _rules(self) -> Rules:
+        return self._now()
+
     def _rules_say(self, call: Call) -> Decision:
+        call.rules = self._rules
         if call.turn:
             return self._rules.turn()
         said = [(call.tool, call.server), *(call.earlier - {(call.tool, call.server)})]
@@ -377,13 +389,3 @@ class Judge:
             count += 1
             name = f"approval-{call.id}#{count}"
         return name
-
-
-def why_not(call: Call) -> str:
-    """Why a call is not made, for whoever wanted to see the run."""
-    decision = call.decision
-    what = "the turn" if call.turn else f"the tool {call.tool}"
-    by = f" by policy {decision.policy}" if decision.policy else ""
-    if decision.kind is Kind.DENY:
-        return f"{what} is refused{by}: {decision.why}"
-    return f"{what} was not approved, which is asked for{by}: {decision.why}"

@@ -155,3 +155,9 @@ def test_another_gateways_failure_is_one_here_in_the_same_words() -> None:
 
 def test_an_agents_refusal_of_a_prompt_is_the_end_it_is_in_version_1() -> None:
     assert turn.failed is v1.failed
+
+
+@pytest.mark.parametrize("word", [5, ["end_turn"], {"a": 1}, True])
+def test_a_stop_reason_that_is_no_word_is_not_passed_on(word: Any) -> None:
+    [end] = turn.ended({"sessionUpdate": "state_update", "state": "idle", "stopReason": word})
+    assert over(end) == [{"sessionUpdate": "state_update", "state": "idle", "stopReason": "end_turn"}]

@@ -75,13 +75,14 @@ def test_what_would_make_another_call_of_one_that_is_over_or_has_no_id_is_told_t
             it.wire.update("s1", "tool_call_update", toolCallId="c1", title="rm -rf /", status="in_progress")
             it.wire.update("s1", "tool_call_update", toolCallId="c1", kind="execute")
             it.wire.update("s1", "tool_call_update", toolCallId="c1", rawOutput={"more": 1})
+            it.wire.update("s1", "tool_call_update", toolCallId="c1", rawInput={"path": "/"})
             it.wire.update("s1", "tool_call", title="without an id")
             it.wire.update("s1", "tool_call_chunk", toolCallId="c1")
             it.wire.update("s1", "_acme/other", toolCallId="c1")
             await end(it, task)
             assert [event.data["rawOutput"] for event in context.said(e.Custom)] == [{"more": 1}]
             assert [note.kind for note in context.notes] == ["_acme/other"]
-            assert context.losses == {"tool_refused": 4}
+            assert context.losses == {"tool_refused": 5}
 
     run(body())
 
@@ -209,6 +210,23 @@ def test_a_question_of_a_gateway_behind_is_a_persons_and_the_call_that_stands_fo
     run(body())
 
 
+def test_options_that_share_an_id_are_not_offered(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig(cwd=tmp_path) as it:
+            rules = Rules(tmp_path)
+            rules.verdicts, rules.answers = {"smtp-send": "ask"}, [Answer(outcome=Outcome.DECLINED)]
+            [task] = await it.started(governed(it, rules))
+            call = {"toolCallId": "c1", "name": "smtp-send"}
+            both = [{"optionId": "both", "name": "B", "kind": kind} for kind in ("reject_once", "allow_once")]
+            offers = [*both, *OPTIONS]
+            answer = await it.wire.ask(1, "session/request_permission", sessionId="s1", toolCall=call, options=offers)
+            assert answer["result"] == selected("no")
+            assert "both" not in [each["optionId"] for each in rules.questions[0].payload["options"]]
+            await end(it, task)
+
+    run(body())
+
+
 @pytest.mark.parametrize(
     ("value", "lets"),
     [
@@ -219,7 +237,7 @@ def test_a_question_of_a_gateway_behind_is_a_persons_and_the_call_that_stands_fo
         (Answer(value={"optionId": "none such"}), False),
         (Answer(outcome=Outcome.DECLINED), False),
         (Answer(outcome=Outcome.CANCELLED), False),
-        (Answer(value={"optionId": "both"}), True),
+        (Answer(value={"optionId": "both"}), False),
     ],
 )
 def test_only_what_is_plainly_a_refusal_lets_the_agent_do_nothing(value: Answer, lets: bool) -> None:

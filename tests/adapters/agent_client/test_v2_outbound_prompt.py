@@ -12,7 +12,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import StopReason
 from tests.adapters.agent_client.outbound_agent import Rig, settled
-from tests.adapters.agent_client.v2_agent import Agent, rig
+from tests.adapters.agent_client.v2_agent import Agent, rig, spare
 from tests.support.aio import run
 from tests.support.context import FakeContext
 
@@ -199,7 +199,7 @@ def test_work_of_the_agents_own_is_noted_and_is_nobodys_run() -> None:
             at_work(it).idle()
             await settled()
             assert context.output == {"message": "first"}
-            assert [note.data["content"]["text"] for note in context.notes if note.kind == "output"] == ["my own "]
+            assert [said["content"]["text"] for said in spare(context)] == ["my own "]
             assert all(note.kept for note in context.notes if note.kind == "output")
 
     run(body())
@@ -219,7 +219,7 @@ def test_a_prompt_that_comes_while_the_agent_works_begins_when_that_is_over() ->
 
             context = await talk(it, script, ends=False, run="r2")
             assert context.output == {"message": "the end"}
-            noted = [note.data["content"]["text"] for note in context.notes if note.kind == "output"]
+            noted = [said["content"]["text"] for said in spare(context)]
             assert noted == ["goes on "]
             assert agent.session == "s1"
 
@@ -258,7 +258,7 @@ def test_work_that_begins_while_the_prompt_is_on_its_way_does_not_end_it() -> No
 
             context = await talk(it, script, ends=False, run="r2")
             assert context.output == {"message": "the end"}
-            assert [note.data["content"]["text"] for note in context.notes if note.kind == "output"] == ["my own "]
+            assert [said["content"]["text"] for said in spare(context)] == ["my own "]
 
     run(body())
 
@@ -277,7 +277,7 @@ def test_work_that_may_be_the_prompts_is_held_only_so_long(monkeypatch: pytest.M
 
             context = await talk(it, script, ends=False, run="r2")
             assert context.output == {"message": "the end"}
-            texts = [note.data["content"]["text"] for note in context.notes if note.kind == "output"]
+            texts = [said["content"]["text"] for said in spare(context)]
             assert texts[:2] == ["my own ", "and more "]
 
     run(body())
@@ -294,7 +294,7 @@ def test_what_was_held_of_a_prompt_that_is_refused_was_somebody_elses() -> None:
 
             context = await talk(it, script, run="r2")
             assert isinstance(context.end, e.RunFailed)
-            assert [note.data["content"]["text"] for note in context.notes if note.kind == "output"] == ["my own "]
+            assert [said["content"]["text"] for said in spare(context)] == ["my own "]
 
     run(body())
 
@@ -310,7 +310,7 @@ def test_what_was_held_when_the_agent_died_is_not_lost() -> None:
             it.wire.die()
             with pytest.raises(AgentGone):
                 await task
-            assert [note.data["content"]["text"] for note in context.notes if note.kind == "output"] == ["my own "]
+            assert [said["content"]["text"] for said in spare(context)] == ["my own "]
 
     run(body())
 
@@ -328,7 +328,7 @@ def test_what_comes_after_the_end_is_not_the_prompts() -> None:
                 agent.update("tool_call_update", toolCallId="c", title="In the background", status="completed")
 
             context = await talk(it, script)
-            assert context.output == {"message": ""} and len([n for n in context.notes if n.kind == "output"]) == 2
+            assert context.output == {"message": ""} and len(spare(context)) == 2
 
     run(body())
 

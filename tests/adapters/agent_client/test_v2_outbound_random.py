@@ -15,7 +15,7 @@ import pytest
 from gateway.core import events as e
 from gateway.core.types import JsonObject
 from tests.adapters.agent_client.outbound_agent import Rig, settled
-from tests.adapters.agent_client.v2_agent import Agent, rig
+from tests.adapters.agent_client.v2_agent import Agent, rig, spare
 from tests.support.aio import run
 from tests.support.context import FakeContext
 
@@ -127,7 +127,7 @@ def test_every_run_has_its_own_words_and_no_others(seed: int) -> None:
                 assert output.split() == "".join(said).split(), f"run {number}"
                 assert isinstance(context.end, e.RunFinished) and context.end.stop_reason.value == agent.last
             await settled()
-            notes = [note for context in contexts for note in context.notes if note.kind == "output"]
-            assert agent is not None and [note.data["content"]["text"] for note in notes] == agent.aside
+            told = [said["content"]["text"] for context in contexts for said in spare(context)]
+            assert agent is not None and told == agent.aside
 
     run(body())

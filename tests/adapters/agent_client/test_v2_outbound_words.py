@@ -14,7 +14,7 @@ from gateway.core.types import Answer, JsonObject
 from tests.adapters.agent_client import outbound_agent
 from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Refusal, Rig, beside, settled
 from tests.adapters.agent_client.test_outbound_relay import SETUP, new, raw, relay
-from tests.adapters.agent_client.v2_agent import INITIALIZED, Agent, rig
+from tests.adapters.agent_client.v2_agent import INITIALIZED, Agent, rig, spare
 from tests.support.aio import run
 from tests.support.context import FakeContext
 
@@ -127,7 +127,7 @@ def test_sessions_are_made_and_opened_again_with_version_2s_words() -> None:
             assert found["configOptions"] == OPTIONS and found["modes"] == MODES
             asked = {"sessionId": "s1", "cwd": "/w", "mcpServers": servers, "replayFrom": {"type": "start"}}
             assert it.wire.sent("session/resume") == [asked]
-            told = [note.data for note in context.notes if note.kind == "output"]
+            told = spare(context)
             assert [(each["sessionUpdate"], each["content"]["text"]) for each in told] == [
                 ("user_message_chunk", "hello"),
                 ("agent_message_chunk", "hi"),
@@ -270,7 +270,7 @@ def test_updates_that_come_before_the_sessions_answer_are_its_own() -> None:
             agent.idle()
             await task
             assert context.output == {"message": "for you"}
-            said = [note.data for note in context.notes if note.kind == "output"]
+            said = spare(context)
             assert [each["content"]["text"] for each in said] == ["already at it "]
             states = [note.data["state"] for note in context.notes if note.kind == "state_update"]
             assert states == ["running", "idle"], "for clients of version 2"

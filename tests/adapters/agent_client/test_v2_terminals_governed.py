@@ -1,4 +1,4 @@
-"""Terminals of agents of version 2 on a governed route: they are seen where the call that shows them is, or not at all."""
+"""Terminals of agents of version 2 on a governed route are seen where the call that shows them is, or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
         await it.outbound.run(context)
 
     scripted = Scripted(script, agent=AGENT)
-    scripted.cancel = it.outbound.cancel  # type: ignore[method-assign,assignment]
+    scripted.cancel = it.outbound.cancel  # type: ignore[method-assign]
     engine = Engine(open_store(f"sqlite:///{folder}/runs.db"), rules=Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine)
     engine.opened, engine.closing = enforcement.open, enforcement.aclose

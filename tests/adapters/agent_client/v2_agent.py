@@ -6,8 +6,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from adapters.agent_client.codec.v2.marks import mine
+from gateway.core import events as e
 from gateway.core.types import JsonObject
 from tests.adapters.agent_client.outbound_agent import Rig, Wire
+from tests.support.context import FakeContext
 
 INITIALIZED: JsonObject = {
     "protocolVersion": 2,
@@ -61,6 +64,12 @@ class Agent:
             self.say(text, f"m{prompt['id']}")
         self.idle(reason)
         return prompt
+
+
+def spare(context: FakeContext) -> list[Any]:
+    """What the agent said that was not for the run: while it waited for its prompt to be taken, then after it."""
+    asides = [event for event in context.said(e.Custom) if (mine(event) or {}).get("aside")]
+    return [*(event.data for event in asides), *(note.data for note in context.notes if note.kind == "output")]
 
 
 @contextlib.asynccontextmanager

@@ -70,9 +70,10 @@ class Room:
         return self.folder / route / "work"
 
     def log(self, route: str) -> list[Line]:
-        """The audit log, line by line."""
+        """The audit log, line by line, without one that is being written."""
         file = self.folder / route / "audit-log.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        whole, _, _ = (file.read_text() if file.exists() else "").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
 
     def acts(self, route: str, session: str) -> list[str]:
         """What the log says of a session: actions, with the tool where there is one."""

@@ -10,8 +10,10 @@ import pytest
 
 from gateway.adapter import RunContext
 from gateway.core import events as e
+from gateway.core.errors import AgentGone
 from gateway.core.types import Answer, Interrupt, Json, RunStatus
-from tests.governance.enforcing.support import ANN, YES, audited, house, told, verified
+from gateway.governance.enforcing import RouteGovernor
+from tests.governance.enforcing.support import ANN, YES, audited, call, documents, house, told, verified
 from tests.support.aio import run
 from tests.support.scripted import Script, until
 
@@ -176,3 +178,94 @@ def test_the_log_says_who_had_the_operator_work_and_in_which_protocol(tmp_path: 
     who = {"protocol": "test"} if principal is None else {"protocol": "test", "principal": principal}
     begun = [line["output"] for line in audited(tmp_path) if line["action"] in ("operator.invoked", "operator.running")]
     assert begun == [who, who]
+
+
+def test_a_call_that_becomes_another_while_it_is_recorded_is_decided_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(context: RunContext) -> None:
+        gate: Any = context.governed
+        record = gate.session.called
+
+        async def slowly(call: Any, *rest: Any) -> None:
+            await record(call, *rest)
+            if call.tool == "write":
+                says(context, e.ToolCallUpdated(call="c1", title="drop"), tool="drop", risk=0)
+
+        monkeypatch.setattr(gate.session, "called", slowly)
+        says(context, e.ToolCallStarted(call="c1", name="write"), tool="write", risk=0)
+        await context.drain()
+        context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
+        await context.drain()
+
+    async def body(at: Any, one: Any) -> None:
+        found = await at.ended(one, RunStatus.ERROR)
+        assert found.failure is not None and found.failure.code == "denied"
+        [end] = [event for event in await at.events(one) if isinstance(event, e.ToolCallEnded)]
+        assert end.failed, "the run's end is the call's"
+
+    scene(tmp_path, script, body)
+    assert "tool.refused drop" in told(tmp_path) and "tool.result drop" not in told(tmp_path)
+
+
+def test_what_comes_of_a_call_that_has_ended_is_audited_too(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        says(context, e.ToolCallStarted(call="c1", name="write"), tool="write", risk=0)
+        context.emit(e.ToolCallEnded(call="c1"))
+        context.emit(e.Custom(name="x", data={"toolCallId": "c1", "rawOutput": {"late": 1}, "title": "t"}))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def body(at: Any, one: Any) -> None:
+        await at.ended(one)
+
+    scene(tmp_path, script, body)
+    results = [line["output"] for line in audited(tmp_path) if line["action"] == "tool.result"]
+    assert results == [{"result": None}, {"result": {"rawOutput": {"late": 1}}}]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_is_denied_by_now_is_not_approved_though_somebody_was_asked(tmp_path: Path, own: bool) -> None:
+    """`own`: it is the agent's question."""
+    given: list[Answer | None] = []
+
+    async def script(context: RunContext) -> None:
+        says(context, e.ToolCallStarted(call="c1", name="send"), tool="send", risk=2, pending=own)
+        if own:
+            given.append(await asks(context, "send", {}))
+        await context.drain()
+        over(context)
+        await context.drain()
+
+    async def body(at: Any, one: Any) -> None:
+        await at.asked(one)
+        governor = at.engine.roster.configured[0].own_governor
+        governor.next = RouteGovernor(documents(tmp_path, tools=("read",)), governor.journal)
+        await at.answer(one, ALLOW if own else YES, ANN)
+        found = await at.ended(one, RunStatus.SUCCESS if own else RunStatus.ERROR)
+        assert "call send" not in await at.shown(one)
+        assert own or (found.failure and found.failure.code == "denied")
+        assert not own or (given[0] is not None and not grants(given[0]))
+
+    scene(tmp_path, script, body)
+    assert "approval.granted send" not in told(tmp_path) and "tool.refused send" in told(tmp_path)
+
+
+def test_a_question_of_before_a_restart_whose_run_cannot_go_on_is_recorded_as_refused(tmp_path: Path) -> None:
+    async def script(context: RunContext) -> None:
+        await context.set_upstream({"session": "s"})
+        await call(context, "send")
+
+    async def attach(context: RunContext) -> None:
+        raise AgentGone("it is not there")
+
+    async def play() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            await at.asked(one)
+        async with house(tmp_path, script, attach=attach) as at:
+            await at.ended(one, RunStatus.ERROR)
+        verified(tmp_path)
+
+    run(play())
+    assert told(tmp_path)[-2:] == ["tool.refused send", "operator.interrupted"]

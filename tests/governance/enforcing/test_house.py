@@ -113,7 +113,9 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
             await app.reload(load(file))
         assert app.gateway.governor("b", "plain") is not None, "the old table stays"
         await other.aclose()
+        before = app.gateway.roster.entry("a", "plain").governor
         await app.reload(load(file))
+        assert before is not None and before.next is app.gateway.governor("a", "plain"), "it judges runs that go on"
         assert await is_taken("two") and not await is_taken("one")
         await app.stop()
         assert not await is_taken("two")

@@ -13,6 +13,7 @@ The outbound half, with an agent of version 2:
     known.Known()                               one for each session and connection: what was said before
     updates_in.UpdateDecoder(known)             one for each run: feed / more / begun / title / close as version 1's
     updates_in.stray(update, known)             an update between runs -> ThreadUpdates (a list, unlike version 1's)
+    updates_in.aside(note)                      one that came while a run's prompt was on its way -> its event
     turn.state_of(update)                       the `state_update` it is, or None; to be looked at before `feed`
     turn.runs / waits / ends (state)            which it is; turn.ended(state) -> the events that end the run
     turn.failed(error)                          an error answer of `session/prompt`

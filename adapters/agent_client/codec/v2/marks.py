@@ -22,6 +22,8 @@ from gateway.core.types import JsonObject
 _E = TypeVar("_E", bound=e.Event)
 
 SILENT: JsonObject = {"silent": True}
+ASIDE: JsonObject = {"aside": True}
+"""Of what the agent did not say for the run in whose log it stands."""
 
 
 def mine(event: e.Event) -> JsonObject | None:

@@ -63,11 +63,13 @@ def runs(said: JsonObject) -> bool:
 def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
     """What an idle `state_update` means for the run, to be emitted: last a RunFinished, RunCancelled or RunFailed.
 
-    A missing, null or unknown stop reason is `end_turn`, its own word kept.
+    A missing, null or unknown stop reason is `end_turn`, its own word kept; what is no word at all is not passed on.
     Given bytes, they are a `state_update` (`state_of`).
     """
     said: Any = delta.sound(update if isinstance(update, dict) else unpack(update))
     word = said.get("stopReason")
+    if not isinstance(word, str | None):
+        said = {**said, "stopReason": StopReason.END_TURN.value}
     rest = {key: value for key, value in said.items() if key not in (UPDATE, "state", "stopReason")}
     if word == FAILED:
         error = _error_of(rest.get("error"))

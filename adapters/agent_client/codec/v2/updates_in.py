@@ -16,7 +16,7 @@ from adapters.agent_client.codec.updates_in import OUTPUT, Chunk, encoded
 from adapters.agent_client.codec.v2 import states, updates
 from adapters.agent_client.codec.v2.calls import WORD, block_to_v1
 from adapters.agent_client.codec.v2.known import Known
-from adapters.agent_client.codec.v2.marks import SILENT, difference, with_mine
+from adapters.agent_client.codec.v2.marks import ASIDE, SILENT, difference, with_mine
 from adapters.agent_client.codec.v2.texts import Texts
 from adapters.agent_client.codec.v2.wire import (
     CALL,
@@ -39,7 +39,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
-__all__ = ["OUTPUT", "Chunk", "UpdateDecoder", "encoded", "stray"]
+__all__ = ["OUTPUT", "Chunk", "UpdateDecoder", "aside", "encoded", "stray"]
 
 _PLAIN_STATES = (RUNNING, REQUIRES_ACTION, IDLE)
 
@@ -174,6 +174,19 @@ def stray(update: Raw | bytes, known: Known | None = None) -> list[ThreadUpdate]
     if told is None:
         return [ThreadUpdate(protocol=ORIGIN_V2, kind=OUTPUT, data=said, kept=True)]
     return [states.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
+
+
+def aside(update: ThreadUpdate) -> e.Custom | None:
+    """What `stray` gave, as an event of the run in whose log it has its place; None for what is a note everywhere."""
+    data = update.data
+    if not update.kept or not isinstance(data, dict):
+        return None
+    marks = data.get(ORIGIN_V2)
+    return e.Custom(
+        name=update.protocol,
+        data={key: value for key, value in data.items() if key != ORIGIN_V2},
+        origin={ORIGIN_V2: {**(marks if isinstance(marks, dict) else {}), **ASIDE}},
+    )
 
 
 def _chunks(said: JsonObject) -> list[JsonObject]:

@@ -84,6 +84,9 @@ class Dialect(Protocol):
     def stray(self, session: Session, update: Raw) -> Sequence[ThreadUpdate]:
         """What an update means that belongs to no run. Raises AgentBroken."""
 
+    def aside(self, update: ThreadUpdate) -> e.Custom | None:
+        """What `stray` gave while a run waits for its prompt to be taken, as an event of it; None where it is noted."""
+
     def foreground(self) -> Foreground | None:
         """What is to be known of a session's work beside its prompts; None where there is no such work."""
 

@@ -260,6 +260,7 @@ class Acknowledged:
     def _over(self) -> None:
         """What comes next is not this prompt's."""
         self.doubt(None)
+        self._turn.over = True
         if self._session.turn is self._turn:
             self._session.turn = None
         if self._foreground.prompt is self:

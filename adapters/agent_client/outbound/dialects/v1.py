@@ -35,6 +35,7 @@ class Answered:
         try:
             answer = await connection.ask("session/prompt", params, context=self._turn.context, named=named)
         finally:
+            self._turn.over = True
             if session.turn is self._turn:
                 session.turn = None
         return turn.ended(answer)
@@ -60,6 +61,9 @@ class Version1:
 
     def stray(self, session: Session, update: Raw) -> Sequence[ThreadUpdate]:
         return (updates_in.stray(update),)
+
+    def aside(self, update: ThreadUpdate) -> None:
+        return None
 
     def foreground(self) -> None:
         return None

@@ -14,6 +14,7 @@ from adapters.agent_client.codec.v2.wire import MODE, ORIGIN_V2, STATE, VERSION
 from adapters.agent_client.outbound import raw
 from adapters.agent_client.outbound.dialects.foreground import Acknowledged, Foreground
 from gateway.core import delta
+from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
@@ -49,6 +50,9 @@ class Version2:
         if state is not None:  # of work that is no run's: only clients of this version have a word for it
             return (ThreadUpdate(protocol=ORIGIN_V2, kind=STATE, data=delta.sound(state)),)
         return updates_in.stray(update, session.foreground.known)
+
+    def aside(self, update: ThreadUpdate) -> e.Custom | None:
+        return updates_in.aside(update)
 
     def foreground(self) -> Foreground:
         return Foreground()

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import turn as turn_v1
-from adapters.agent_client.codec.v2 import turn
+from adapters.agent_client.codec.v2 import marks, turn
 from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
 from adapters.agent_client.inbound import turns
-from adapters.agent_client.inbound.dialects.v2.folding import Folding
 from adapters.agent_client.inbound.dialects.v2.prompts import Prompt, answer_id, message_id
 from adapters.agent_client.inbound.dialects.v2.rounds import ANSWERED, Rounds, head
 from adapters.agent_client.inbound.follow import STATES
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
 _USER: Final = frozenset(("user_message", "user_message_chunk"))
 _WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
 _FAILED: Final = (RunStatus.ERROR, RunStatus.TIMEOUT)
+
+
+class _Aside(bytes):
+    """An update that says nothing of the run."""
 
 
 class V2Account:
@@ -47,7 +50,7 @@ class V2Account:
         self._agent = agent
         self._mine = mine
         self._past = past
-        self._folding = Folding() if past else None
+        self._folding = voice.folding if past else None
         self._rounds = None if self.encoder.says_user else Rounds(run.id)
         self._unsaid = False
         self._dismissed = 0
@@ -98,7 +101,7 @@ class V2Account:
     async def _first(self, updates: Sequence[bytes]) -> Sequence[bytes]:
         """Updates of an agent that is to say what was said to it."""
         for number, update in enumerate(updates):
-            if update == ANSWERED:
+            if update == ANSWERED or isinstance(update, _Aside):
                 continue
             about = head(update)
             if about.session_update in _USER and about.message_id is not None:
@@ -131,6 +134,8 @@ class V2Account:
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
             return self._voice.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
+        if (marks.mine(event) or {}).get("aside"):
+            return [_Aside(update) for update in self.encoder.feed([(0, event)])]
         if event.name == ORIGIN_V2 and kind == STATE:
             return [] if self._past else self._voice.agent_state(data, works=True)
         return None

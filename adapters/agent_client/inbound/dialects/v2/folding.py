@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,16 @@ _KEYS = {UPDATE, "messageId", "content"}
 
 
 class Folding:
-    """Used for one run. A message that is told in several batches goes on by chunks in the later ones."""
+    """Used for one history. A message that is told in several batches, or runs, goes on by chunks in the later ones."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str]] = set()
+
+    def heard(self, update: Mapping[str, Any]) -> None:
+        """An update that is told as it is."""
+        name, kind = update.get("messageId"), update.get(UPDATE)
+        if isinstance(name, str) and isinstance(kind, str):
+            self._told.add((CHUNK.get(kind, kind), name))
 
     def fold(self, updates: Sequence[bytes]) -> list[bytes]:
         """The same updates, the chunks of each message in the place of the first."""

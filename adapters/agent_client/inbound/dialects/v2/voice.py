@@ -21,6 +21,7 @@ from adapters.agent_client.inbound import choices, turns
 from adapters.agent_client.inbound.dialects import Account
 from adapters.agent_client.inbound.dialects.v1 import as_answer
 from adapters.agent_client.inbound.dialects.v2.account import V2Account
+from adapters.agent_client.inbound.dialects.v2.folding import Folding
 from adapters.agent_client.inbound.dialects.v2.prompts import Prompt, answer_id, message_id
 from adapters.agent_client.inbound.turns import Turn
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -45,6 +46,8 @@ class V2Voice:
         self.state = IDLE
         self.modes: Json = None
         self.options: Json = None
+        self.folding = Folding()
+        """Of the history, while that is told."""
         self._strand = ("", "")  # what was last said between runs: after which run, and by whom
         self._strands = 0
 
@@ -206,7 +209,11 @@ class V2Voice:
                 data = self._stray(data, update.after or "session")
         noted = ThreadUpdate(protocol=update.protocol, kind=update.kind, data=data, after=update.after)
         said = states.told(noted, options=self.options, modes=self.modes)
-        return [] if said is None else [out.update(said)]
+        if said is None:
+            return []
+        if self._session.replaying:
+            self.folding.heard(said)
+        return [out.update(said)]
 
     def _stray(self, said: JsonObject, after: str) -> JsonObject:
         """What was said between runs. Chunks without an id that follow one another are one message."""
