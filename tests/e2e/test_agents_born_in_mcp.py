@@ -60,7 +60,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 def http(gateway: Gateway) -> httpx2.Client:
-    return httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE)
+    return httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE, trust_env=False)
 
 
 def run_request(agent: str, **input: Any) -> dict[str, Any]:

@@ -66,7 +66,7 @@ AGENTS = ("py", "ts-0", "ts-2", "py-http", "py-ws", "ts-http", "ts-ws")
 
 
 def http(gateway: Gateway) -> httpx2.Client:
-    return httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE)
+    return httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE, trust_env=False)
 
 
 def run_request(agent: str, message: str) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def seen(gateway: Gateway) -> Seen:
 
 
 def connect(gateway: Gateway) -> httpx2.Client:
-    return httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE)
+    return httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE, trust_env=False)
 
 
 def asked(gateway: Gateway, agent: str, **input: Any) -> dict[str, Any]:

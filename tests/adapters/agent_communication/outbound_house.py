@@ -60,7 +60,8 @@ class House:
             while batch := await watch.next(PATIENCE):
                 if any(isinstance(event, e.PartDelta) for _, event in batch.events):
                     return
-        raise AssertionError(f"{run.id} ended and had said nothing")
+        ended = await self.engine.run(run.id)
+        raise AssertionError(f"{run.id} had said nothing when it ended {ended.status}: {ended.failure}")
 
 
 def output(run: Run) -> Json:

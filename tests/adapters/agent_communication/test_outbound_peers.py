@@ -145,7 +145,7 @@ def test_a_server_that_is_killed_leaves_what_was_said_and_is_found_when_it_is_ba
 
     async def body() -> None:
         path = "sse" if kind == "sse" else "mcp"
-        async with house(agent="slow", url=f"http://127.0.0.1:{port}/{path}", start_timeout=5) as it:
+        async with house(agent="slow", url=f"http://127.0.0.1:{port}/{path}", start_timeout=30) as it:
             with serve() as server:
                 going = await it.start()
                 await it.said_something(going)
