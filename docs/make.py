@@ -44,6 +44,7 @@ inbound:
           token: "${ANA_TOKEN:-a-long-secret-of-hers}"
           roles: [lead]
           agents: ["*"]
+          tools: ["*"]
           oversees: true
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
@@ -53,6 +54,7 @@ inbound:
         leeway: 30
         roles: groups
         agents: ["*"]
+        tools: ["*"]
       grace: 60
   agent_communication:
     path: /agent-communication

@@ -34,12 +34,14 @@ class Person(Credentials):
 
     roles: what it is besides its name: by them it may approve what a governed agent asks approval for.
     agents: patterns of the names of the agents that are there for it.
+    tools: patterns of the names of the tools that governed agents may call for it, of those that they may call at all.
     oversees: whether the sessions of all other clients are there for it as well, as far as their agents are: it may
         open them and answer what is asked there.
     """
 
     roles: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     agents: Patterns = ("*",)
+    tools: Patterns = ("*",)
     oversees: bool = False
 
 
@@ -50,10 +52,12 @@ class Signed(JwtOptions):
 
     roles: the claim that names the roles: a list, or a text with blanks between them.
     agents: patterns of the names of the agents that are there for every other bearer.
+    tools: patterns of the names of the tools that governed agents may call for every other bearer.
     """
 
     roles: Annotated[str, Field(min_length=1)] = "roles"
     agents: Patterns = ("*",)
+    tools: Patterns = ("*",)
 
 
 class Authentication(Options):

@@ -189,7 +189,8 @@ class RunRequest(Record, frozen=True, kw_only=True):
     """What a client asked for, in no protocol's words.
 
     `creation` is the client's own request, kept verbatim for protocols that echo it. `attributes` are the
-    inbound adapter's own marks on the run (string keys it alone reads).
+    inbound adapter's own marks on the run (string keys it alone reads). `principal` is who asked, if anybody knows,
+    and `tools` patterns of the tools that a governed agent may call for them (None: all that its operator may).
     """
 
     agent: str
@@ -203,6 +204,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     webhook: Webhook | None = None
     traceparent: str | None = None
     principal: str | None = None
+    tools: tuple[str, ...] | None = None
     creation: JsonObject = {}
     attributes: JsonObject = {}
 

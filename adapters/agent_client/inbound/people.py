@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from adapters.agent_client.options import Authentication, Person
@@ -28,18 +28,19 @@ CHALLENGE: Final = {"www-authenticate": 'Bearer error="invalid_token"'}
 class Principal:
     """Somebody whose token held.
 
-    agents: patterns of those that are there for it. oversees: whether others' sessions are. expires: when the token
-    does, in seconds since the epoch.
+    agents: patterns of those that are there for it. oversees: whether others' sessions are. tools: patterns of those
+    that governed agents may call for it. expires: when the token does, in seconds since the epoch.
     """
 
     who: Identity
     agents: tuple[str, ...] = ("*",)
     expires: float = math.inf
     oversees: bool = False
+    tools: tuple[str, ...] = ("*",)
 
     def same(self, other: Principal) -> bool:
         """Whether it is the same somebody, who may do the same."""
-        return (self.who, self.agents, self.oversees) == (other.who, other.agents, other.oversees)
+        return replace(self, expires=0.0) == replace(other, expires=0.0)
 
 
 class People:
@@ -80,11 +81,13 @@ class People:
         client = self._clients.get(found.name)
         if client is not None:
             return _listed(client, expires)
-        return Principal(Identity(id=found.name, roles=_roles(found.claims.get(jwt.roles))), jwt.agents, expires)
+        who = Identity(id=found.name, roles=_roles(found.claims.get(jwt.roles)))
+        return Principal(who, jwt.agents, expires, tools=jwt.tools)
 
 
 def _listed(client: Person, expires: float = math.inf) -> Principal:
-    return Principal(Identity(id=client.name, roles=client.roles), client.agents, expires, client.oversees)
+    who = Identity(id=client.name, roles=client.roles)
+    return Principal(who, client.agents, expires, client.oversees, client.tools)
 
 
 def _roles(claim: Any) -> tuple[str, ...]:

@@ -215,6 +215,7 @@ class Session:
                 thread=self._thread,
                 config=self.config,
                 principal=self.connection.visitor.name,
+                tools=self.connection.visitor.tools,
             )
             run = await self._whole(self.gateway.start(request))
             turn.run = run.id

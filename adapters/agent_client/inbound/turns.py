@@ -62,6 +62,7 @@ def request_of(
     thread: Thread,
     config: JsonObject,
     principal: str | None = None,
+    tools: tuple[str, ...] | None = None,
 ) -> RunRequest:
     """The run that a prompt starts. `config` was set in the session; an agent of this protocol has its own."""
     meta = asked.meta if isinstance(asked.meta, dict) else {}
@@ -75,6 +76,7 @@ def request_of(
         metadata={**metadata_of(thread.metadata), **metadata_of(meta)},
         traceparent=traceparent if isinstance(traceparent, str) else None,
         principal=principal,
+        tools=tools,
         creation=jsonrpc.unpack(params),
         attributes={MARK: turn.mark},
     )

@@ -64,6 +64,11 @@ class Visitor:
         return None if self._known is None else self._known.who
 
     @property
+    def tools(self) -> tuple[str, ...] | None:
+        """Patterns of the tools that governed agents may call for it; None where nobody asked who it is."""
+        return None if self._known is None else self._known.tools
+
+    @property
     def name(self) -> str | None:
         """Its id."""
         return None if self._known is None else self._known.who.id

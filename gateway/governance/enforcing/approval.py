@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec.structs import replace
 
 from gateway.adapter.governing import APPROVAL, APPROVALS, APPROVE, DECISION
 from gateway.core.errors import Denied
-from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
+from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, RunRequest
 from gateway.governance.enforcing.calls import Call
 from gateway.governance.policy import Decision, Kind, Signatory
 
@@ -33,6 +34,11 @@ class Asked:
     def yes(self, answer: Answer) -> bool:
         """Nothing is approval but an answer that says so."""
         return answer.outcome is Outcome.ANSWERED and self.grants(answer)
+
+
+def within(request: RunRequest, tool: str) -> bool:
+    """Whether whoever asked for the run may have the tool called at all."""
+    return request.tools is None or any(fnmatchcase(tool, pattern) for pattern in request.tools)
 
 
 def check(call: Call, by: Signatory) -> None:

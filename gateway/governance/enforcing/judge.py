@@ -367,6 +367,9 @@ class Judge:
             return self._rules.turn()
         said = [(call.tool, call.server), *(call.earlier - {(call.tool, call.server)})]
         call.earlier = frozenset()
+        for tool, _ in said:
+            if not approval.within(self.host.run.request, tool):
+                return Decision(kind=Kind.DENY, policy=None, why=f"whoever asked for the run has no tool {tool}")
         decisions = [self._rules.call(tool, server=server, risk=call.risk, at=time.time()) for tool, server in said]
         return max(decisions, key=lambda one: RANK[one.kind])
 

@@ -21,6 +21,7 @@ PEOPLE = {
         {"name": "bob", "token": "bob-token", "roles": ["writer"]},
         {"name": "ann", "token": "ann-token", "roles": ["editor"], "oversees": True},
         {"name": "cat", "token": "cat-token", "roles": ["editor"]},
+        {"name": "dan", "token": "dan-token", "roles": ["editor"], "tools": ["re*"]},
     ]
 }
 
@@ -70,5 +71,23 @@ def test_who_may_not_approve_is_told_so_and_who_oversees_finds_the_question(tmp_
             verified(tmp_path)
             (run_,) = await door.runs(session)
             await at.ended(run_)
+
+    run(main())
+
+
+def test_a_tool_that_is_not_for_whoever_asks_is_refused_whatever_the_operator_may_do(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with house(tmp_path, calling("read", "write")) as at, contextlib.AsyncExitStack() as stack:
+            door = Rig(at.engine, AgentClientServe.model_validate({"authentication": PEOPLE}), stack)
+            dan, cat = [await known(door, name) for name in ("dan", "cat")]
+            with pytest.raises(Refused, match="whoever asked for the run has no tool write"):
+                await dan.prompt(await dan.new(cwd=str(tmp_path)))
+            assert [did for did in told(tmp_path) if did.startswith("tool")] == [
+                "tool.call read",
+                "tool.result read",
+                "tool.refused write",
+            ]
+            await cat.prompt(await cat.new(cwd=str(tmp_path)))
+            assert told(tmp_path)[-3:] == ["tool.call write", "tool.result write", "operator.completed"]
 
     run(main())
