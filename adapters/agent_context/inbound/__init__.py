@@ -45,11 +45,11 @@ class AgentContextInbound:
 
     def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
         access, links = Access(options.access), Links()
-        self.house = House(PROTOCOL, gateway)
         self.directory = Directory(options, gateway, access, links=links)
+        people = People(access, self.directory)
+        self.house = House(PROTOCOL, gateway, who=people.identity)
         self.coordinator = Coordinator(options, gateway, self.directory)
         self.background = Background()
-        people = People(access, self.directory)
         self.desk = Desk(
             options=options,
             gateway=gateway,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -12,8 +13,9 @@ from adapters.agent_context.options import Right
 from adapters.agent_context.security import Access, Principal
 from adapters.agent_context.wire.constants import AGENT, MESSAGES, SELF
 from adapters.agent_context.wire.records import AgentRecord
+from gateway.adapter.access import ANONYMOUS
 from gateway.core.errors import Denied
-from gateway.core.types import JsonObject, Run
+from gateway.core.types import Identity, JsonObject, Run
 from gateway.mcp.server.contract import Call, Session
 
 NAMED: Final = 10
@@ -48,6 +50,13 @@ class People:
         if not principal.may:
             raise Denied(f"{principal.name} may do nothing here")
         return principal
+
+    def identity(self, call: Call) -> Identity | None:
+        """Who asks, for whatever needs somebody's approval; None for whoever has shown nothing. It has no roles."""
+        with contextlib.suppress(Denied):
+            name = self.principal(call.session, call.bearer).name
+            return None if name == ANONYMOUS else Identity(id=name)
+        return None
 
     def owns(self, call: Call, run: Run) -> bool:
         """Whether a run was started by who asks now: nobody answers questions that were somebody else's."""

@@ -185,7 +185,7 @@ class Delegating:
             value = given.answer if outcome is Outcome.ANSWERED else None
             answer = answer_in(open_[0], value) if isinstance(value, str) else Answer(outcome=outcome, value=value)
             try:
-                await self._desk.house.whole(self._desk.gateway.answer(run.id, answer, open_[0].id))
+                await self._desk.house.answer(call, run.id, answer, open_[0].id)
             except Invalid as error:
                 raise _unfit(
                     f"{ARGUMENTS}/answer", delta.encode(open_[0].answer_schema).decode(), given.answer, str(error)

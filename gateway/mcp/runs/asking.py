@@ -128,7 +128,7 @@ class Questions:
         """Hand the answer on; Invalid where it does not fit, which leaves the question open."""
         self._answering = interrupt.id
         try:
-            await self._house.whole(self._house.gateway.answer(self._run_id, answer, interrupt.id))
+            await self._house.answer(self._call, self._run_id, answer, interrupt.id)
         except Invalid as error:
             self._answering = None
             return error

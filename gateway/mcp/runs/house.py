@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from gateway.adapter import LIST_SECONDS, Gateway
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
-from gateway.core.types import Agent, Run, RunRequest
+from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
 from gateway.mcp.runs.caller import ASKABLE, CallCaller
 from gateway.mcp.runs.documents import Documents
 from gateway.mcp.runs.tools import Tools
@@ -27,10 +29,18 @@ TOKEN_PATH = "/_meta/progressToken"
 class House:
     """One per gateway process and protocol.
 
-    `protocol`: the adapter's name, in whose words clients speak. `askable`: see `CallCaller`.
+    `protocol`: the adapter's name, in whose words clients speak. `askable`: see `CallCaller`. `who`: whom a call's
+    client is known to be.
     """
 
-    def __init__(self, protocol: str, gateway: Gateway, askable: Mapping[str, str | None] = ASKABLE) -> None:
+    def __init__(
+        self,
+        protocol: str,
+        gateway: Gateway,
+        askable: Mapping[str, str | None] = ASKABLE,
+        *,
+        who: Callable[[Call], Identity | None] = lambda call: None,
+    ) -> None:
         self.protocol = protocol
         self.gateway = gateway
         self.documents = Documents(protocol)
@@ -38,6 +48,7 @@ class House:
         self.quiet = False
         """The gateway stops: a call that ends was not given up by its client."""
         self._askable = askable
+        self._who = who
         self._callers: WeakValueDictionary[str, CallCaller] = WeakValueDictionary()  # by run, which holds it
         self._work: set[asyncio.Future[Any]] = set()
         self._tokens: set[tuple[str, bool, Any]] = set()
@@ -97,6 +108,11 @@ class House:
         if self.quiet:
             return
         self._keep(asyncio.ensure_future(self._cancel(run_id)))
+
+    async def answer(self, call: Call, run_id: str, answer: Answer, interrupt_id: str) -> None:
+        """`Gateway.answer`, by the call's client."""
+        by = self._who(call)
+        await self.whole(self.gateway.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
 
     async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled."""

@@ -65,7 +65,7 @@ class Waiting:
         answer = given.make(interrupt)
         self._house.goes_on(run, call)
         try:
-            await self._house.whole(self._house.gateway.answer(run.id, answer, interrupt.id))
+            await self._house.answer(call, run.id, answer, interrupt.id)
         except Invalid as error:
             place = given.place if answer.value is given.value else f"{given.place}/{questions.ANSWER}"
             raise elsewhere(error, {"": place}) from None
@@ -85,20 +85,20 @@ class Waiting:
         for interrupt in run.interrupts:
             if interrupt.id not in (responses or ()):
                 continue
-            why = await self._take(run, interrupt, self._asker.answer(interrupt, (responses or {})[interrupt.id]))
+            why = await self._take(call, run, interrupt, self._asker.answer(interrupt, (responses or {})[interrupt.id]))
             form = None if why is None else self._asker.form(interrupt, call)
             if form is not None and misses < TRIES:
                 unfit[interrupt.id] = {"method": form[0], "params": self._asker.again(form[1], str(why))}
             elif why is not None:
-                await self._take(run, interrupt, Answer(outcome=Outcome.DECLINED))
+                await self._take(call, run, interrupt, Answer(outcome=Outcome.DECLINED))
         if unfit:
             raise InputRequired(unfit, state_of(run.id, misses))
         return run
 
-    async def _take(self, run: Run, interrupt: Interrupt, answer: Answer) -> Invalid | None:
+    async def _take(self, call: Call, run: Run, interrupt: Interrupt, answer: Answer) -> Invalid | None:
         """Hand an answer on; Invalid where it does not fit. One that comes too late is passed over."""
         try:
-            await self._house.whole(self._house.gateway.answer(run.id, answer, interrupt.id))
+            await self._house.answer(call, run.id, answer, interrupt.id)
         except Conflict:
             return None
         except Invalid as why:

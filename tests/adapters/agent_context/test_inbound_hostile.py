@@ -16,7 +16,8 @@ import jwt
 import pytest
 
 from adapters.agent_context.inbound import resources
-from gateway.core.types import RunQuery
+from gateway.core import events as e
+from gateway.core.types import Identity, RunQuery
 from gateway.mcp.versions import V2026_07_28
 from gateway.mcp.wire import META_CAPABILITIES, META_VERSION
 from tests.adapters.agent_context.inbound_rig import rig
@@ -59,6 +60,9 @@ def test_a_question_is_answered_by_its_own_client_only_whoever_has_the_handle() 
             assert over.code == -32001 and "output" not in over.data
             mine = {"interlingua/resume": delegated.data["resume"]}
             assert (await alice.ask("agent/delegate", task=answer, meta=mine))["task"]["status"] == "completed"
+            logs = [await there.engine.events(one.id) for one in await there.engine.runs(RunQuery())]
+            answers = [event.answer for log in logs for _, event in log if isinstance(event, e.Resumed)]
+            assert [answer.by for answer in answers] == [Identity(id="alice")] * 3, "also to the agent of the task"
 
     run(main())
 
