@@ -90,7 +90,7 @@ class Turn(ABC):
             self.flush()
             for what, count in self.counted().items():
                 self.context.lost(what, count)
-        if self._stopped or self.context.cancelled:
+        if self.stopped:
             work.cancelled() or work.exception()  # whatever it was, it came too late
             end: e.Event = e.RunCancelled(reason=self.context.run.cancel_reason or "")
         else:

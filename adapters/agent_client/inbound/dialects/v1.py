@@ -12,7 +12,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import questions, turn
 from adapters.agent_client.codec import updates_out as out
 from adapters.agent_client.codec.updates_out import UpdateEncoder
-from adapters.agent_client.codec.v2.wire import ORIGIN_V2, UPDATE
+from adapters.agent_client.codec.v2.wire import UPDATE
 from adapters.agent_client.inbound import choices, turns
 from adapters.agent_client.inbound.dialects import Account, Asker
 from adapters.agent_client.inbound.turns import Turn
@@ -106,8 +106,6 @@ class V1Voice:
         said = update.data
         if update.protocol != PROTOCOL or not isinstance(said, dict) or UPDATE not in said:
             return []
-        if ORIGIN_V2 in said:
-            said = {key: value for key, value in said.items() if key != ORIGIN_V2}
         return [out.update(said)]
 
     def is_mode(self, option: str) -> bool:
