@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.forker import LARGEST
 from tests.support.forking import fork, standing_in
 
 PROGRAM = """
@@ -90,6 +92,27 @@ def test_a_stand_in_passes_a_signal_on_and_ends_as_the_program_does(program: str
         assert process.stdout is not None
         os.kill(int(process.stdout.readline()), signal.SIGKILL)
         assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_signal_that_comes_before_the_program_is_known_is_passed_on_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE) as program,
+    ):
+        listening.bind(str(path))
+        listening.listen(1)
+        with subprocess.Popen([*standing_in([sys.executable, "none.py"])[:-2], str(path), "none.py"]) as process:
+            way, _ = listening.accept()
+            with way:
+                _, (*files, told), _, _ = socket.recv_fds(way, LARGEST, 4)
+                process.send_signal(signal.SIGTERM)
+                os.write(told, b"%d\n" % program.pid)
+                assert program.wait(10) == -signal.SIGTERM
+                os.write(told, b"7\n")
+                assert process.wait(10) == 7
+            for number in (*files, told):
+                os.close(number)
 
 
 def test_a_program_is_killed_when_nobody_stands_in_for_it_any_more(program: str) -> None:

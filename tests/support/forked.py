@@ -14,9 +14,12 @@ import signal
 import socket
 import sys
 
+PASSED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 def main() -> int:
     path, *arguments = sys.argv[1:]
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED)  # until it is known to whom
     ours, theirs = socket.socketpair()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as way:
         way.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -35,8 +38,9 @@ def main() -> int:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for one in PASSED:
         signal.signal(one, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED)
     code = int(told.readline())
     if code < 0:
         with contextlib.suppress(OSError):  # SIGKILL has no other meaning

@@ -163,6 +163,40 @@ def test_a_session_that_is_forgotten_is_made_again_and_nothing_is_lost() -> None
     run(story())
 
 
+def test_what_is_said_while_a_new_session_is_made_is_said_in_it() -> None:
+    async def story() -> None:
+        making = asyncio.Event()
+        made_it = asyncio.Event()
+
+        async def begins(exchange: Exchange, message: Any) -> None:
+            if len(server.got("initialize")) == 2:
+                making.set()
+                await made_it.wait()
+            await server.initialized(exchange, message)
+
+        async def forgetful(exchange: Exchange, message: Any) -> None:
+            known = exchange.headers.get("mcp-session-id")
+            if known is None:
+                await exchange.answer(b"Missing session ID", status="400 Bad Request")
+            elif known == "s1":
+                server.session = "s2"
+                await exchange.answer(b"Session not found", status="404 Not Found")
+            else:
+                await plain(exchange, message)
+
+        on = {"initialize": begins, "tools/call": forgetful}
+        async with http(on) as server, pool(url=server.url) as made, made.lease() as session:
+            first = asyncio.create_task(session.call("tools/call", {"name": "first"}))
+            await making.wait()
+            second = asyncio.create_task(session.call("tools/call", {"name": "second"}))
+            await settled(200)
+            made_it.set()
+            assert [said(await each)["said"] for each in (first, second)] == ["first", "second"]
+            assert len(server.got("tools/call")) == 3
+
+    run(story())
+
+
 def test_a_server_that_forgets_every_session_is_not_asked_for_ever() -> None:
     async def story() -> None:
         async def never(exchange: Exchange, message: Any) -> None:

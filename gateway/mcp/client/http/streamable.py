@@ -38,6 +38,7 @@ TRIES = 7
 CLOSE_SECONDS = 2.0
 MOST_RESTS = 50
 """Streams that are read to their end after their answer; of more, the connection is closed."""
+_HANDSHAKE = (wire.INITIALIZE, wire.DISCOVER)
 
 
 async def _unset() -> None:
@@ -85,10 +86,10 @@ class StreamableChannel:
 
     async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
         """See `Channel`. Where the server has forgotten the session, a new one is made, and it is sent again."""
-        if method == wire.INITIALIZE:
-            self.session_id = None
+        if method in _HANDSHAKE:
             return await self._exchange(method, params, call)
-        generation = self._generation
+        async with self._renewing:  # what is said before the new session has begun would be in none
+            generation = self._generation
         try:
             return await self._exchange(method, params, call)
         except SessionLost:
