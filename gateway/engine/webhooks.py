@@ -1,5 +1,6 @@
 """Callbacks that are owed to clients: each at least once, after the commit that caused it, retried with growing gaps.
 
+Those of one run come in order: a later one waits until the one before is done with.
 What is owed is in the store, so a restart forgets none. A callback that is refused for good (4xx other than 408, 425,
 429, or an address the guard forbids) is dropped and logged; one that keeps failing is given up after a day.
 """
@@ -23,6 +24,7 @@ GIVE_UP_SECONDS = 24 * 3600.0
 TIMEOUT_SECONDS = 15.0
 AGAIN = frozenset({408, 425, 429})
 POLL_SECONDS = 30.0
+MOST_AT_ONCE = 100
 FIRST_GAP_SECONDS = 0.5
 LONGEST_GAP_SECONDS = 600.0
 
@@ -36,6 +38,10 @@ class Webhooks:
         self._client = client
         self._due = asyncio.Event()
         self._underway: set[str] = set()
+        self._turn: dict[str, str] = {}
+        """By run, the callback that others of the run wait for: the oldest that is still owed."""
+        self._behind: set[str] = set()
+        """Those that wait for one of their run."""
 
     def nudge(self, delivery: Delivery) -> None:
         """Something new is owed."""
@@ -47,7 +53,10 @@ class Webhooks:
             while True:
                 self._due.clear()
                 for delivery in await self._owed():
-                    if delivery.id not in self._underway:
+                    if self._turn.setdefault(delivery.run.id, delivery.id) != delivery.id:
+                        self._behind.add(delivery.id)
+                    elif delivery.id not in self._underway:
+                        self._behind.discard(delivery.id)
                         self._underway.add(delivery.id)
                         group.create_task(self._deliver(delivery))
                 try:
@@ -58,7 +67,8 @@ class Webhooks:
 
     async def _owed(self) -> list[Delivery]:
         try:
-            return await self._store.deliveries(time.time() + 1.0)
+            known = len(self._underway) + len(self._behind)  # many of them are to keep nobody else waiting
+            return await self._store.deliveries(time.time() + 1.0, limit=MOST_AT_ONCE + known)
         except InterlinguaError as error:  # the store is in trouble; what is owed stays owed
             log.error("callbacks cannot be read: %s", error)
             return []
@@ -70,6 +80,7 @@ class Webhooks:
                 if again is not None:
                     log.warning("run %s: callback given up: %s", delivery.run.id, again)
                 await self._store.delivered(delivery.id)
+                del self._turn[delivery.run.id]
                 return
             gap = min(LONGEST_GAP_SECONDS, FIRST_GAP_SECONDS * 2.0**delivery.attempts)
             log.info("run %s: callback failed (%s), again in %.1f s", delivery.run.id, again, gap)

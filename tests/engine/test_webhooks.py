@@ -120,6 +120,24 @@ def test_a_receiver_that_is_down_for_a_while_is_told_later() -> None:
     run(scene(), timeout=15)
 
 
+def test_what_comes_later_waits_for_what_is_tried_again() -> None:
+    async def scene() -> None:
+        receiver = Receiver(503, 503)
+        async with (
+            receiving(receiver) as url,
+            engine((route(), Scripted(asking))) as gateway,
+            delivering(gateway, LOCAL),
+        ):
+            started = await gateway.start(hooked(url))
+            await until(lambda: receiver.tried == 1)
+            await gateway.answer(started.id, Answer(value={"ok": True}))
+            await gateway.wait(started.id)
+            await until(lambda: len(receiver.got) == 2, timeout=10)
+            assert receiver.got == [[started.id, "interrupted"], [started.id, "success"]]
+
+    run(scene(), timeout=20)
+
+
 def test_a_receiver_that_refuses_for_good_is_not_asked_again() -> None:
     async def scene() -> None:
         receiver = Receiver(404)
