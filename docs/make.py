@@ -270,6 +270,8 @@ also [here](schemas/routes.schema.json); editors complete from it if the file be
   number of bytes.
 - `SIGHUP` or a change of the file reloads the routes without dropping a run; the other sections take effect at the
   next start. A bad file is refused, and the old routes stay.
+- Behind `https:` and `wss:` the gateway speaks to who is vouched for by an authority that this machine knows. Others, as
+  a cluster's own, are named by the environment variable `SSL_CERT_FILE` (or `SSL_CERT_DIR`) of the gateway.
 - A key that is not here is a mistake.
 
 Everything at once:
