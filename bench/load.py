@@ -59,7 +59,7 @@ class Load:
         began = time.monotonic()
 
         async def one(connection: ClientConnection) -> None:
-            while (at := time.perf_counter()) and time.monotonic() - began < seconds:
+            while (at := time.perf_counter()) and (not took or time.monotonic() - began < seconds):
                 await connection.request("POST", path, data)
                 took.append((time.perf_counter() - at) * 1e3)
 

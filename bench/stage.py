@@ -21,7 +21,7 @@ from typing import IO, Any
 import msgspec
 
 ROOT = Path(__file__).resolve().parent.parent
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 ANSWER_SECONDS = 150.0
 LOG_TAIL = 2000
 SYNCS = 20

@@ -38,7 +38,7 @@ inbound:
     keep_alive: 15
     origins: [https://ide.example.com]
     v2: true
-    authentication:
+    authentication: &people  # the same at the other doors
       clients:
         - name: ana
           token: "${ANA_TOKEN:-a-long-secret-of-hers}"
@@ -67,7 +67,8 @@ inbound:
     replay: 1048576
     origins: [https://chat.example.com]
     page_size: 100
-  agent_connect: {path: /agent-connect, max_body: 16777216, keep_alive: 15}
+    authentication: *people
+  agent_connect: {path: /agent-connect, max_body: 16777216, keep_alive: 15, authentication: *people}
   agent_context:
     path: /agent-context
     max_message: 67108864
@@ -85,6 +86,7 @@ inbound:
           public_key: 11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
           may: [register, message, delegate, read]
           agents: [painter-*]
+          roles: [painter]
       jwt:
         key: "${ISSUER_KEY:-a-secret-that-nobody-will-ever-guess}"
         algorithms: [HS256]
@@ -93,6 +95,7 @@ inbound:
         leeway: 30
         may: [message, delegate, read, evaluate]
         agents: ["*"]
+        roles: groups
       anonymous: [read]
     heartbeat: 30
     missed: 3
@@ -106,7 +109,12 @@ inbound:
     agent_timeout: 600
     endpoints: [10.0.0.0/8]
     page_size: 100
-  agent_protocol: {path: /agent-protocol, on_disconnect: continue, max_body: 4194304, max_upload: 104857600}
+  agent_protocol:
+    path: /agent-protocol
+    on_disconnect: continue
+    max_body: 4194304
+    max_upload: 104857600
+    authentication: *people
   plain: {path: /plain, max_body: 1048576}
 
 routes:
@@ -270,8 +278,8 @@ also [here](schemas/routes.schema.json); editors complete from it if the file be
   number of bytes.
 - `SIGHUP` or a change of the file reloads the routes without dropping a run; the other sections take effect at the
   next start. A bad file is refused, and the old routes stay.
-- Behind `https:` and `wss:` the gateway speaks to who is vouched for by an authority that this machine knows. Others, as
-  a cluster's own, are named by the environment variable `SSL_CERT_FILE` (or `SSL_CERT_DIR`) of the gateway.
+- Behind `https:` and `wss:` the gateway speaks to who is vouched for by an authority that this machine knows. Others,
+  as a cluster's own, are named by the environment variable `SSL_CERT_FILE` (or `SSL_CERT_DIR`) of the gateway.
 - A key that is not here is a mistake.
 
 Everything at once:
@@ -295,11 +303,12 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
     """(heading, introduction, schema, example) of every mapping in the file, in reading order."""
     defs = found["$defs"]
     yield "## Sections", "", found, example
+    shown: set[str] = set()
     for name, section in found["properties"]["inbound"]["properties"].items():
         intro = f"{section['description']} Left out: not served, unless `inbound` is left out as a whole."
         values = example["inbound"][name]
         yield f"## inbound.{name}", intro, _of(found, section), values
-        yield from _inside(found, _of(found, section), values, f"inbound.{name}")
+        yield from _inside(found, _of(found, section), values, f"inbound.{name}", shown)
     first = example["routes"][0]
     yield "## routes", "A list: the first route of a name whose `match` fits takes the request.", defs["Route"], first
     for key in ("match", "text", "delegation", "model"):
@@ -323,19 +332,22 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
 
 
 def _inside(
-    found: dict[str, Any], node: dict[str, Any], values: Any, name: str
+    found: dict[str, Any], node: dict[str, Any], values: Any, name: str, shown: set[str]
 ) -> Iterator[tuple[str, str, dict[str, Any], Any]]:
-    """The same of the mappings in one; of those of a list by its first."""
+    """The same of the mappings in one; of those of a list by its first. What several have in common stands at the
+    first of them: `shown` are those that were.
+    """
     for key, value in node["properties"].items():
         given, part = values.get(key), _of(found, value)
         if isinstance(given, list):
             lists = [option["items"] for option in (value, *value.get("anyOf", ())) if "items" in option]
             given, part = given[0], _of(found, lists[0])
-        if isinstance(given, dict) and "properties" in part:
+        if isinstance(given, dict) and "properties" in part and str(part) not in shown:
+            shown.add(str(part))
             at = f"{name}.{key}"
             intro = str(part.get("description", "")).splitlines()[0]
             yield f"### {at}", intro, part, {**OTHERWISE.get(at, {}), **given}
-            yield from _inside(found, part, given, at)
+            yield from _inside(found, part, given, at, shown)
 
 
 def _table(found: dict[str, Any], node: dict[str, Any], example: dict[str, Any]) -> str:

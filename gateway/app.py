@@ -27,6 +27,7 @@ from gateway.engine.directory import Entry
 from gateway.engine.rules import Rules
 from gateway.engine.webhooks import Webhooks
 from gateway.paths import FixedPaths, traced
+from gateway.readiness import Readiness
 from gateway.store import open_store
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
@@ -59,6 +60,7 @@ class App:
         )
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
+        self._readiness = Readiness(config.inbound.values())
         mounts = self._mounts(config)
         self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         guard = Guard([str(network) for network in config.webhooks.allow])
@@ -177,7 +179,7 @@ class App:
             path = self.config.base / key if key is not None else None
             self._enforcement = Enforcement(self.gateway, key=path)
             self.gateway.opened, self.gateway.closing = self._enforcement.open, self._enforcement.aclose
-            self.gateway.listed = self._promises
+            self.gateway.listed, self.gateway.adopted = self._promises, self._enforcement.settle
         return self._enforcement
 
     def _governor(self, route: RouteConfig) -> RouteGovernor | None:
@@ -261,7 +263,7 @@ class App:
         roster = self.gateway.roster
         waiting = [entry for entry in roster.configured if entry.many is not None and not entry.ready]
         agents = {entry.route.name: entry.ready for entry in (*waiting, *roster.entries) if not entry.hidden}
-        body = {"ready": self.ready, "agents": agents}
+        body = self._readiness.body(self.ready, agents, request)
         return JSONResponse(body, status_code=200 if self.ready else 503)
 
     async def _metrics(self, request: Request) -> Response:

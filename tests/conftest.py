@@ -15,19 +15,24 @@ from pathlib import Path
 
 import httpcore2
 import pytest
+from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 
 from tests.support import peers
 from tests.support.agent_client import agent_client_agent_server
 from tests.support.agent_communication import mcp_agents_server
 from tests.support.agent_context import agents_server as agent_context_agents
-from tests.support.examples import EXAMPLES
+from tests.support.examples import EXAMPLES, MORE
 from tests.support.forking import place
 from tests.support.processes import Process
 
 # Property tests are judged by what they find, not by how long a busy machine takes over it.
 settings.register_profile(
-    "unhurried", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow]
+    "unhurried",
+    deadline=None,
+    max_examples=EXAMPLES,
+    derandomize=not MORE,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")
 
@@ -38,6 +43,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Each client of httpx2 reads the machine's authorities anew: 50 ms, in tests that have a client each.
 httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
+
+# Who says nothing else waits as long as a busy machine may take, not 5 s.
+for waiting in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, waiting, 60.0)
 
 place()  # by the process that starts the workers, so that they share what they fork off
 

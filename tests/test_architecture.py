@@ -81,7 +81,7 @@ def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
 def test_a_gateway_without_governed_routes_does_not_load_what_governs_them() -> None:
     told = "import sys, gateway.app, gateway.cli.serve; print([n for n in sys.modules if n.startswith(sys.argv[1])])"
     argv = [sys.executable, "-c", told, "gateway.governance"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=150, check=True)
     assert done.stdout.strip() == "[]"
 
 

@@ -119,7 +119,7 @@ def test_a_name_that_looks_like_another_agents_id_is_a_name() -> None:
 
 def test_a_thousand_routes_are_no_slower_to_find_in() -> None:
     router = Router([route(f"a{n}") for n in range(1000)])
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(1000):
         router.match("door", "a999", {})
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5

@@ -12,8 +12,10 @@ LOSSES = {
     "session_forgotten": "The agent was started again and has forgotten the conversation: it goes on with a new one.",
     "unreadable": "A message of the agent's was over the limit, or none at all, and was left out.",
     "deletion": "What an agent of version 2 said and takes back stays where a client of version 1 was told it.",
-    "terminal": "What a terminal shows is one version's alone: version 2's are the agent's, version 1's the client's.",
+    "terminal": "A terminal of version 2 that no tool call shows, or whose output is too long for the text that stands "
+    "for it in version 1; and before clients of version 2 a terminal of version 1, which is the client's.",
     "unknown_content": "Content of a kind that version 1 has no word for.",
+    "unknown_option": "A session option of a type that version 1 has no word for.",
     "unknown_update": "An update of a kind that version 1 has no word for: a notice, a plan that is no list.",
     "unknown_word": "A status, a kind or a priority that version 1 has no word for is told as the nearest it has.",
     "tool_refused": "A tool call that the rules of a governed route did not let through is told to nobody.",

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
-from gateway.adapter import InboundOptions, Options, TargetOptions
-from gateway.adapter.access import Credentials, JwtOptions, Patterns, each_its_own
+from gateway.adapter import Options, TargetOptions
+from gateway.adapter.access import Asking
 from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -29,58 +29,7 @@ AgentUrl = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format
 """ws, wss: a WebSocket; http, https: Streamable HTTP."""
 
 
-class Person(Credentials):
-    """Somebody who may connect.
-
-    roles: what it is besides its name: by them it may approve what a governed agent asks approval for.
-    agents: patterns of the names of the agents that are there for it.
-    tools: patterns of the names of the tools that governed agents may call for it, of those that they may call at all.
-    oversees: whether the sessions of all other clients are there for it as well, as far as their agents are: it may
-        open them and answer what is asked there.
-    """
-
-    roles: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    agents: Patterns = ("*",)
-    tools: Patterns = ("*",)
-    oversees: bool = False
-
-
-class Signed(JwtOptions):
-    """JSON Web Tokens (RFC 7519) instead of tokens of the list. `exp`, `nbf`, `aud` and `iss` are checked.
-
-    Whose `sub` a client of the list has is that client.
-
-    roles: the claim that names the roles: a list, or a text with blanks between them.
-    agents: patterns of the names of the agents that are there for every other bearer.
-    tools: patterns of the names of the tools that governed agents may call for every other bearer.
-    """
-
-    roles: Annotated[str, Field(min_length=1)] = "roles"
-    agents: Patterns = ("*",)
-    tools: Patterns = ("*",)
-
-
-class Authentication(Options):
-    """Who may connect over the network. Whoever has no valid token may do no more than say `initialize`.
-
-    clients: who there is.
-    jwt: for tokens that are JWTs.
-    grace: seconds that a connection may last before its client has said who it is.
-    """
-
-    clients: tuple[Person, ...] = ()
-    jwt: Signed | None = None
-    grace: Seconds = 60.0
-
-    @model_validator(mode="after")
-    def _somebody(self) -> Self:
-        each_its_own(self.clients)
-        if not self.clients and self.jwt is None:
-            raise ValueError("name clients, or jwt: else nobody could connect")
-        return self
-
-
-class AgentClientServe(InboundOptions):
+class AgentClientServe(Asking):
     """`inbound.agent_client`.
 
     max_message: greatest message in bytes; a larger one is answered with an error.
@@ -91,7 +40,6 @@ class AgentClientServe(InboundOptions):
     keep_alive: seconds of silence after which a stream gets a comment line.
     origins: web pages that may connect (values of `Origin`); others are refused, programs send none.
     v2: whether a client that asks for version 2 of the protocol (a draft) gets it.
-    authentication: who may connect over the network. Left out: everybody, and all sessions are everybody's.
     """
 
     max_message: Bytes = LIMIT
@@ -102,12 +50,6 @@ class AgentClientServe(InboundOptions):
     keep_alive: Seconds = 15.0
     origins: tuple[str, ...] = ()
     v2: bool = False
-    authentication: Authentication | None = None
-
-    @property
-    def authenticates(self) -> bool:
-        """See `InboundOptions.authenticates`."""
-        return self.authentication is not None
 
 
 class Workspace(Options):

@@ -105,11 +105,11 @@ class SetMode(_Params):
 
 
 class SetConfigOption(_Params):
-    """`session/set_config_option`. `value` is a string, or a boolean with `type: boolean`."""
+    """`session/set_config_option`. `value` is a string, or a boolean with `type: boolean`; in version 2 anything."""
 
     session_id: str
     config_id: str
-    value: str | bool
+    value: Any
 
 
 class CancelRequest(_Params):

@@ -6,11 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gateway.adapter.access import Asking
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.server.options import McpServeOptions
 
 
-class AgentCommunicationServe(McpServeOptions):
+class AgentCommunicationServe(McpServeOptions, Asking):
     """`inbound.agent_communication`, besides what every server of MCP clients has.
 
     page_size: how many agents, templates or tools one answer lists; the next page is asked for with its cursor.

@@ -45,6 +45,7 @@ ERRORS: Mapping[type[errors.InterlinguaError], int] = {
     errors.Unsupported: 422,
     errors.TooLarge: 413,
     errors.Denied: 403,
+    errors.Unauthenticated: 401,
     errors.AgentError: 502,
     errors.AgentFailed: 502,
     errors.AgentBroken: 502,

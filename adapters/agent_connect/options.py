@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
+from gateway.adapter import HttpUrl, TargetOptions
+from gateway.adapter.access import Asking
 
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class AgentConnectServe(InboundOptions):
+class AgentConnectServe(Asking):
     """`inbound.agent_connect`.
 
     max_body: greatest request body in bytes; larger is 413.

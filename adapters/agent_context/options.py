@@ -44,11 +44,13 @@ class Client(Credentials):
     public_key: Ed25519, base64: whose private key signs the agents it registers. With it, every one must be signed.
     may: what it may do.
     agents: patterns of the agent ids for which it may do so.
+    roles: what it is besides its name: by them it may approve what a governed agent asks approval for.
     """
 
     public_key: PublicKey | None = None
     may: tuple[Right, ...] = ORDINARY
     agents: Patterns = ("*",)
+    roles: tuple[Annotated[str, Field(min_length=1)], ...] = ()
 
 
 class Jwt(JwtOptions):
@@ -56,10 +58,13 @@ class Jwt(JwtOptions):
 
     may: what the bearer of a valid one may do whose `sub` no client of the list has.
     agents: patterns of the agent ids for which.
+    roles: the claim that names the roles of every bearer whose `sub` no client of the list has: a list, or a text with
+        blanks between them.
     """
 
     may: tuple[Right, ...] = ()
     agents: Patterns = ("*",)
+    roles: Annotated[str, Field(min_length=1)] = "roles"
 
 
 class AccessOptions(Options):

@@ -36,6 +36,7 @@ ERRORS: Final[dict[type[errors.InterlinguaError], int]] = {
     errors.Conflict: 409,
     errors.TooLarge: 413,
     errors.Denied: 403,
+    errors.Unauthenticated: 401,
     errors.AgentError: 502,
     errors.AgentTimeout: 504,
     errors.Unavailable: 503,

@@ -6,12 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
+from gateway.adapter import HttpUrl, TargetOptions
+from gateway.adapter.access import Asking
 
 MEGABYTE = 1024 * 1024
 
 
-class AgentProtocolServe(InboundOptions):
+class AgentProtocolServe(Asking):
     """`inbound.agent_protocol`: how this protocol's clients are served."""
 
     on_disconnect: Literal["continue", "cancel"] = Field(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
-from gateway.adapter.governing import APPROVAL, APPROVALS, OF_CALL, Governor, RunGovernor, risk_of
+from gateway.adapter.governing import APPROVAL, APPROVALS, OF_CALL, Governor, Instruction, RunGovernor, risk_of
 from gateway.adapter.hosting import Hosted, Hosting, Kept
 from gateway.adapter.inbound import (
     LIST_SECONDS,
@@ -31,10 +31,11 @@ from gateway.adapter.inbound import (
     Informed,
     Leaving,
     Snapshot,
+    Take,
     Watch,
 )
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
-from gateway.adapter.outbound import Discovering, Outbound, RunContext
+from gateway.adapter.outbound import Discovering, Outbound, Prefacing, RunContext
 
 __all__ = [
     "APPROVAL",
@@ -56,16 +57,19 @@ __all__ = [
     "Inbound",
     "InboundOptions",
     "Informed",
+    "Instruction",
     "Kept",
     "Leaving",
     "News",
     "Options",
     "Outbound",
+    "Prefacing",
     "Relay",
     "RunContext",
     "RunGovernor",
     "Snapshot",
     "Supervised",
+    "Take",
     "TargetOptions",
     "ThreadContext",
     "ThreadWatch",

@@ -11,7 +11,8 @@ folders that a session names, tools that travel in a tunnel, permissions that an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -66,12 +67,31 @@ def risk_of(kind: str | None, said: Json = None) -> int:
     return min(max(known, stated), GREATEST_RISK)
 
 
+@dataclass(frozen=True)
+class Instruction:
+    """Something that an agent is told before what is asked of it: a skill of its operator (AIP-3).
+
+    `uri` is what documents call it, `text` Markdown.
+    """
+
+    name: str
+    uri: str
+    text: str
+
+    @property
+    def plain(self) -> str:
+        """The whole as text, for who takes nothing else."""
+        return f'<skill name="{self.name}">\n{self.text}\n</skill>'
+
+
 class Governor(Protocol):
     """One route's rules, at work. A reload of the route's documents makes another."""
 
     @property
     def about(self) -> JsonObject:
-        """What clients are told under `_meta.aip44`: `tier`, `acp_rev`, and the operator's id as `operator`."""
+        """What clients are told under `_meta.aip44`: `tier`, `acp_rev` (and `acp_rev_spoken`, where that is
+        another), and the operator's id as `operator`.
+        """
 
     @property
     def judges(self) -> bool:
@@ -118,6 +138,12 @@ class Governor(Protocol):
 
 class RunGovernor(Protocol):
     """The same for one run: `RunContext.governed`."""
+
+    @property
+    def preface(self) -> Sequence[Instruction]:
+        """What the agent is to be told first in this run, in this order; only for `Prefacing` outbound halves. It was
+        audited before `Outbound.run` was called.
+        """
 
     def describe(
         self,

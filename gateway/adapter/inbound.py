@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -64,6 +64,9 @@ class Batch(msgspec.Struct, frozen=True):
     skipped: bool = False
 
 
+Take = Callable[[Batch], bool]
+
+
 class Watch(Protocol):
     """A cursor into one run's log."""
 
@@ -71,8 +74,13 @@ class Watch(Protocol):
     def run(self) -> Run:
         """The run as it is now."""
 
-    async def next(self, timeout: float | None = None) -> Batch | None:
-        """The next events; None after the terminal event was delivered. Raises TimeoutError after `timeout` seconds."""
+    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
+        """The next events; None after the terminal event was delivered. Raises TimeoutError after `timeout` seconds.
+
+        What comes while this waits may be given to `take`, at once and from where it is said. `take` returns true if
+        it has done all that is to be done with the batch: then the wait goes on. Else the batch is returned. `take`
+        must not wait; what it raises is raised here.
+        """
 
 
 class Gateway(Protocol):
@@ -97,8 +105,10 @@ class Gateway(Protocol):
         it may take to answer at all.
         """
 
-    async def create_agent(self, template: str, protocol: str, config: JsonObject) -> Agent:
-        """A new agent: the agent `template` with a configuration that every run of it gets.
+    async def create_agent(
+        self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None
+    ) -> Agent:
+        """A new agent: the agent `template` with a configuration that every run of it gets. `owner`: whose it is.
 
         It has a name of its own, is there for the clients that may call `template`, in every protocol, and stays
         until it is destroyed, over restarts and on every replica. Raises NotFound, Invalid (with path), Unsupported
@@ -110,6 +120,9 @@ class Gateway(Protocol):
 
         Its runs go on.
         """
+
+    def created(self, name: str) -> tuple[str, str | None] | None:
+        """What an agent was created of, and whose it is (None: nobody's); None for any that was not created."""
 
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
         """The agents that the inbound half of `protocol` hosts are others, or are described in other words.
@@ -146,10 +159,12 @@ class Gateway(Protocol):
     async def forget(self, protocol: str, name: str) -> None:
         """Keep it no longer, whoever's it is. No error if it is gone."""
 
-    async def start(self, request: RunRequest, *, caller: Caller | None = None) -> Run:
+    async def start(self, request: RunRequest, *, caller: Caller | None = None, told: bool = True) -> Run:
         """Validate, commit and start a run.
 
-        `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked.
+        `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked. Without
+        `told` nobody is told that there is a run before it has stopped: then one without a thread does not wait for the
+        disk, where its creation is moments later, and at the latest with its end.
         Raises Invalid (with path), NotFound, Conflict (busy thread), Unsupported.
         """
 

@@ -45,6 +45,10 @@ class RunContext(ThreadContext, Protocol):
     async def drain(self) -> None:
         """Wait until the log may grow again (disk, and readers where the route says so). Cancellable."""
 
+    @property
+    def flowing(self) -> bool:
+        """Whether the log may grow as it is: then a burst need not be followed by `drain`."""
+
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
         """Record how to find the run again. Call it as soon as the agent has named it; written behind.
 
@@ -109,6 +113,18 @@ class Outbound(Protocol):
 
     async def aclose(self) -> None:
         """Close connections and processes. Called once, at shutdown or when the route goes."""
+
+
+@runtime_checkable
+class Prefacing(Protocol):
+    """Offered by outbound adapters whose protocol has a place for what an agent is told before it is asked.
+
+    For every other the engine puts it into the text of the run's input.
+    """
+
+    @property
+    def prefaces(self) -> bool:
+        """Whether `run` sends what `RunContext.governed.preface` has."""
 
 
 @runtime_checkable

@@ -191,6 +191,13 @@ def audit_verify(
         str | None, typer.Option(metavar="URL", help="Take that entry from the gateway's store instead.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The log's name in the store. [default: the only one]")] = None,
+    pointer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take it from a head pointer. [default: .well-known/head-pointer.json]",
+        ),
+    ] = None,
     keyring: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Public keys: check that the entries are signed.")
     ] = None,
@@ -204,7 +211,10 @@ def audit_verify(
     """Find every line of an audit log that was changed, removed, moved, put in or cut off (exit code 1)."""
     from gateway.cli.audit import verify_log
 
-    raise SystemExit(verify_log(files, head=head, store=store, name=name, keys=keyring, after=after, any_form=any_form))
+    code = verify_log(
+        files, head=head, store=store, name=name, pointer=pointer, keys=keyring, after=after, any_form=any_form
+    )
+    raise SystemExit(code)
 
 
 @audit_app.command("keyring")

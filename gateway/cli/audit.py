@@ -10,8 +10,11 @@ from pathlib import Path
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.core.errors import Invalid, NotFound, Unavailable
 from gateway.governance.audit import Head, Keyring, Report, Signer, expand, verify
+from gateway.governance.audit.files import Place
 from gateway.governance.audit.heads import stored_head
 from gateway.governance.audit.keys import keyring
+from gateway.governance.audit.pointer import path_for
+from gateway.governance.audit.pointer import read as read_pointer
 
 
 def verify_log(
@@ -20,22 +23,29 @@ def verify_log(
     head: str | None = None,
     store: str | None = None,
     name: str | None = None,
+    pointer: Path | None = None,
     keys: Path | None = None,
     after: str | None = None,
     any_form: bool = False,
 ) -> int:
     """Print every mistake and return FAILED, or what was found to be right and OK. Leaves with USAGE."""
-    if head is not None and store is not None:
-        leave(USAGE, "give --head or --store, not both")
+    if sum(given is not None for given in (head, store, pointer)) > 1:
+        leave(USAGE, "give one of --head, --store and --pointer")
+    if head is None and store is None and pointer is None:
+        pointer = _published(paths)
     if name is not None and store is None:
         leave(USAGE, "--name is a log's name in a store: give --store, too")
     try:
+        ring = Keyring.load(keys) if keys is not None else None
         known = _head(head) if store is None else _stored(store, name)  # before the files, which may be growing
         before = _head(after)
-        ring = Keyring.load(keys) if keys is not None else None
     except (ValueError, Invalid) as error:
         leave(USAGE, str(error))
     except (NotFound, Unavailable) as error:
+        leave(FAILED, str(error))
+    try:
+        known = known if pointer is None else read_pointer(pointer, ring)
+    except Invalid as error:
         leave(FAILED, str(error))
     files = expand(paths)
     if not files:
@@ -51,7 +61,7 @@ def verify_log(
             f"{_count(len(report.mistakes), 'mistake', 'mistakes')}{' or more' if report.more else ''}", file=sys.stderr
         )
         return FAILED
-    print(_summary(report, signatures=ring is not None, known=known is not None))
+    print(_summary(report, signatures=ring is not None, known=known is not None, pointer=pointer))
     return OK
 
 
@@ -79,13 +89,23 @@ def _count(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"
 
 
-def _summary(report: Report, *, signatures: bool, known: bool) -> str:
+def _published(paths: Sequence[Path]) -> Path | None:
+    """The head pointer of the log, if there is one beside it."""
+    found = {path_for(Place(path).active) for path in paths if path.is_dir() or path.suffix == ".jsonl"}
+    return next((path for path in found if len(found) == 1 and path.exists()), None)
+
+
+def _summary(report: Report, *, signatures: bool, known: bool, pointer: Path | None) -> str:
     entries, files = _count(report.entries, "entry", "entries"), _count(report.files, "file", "files")
     lines = [f"no mistakes: {entries} in {files}{f', the last is {report.head}' if report.head else ''}"]
+    if report.removed is not None:
+        lines.append(f"entries up to {report.removed.seq} were removed as too old, as the log says itself")
+    if pointer is not None:
+        lines.append(f"{pointer} names an entry of it{'' if signatures else ', and its signature was not checked'}")
     if not signatures:
         lines.append("signatures were not checked (--keyring)")
     elif report.unsigned:
         lines.append(f"{report.signed} are signed; {report.unsigned} before the first of them are not")
     if not known:
-        lines.append("an end that was cut off would not be seen without the newest entry (--head or --store)")
+        lines.append("an end that was cut off would not be seen without the newest entry (--head, --store, --pointer)")
     return "\n".join(lines)

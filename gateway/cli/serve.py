@@ -119,7 +119,7 @@ class _Gateway:
             uvicorn.Config(
                 self._app.asgi,
                 lifespan="off",
-                http="httptools",
+                http="gateway.transport.asgi.uvicorn:PieceProtocol",
                 ws="gateway.transport.websocket.uvicorn:MessageProtocol",
                 ws_max_size=HARD_LIMIT,
                 ws_ping_interval=PING_INTERVAL,

@@ -51,7 +51,7 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
     _matches(document, values["routes"], adapters)
     bindings = dict(_bindings(document, values["routes"], path))
     if config is not None:
-        _signing(document, bindings, config.audit.key)
+        _demands(document, bindings, config.audit.key)
     if document.mistakes or config is None:
         return None
     for index, binding in bindings.items():
@@ -209,13 +209,13 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
             document.mistakes += error.mistakes
 
 
-def _signing(document: Document, bindings: Mapping[int, Binding], key: str | None) -> None:
-    """A key is named where a posture has every audit entry signed."""
-    for index, binding in bindings.items():
-        if key is None and binding.audited and binding.governance is not None and binding.governance.signing_required:
-            page = binding.governance.chain[-1]
-            message = f"{page.document.file} has every audit entry signed: say with which key in audit.key"
-            document.refuse(("routes", index, "manifest"), message)
+def _demands(document: Document, bindings: Mapping[int, Binding], key: str | None) -> None:
+    """What a posture demands of its audit log is done: a key is named where something is to be signed, say."""
+    for binding in bindings.values():
+        from gateway.governance.demands import unmet
+
+        told = unmet(binding, key=key is not None)
+        document.mistakes += [mistake for mistake in told if mistake not in document.mistakes]
 
 
 # --- pydantic's errors in our words -----------------------------------------------------------------------------

@@ -7,7 +7,8 @@
     │   ├── Conflict       legal, but not in this state (busy thread, run not interrupted)
     │   ├── Unsupported    the target cannot do this at all
     │   ├── TooLarge       over a size limit
-    │   └── Denied         not authenticated, or not allowed
+    │   └── Denied         not allowed
+    │       └── Unauthenticated  nobody knows who asks
     ├── AgentError         the agent's fault
     │   ├── AgentFailed    it answered: it failed
     │   ├── AgentBroken    it broke its protocol (bad JSON, illegal order, wrong content type)
@@ -16,7 +17,7 @@
     └── GatewayError       our fault
         ├── IllegalEvent   an event that may not follow the one before (see state.py)
         ├── OutcomeUnknown the gateway died between sending a run and learning its id
-        └── Unavailable    shutting down or overloaded; retryable
+        └── Unavailable    shutting down, overloaded, or the store takes nothing; retryable
 
 Every codec maps these to its protocol's own codes in one table, `ERRORS`, looked up along the MRO
 (`lookup`). `str(error)` may be sent to a client; `detail` is logged and never sent.
@@ -82,9 +83,15 @@ class TooLarge(Refused):
 
 
 class Denied(Refused):
-    """Not authenticated, or not allowed."""
+    """Not allowed."""
 
     code = "denied"
+
+
+class Unauthenticated(Denied):
+    """Nobody knows who asks: no token came, or none that holds. Another one may be tried."""
+
+    code = "unauthenticated"
 
 
 class AgentError(InterlinguaError):
@@ -136,7 +143,7 @@ class OutcomeUnknown(GatewayError):
 
 
 class Unavailable(GatewayError):
-    """The gateway is shutting down or overloaded."""
+    """The gateway is shutting down or overloaded, or its store, or an audit log, takes nothing now."""
 
     code = "unavailable"
     retryable = True

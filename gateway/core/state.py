@@ -85,6 +85,9 @@ KEY: dict[type[e.Event], tuple[str, str]] = {
 }
 """Event -> (what item it is about, the field that names it)."""
 
+BEFORE: dict[type[e.Event], Item] = {event: now for (now, event), then in ITEM.items() if then is not now}
+"""Event -> where its item was before, if it moved it."""
+
 
 class State:
     """One run's state. `advance` is called with every event, in order."""
@@ -128,3 +131,15 @@ class State:
             if still:
                 raise IllegalEvent(f"{kind.__name__} while {', '.join(still)} is open")
         self.phase = phase
+
+    def retreat(self, event: e.Event) -> None:
+        """Take the step of `event` back. Of several, the newest first."""
+        kind = type(event)
+        if kind is e.RunStarted:
+            self.phase = Phase.NEW
+        elif isinstance(event, e.TERMINAL):
+            self.phase = Phase.OPEN
+        elif kind in BEFORE:
+            what, field = KEY[kind]
+            name = getattr(event, field)
+            self._items[what, name if isinstance(name, str) else name.id] = BEFORE[kind]

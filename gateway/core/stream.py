@@ -55,6 +55,15 @@ class Opener:
                 out.append(legal)
         return out
 
+    def withdraw(self, legal: Sequence[e.Event]) -> None:
+        """What `feed` gave has not happened after all: the next events are judged as if it had not been fed."""
+        for event in reversed(legal):
+            self.state.retreat(event)
+            if type(event) is e.PartStarted:
+                self._open_parts.discard(event.part)
+            elif type(event) is e.PartEnded:
+                self._open_parts.add(event.part)
+
     def replay(self, event: e.Event) -> None:
         """Take an event that was legal before a restart, so that the next are judged as if nothing happened."""
         self.state.advance(event)
@@ -200,37 +209,41 @@ def coalesce(events: Sequence[tuple[int, e.Event]]) -> list[tuple[int, e.Event]]
     """
     out: list[tuple[int, e.Event]] = []
     texts: list[str] = []
+    last: e.PartDelta | None = None  # that of `out`, if more may be joined to it; the first of `texts`
 
     def close() -> None:
         if len(texts) > 1:
-            number, last = out[-1]
-            assert isinstance(last, e.PartDelta)
-            out[-1] = (number, e.PartDelta(part=last.part, delta="".join(texts)))
+            number, first = out[-1]
+            assert isinstance(first, e.PartDelta)
+            out[-1] = (number, e.PartDelta(part=first.part, delta="".join(texts)))
         texts.clear()
 
     for number, event in events:
-        before = out[-1][1] if out else None
-        mergeable = (
-            isinstance(event, e.PartDelta)
-            and isinstance(before, e.PartDelta)
-            and event.part == before.part
-            and event.origin is None
-            and before.origin is None
-        )
-        if not mergeable:
+        if type(event) is not e.PartDelta or event.origin is not None:
             close()
             out.append((number, event))
+            last = None
             continue
-        assert isinstance(event, e.PartDelta) and isinstance(before, e.PartDelta)
-        if isinstance(event.delta, str) and isinstance(before.delta, str):
-            texts = texts or [before.delta]
+        if last is None or event.part != last.part:
+            close()
+            out.append((number, event))
+            last = event
+            continue
+        if type(event.delta) is str and type(last.delta) is str:
+            if not texts:
+                texts.append(last.delta)
             texts.append(event.delta)
-            out[-1] = (number, before)  # the first of them, until `close`
+            out[-1] = (number, last)
             continue
-        composed = deltas.try_compose(before.delta, event.delta)
+        if texts:
+            last = e.PartDelta(part=last.part, delta="".join(texts))
+            close()
+        composed = deltas.try_compose(last.delta, event.delta)
         if composed is deltas.NO_COMPOSE:
             out.append((number, event))
+            last = event
         else:
-            out[-1] = (number, e.PartDelta(part=event.part, delta=composed))
+            last = e.PartDelta(part=event.part, delta=composed)
+            out[-1] = (number, last)
     close()
     return out

@@ -358,7 +358,10 @@ class Artifact(Record, frozen=True, kw_only=True):
 
 
 class RunQuery(Record, frozen=True, kw_only=True):
-    """Filter for runs; every given field must match. `metadata`: the run's has these keys with these values."""
+    """Filter for runs; every given field must match. `metadata`: the run's has these keys with these values.
+
+    `principal`: whoever asked for the run.
+    """
 
     agent: str | None = None
     thread: str | None = None
@@ -366,6 +369,7 @@ class RunQuery(Record, frozen=True, kw_only=True):
     threaded: bool | None = None
     """True: only runs on a thread; False: only those without."""
     statuses: tuple[RunStatus, ...] = ()
+    principal: str | None = None
     metadata: JsonObject = {}
     limit: int = 10
     offset: int = 0
@@ -373,12 +377,15 @@ class RunQuery(Record, frozen=True, kw_only=True):
 
 
 class ThreadQuery(Record, frozen=True, kw_only=True):
-    """Filter for threads; as `RunQuery`. `values`: the thread's state has these keys with these values."""
+    """Filter for threads; as `RunQuery`. `attributes`, `values`: the thread's marks, its state, have these keys with
+    these values.
+    """
 
     agent: str | None = None
     protocol: str | None = None
     status: ThreadStatus | None = None
     metadata: JsonObject = {}
+    attributes: JsonObject = {}
     values: JsonObject = {}
     limit: int = 10
     offset: int = 0

@@ -2,7 +2,10 @@
 
     engine.py     the `Gateway` that inbound adapters call
     live.py       one run in progress: the `RunContext` that outbound adapters see
+    filing.py     its files
     whole.py      changes of it that are carried out whole
+    unwritten.py  its end, while the store does not take it
+    turns.py      runs that wait for others on their thread
     log.py        its numbered events, and watchers
     directory.py  what the agents are, as their targets describe them
     garbage.py    what ended runs leave in memory

@@ -33,13 +33,19 @@ class Agents:
         entry = await self.roster.find(name, protocol)
         return await entry.describe() if within is None else await entry.glance(within)
 
-    async def create_agent(self, template: str, protocol: str, config: JsonObject) -> Agent:
+    async def create_agent(
+        self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None
+    ) -> Agent:
         """See `Gateway.create_agent`."""
-        return await self.roster.create(template, protocol, config)
+        return await self.roster.create(template, protocol, config, owner)
 
     async def destroy_agent(self, name: str, protocol: str) -> None:
         """See `Gateway.destroy_agent`."""
         await self.roster.destroy(name, protocol)
+
+    def created(self, name: str) -> tuple[str, str | None] | None:
+        """See `Gateway.created`."""
+        return self.roster.created(name)
 
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
         """See `Gateway.hosted_changed`."""

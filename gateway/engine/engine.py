@@ -33,7 +33,6 @@ from gateway.core.types import (
     RunRequest,
     RunStatus,
     Thread,
-    ThreadStatus,
 )
 from gateway.engine import ending, recovery
 from gateway.engine.agents import Agents
@@ -48,13 +47,14 @@ from gateway.engine.roster import Roster
 from gateway.engine.rules import Hooks, Rules, Settings
 from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
 from gateway.engine.threads import new_id
+from gateway.engine.turns import Turns
+from gateway.engine.unwritten import Owed
 from gateway.engine.validation import check
 from gateway.store import Delivery, Recovered, Store
 from gateway.store import Entry as LogEntry
 
 log = logging.getLogger(__name__)
 
-TURN_POLL_SECONDS = 0.5
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 EVENTS_BYTES = 4 * 1024 * 1024
 
@@ -67,14 +67,15 @@ class Engine(Agents, Relays):
         self.live: dict[str, LiveRun] = {}
         self.roster = Roster(store)
         self._rules = rules or Rules()
-        self._turns: dict[str, asyncio.Event] = {}
+        self._turns = Turns()
+        self._owed = Owed(self.live)
         self._stopping = False
         self._garbage = Garbage()
         self.on_owed: Callable[[Delivery], None] = _ignore_delivery
         self.opened: Callable[[], Awaitable[None]] = _nothing
         """Awaited by `open` when the store is open, and by `close` as `closing` before it is closed; `listed` when it
-        is known which agents there are, and no run goes on yet."""
-        self.listed = self.closing = self.opened
+        is known which agents there are, and no run goes on yet; `adopted` when it is known which runs go on."""
+        self.listed = self.closing = self.adopted = self.opened
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -92,6 +93,7 @@ class Engine(Agents, Relays):
         await self.roster.open()
         await self.listed()
         await self.adopt()
+        await self.adopted()
 
     async def adopt(self) -> None:
         """See what other gateways on the store created, take up what dead ones left. To be called now and then.
@@ -126,7 +128,8 @@ class Engine(Agents, Relays):
         return live, entry
 
     def _go_on(self, live: LiveRun, entry: Entry) -> None:
-        work = recovery.goes_on(live) if live.run.dispatched else self._wait_and_drive(live, turn=False)
+        waits = live.run.status is RunStatus.PENDING and not live.cancelled
+        work = self._wait_and_drive(live, turn=False) if waits else recovery.goes_on(live)
         self._begin(live, entry, work)
 
     def _begin(self, live: LiveRun, entry: Entry, work: Coroutine[None, None, None]) -> None:
@@ -144,6 +147,7 @@ class Engine(Agents, Relays):
         for live in (lives := list(self.live.values())):
             live.detach()
         await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
+        await self._owed.aclose()
         await self.roster.close()
         await self.conversations.settled()
         await self.closing()
@@ -151,7 +155,7 @@ class Engine(Agents, Relays):
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    async def start(self, request: RunRequest, *, caller: Caller | None = None) -> Run:
+    async def start(self, request: RunRequest, *, caller: Caller | None = None, told: bool = True) -> Run:
         """See `Gateway.start`."""
         if self._stopping:
             raise Unavailable("the gateway is shutting down")
@@ -169,11 +173,11 @@ class Engine(Agents, Relays):
         now = request.start_at is None or request.start_at <= time.time()
         at_once = now and request.if_busy is IfBusy.REJECT
         if at_once:
-            live.run = replace(live.run, status=RunStatus.RUNNING, dispatched=True)
+            live.run = replace(live.run, status=RunStatus.RUNNING, dispatched=not live.held)
         started = live.opener.feed((e.RunStarted(),)) if at_once else []
         first = live.log.first(started)
         if live.governed is None:
-            turn = await self._create(live, first, thread)
+            turn = await self._create(live, first, thread, at_once and not told)
         else:
             turn = await self._create_audited(live, first, thread, at_once)
         live.log.created(started, first)
@@ -223,13 +227,15 @@ class Engine(Agents, Relays):
             raise Unsupported(f"agent {agent.name} takes no files")
         return thread
 
-    async def _create(self, live: LiveRun, first: Sequence[LogEntry], thread: Thread | None) -> bool:
+    async def _create(self, live: LiveRun, first: Sequence[LogEntry], thread: Thread | None, soon: bool) -> bool:
         run = live.run
+        if thread is not None:
+            await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
-        turn = await self.store.create_run(run, first, reserved=RESERVE)
+        turn = await self.store.create_run(run, first, reserved=RESERVE, soon=soon and thread is None)
         if thread is not None:
-            live.thread = await self.conversations.change(thread.id, lambda now: replace(now, status=ThreadStatus.BUSY))
+            live.thread = await self.conversations.busy(thread)
         return turn
 
     async def _create_audited(
@@ -238,7 +244,7 @@ class Engine(Agents, Relays):
         if at_once:
             await live.starts()
         try:
-            return await self._create(live, first, thread)
+            return await self._create(live, first, thread, False)
         except BaseException:
             await live.started_not()
             raise
@@ -257,7 +263,7 @@ class Engine(Agents, Relays):
             while not turn:
                 turn = await self.store.activate(live.run.id)
                 if not turn:
-                    await self._turn(live)
+                    await self._turns.wait(live.run)
             await live.start()
         except asyncio.CancelledError:
             if live.detached:
@@ -269,24 +275,17 @@ class Engine(Agents, Relays):
             return
         await live.drive()
 
-    async def _turn(self, live: LiveRun) -> None:
-        """Until a run on the thread ends here, or a moment has passed (it may end in another process)."""
-        assert live.run.thread is not None
-        event = self._turns.setdefault(live.run.thread, asyncio.Event())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TURN_POLL_SECONDS):
-                await event.wait()
-
     def _ended(self, live: LiveRun, entry: Entry) -> None:
-        self.live.pop(live.run.id, None)
+        if live.unwritten is not None:
+            self._owed.add(live)
+        else:
+            self.live.pop(live.run.id, None)
         tracing.metrics.events.add(live.log.last, tracing.metrics.agent(live.run.agent))
         if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
             entry.doubt()
         if (unused := entry.end()) is not None:
             live.keep(asyncio.ensure_future(unused.aclose()))
-        waiting = self._turns.pop(live.run.thread, None) if live.run.thread else None
-        if waiting is not None:
-            waiting.set()
+        self._turns.ended(live.run)
         self._garbage.add(live)
 
     # --- runs in progress ---------------------------------------------------------------------------------------

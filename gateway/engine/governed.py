@@ -7,22 +7,28 @@ not happen, and the run fails.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
-from gateway.adapter import Outbound, RunContext
+from msgspec.structs import replace
+
+from gateway.adapter import Outbound, Prefacing, RunContext
 from gateway.core import events as e
+from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError
 from gateway.core.state import Item
-from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Outcome, Run, RunStatus
+from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Outcome, Run, RunRequest, RunStatus
 from gateway.engine import ending
 from gateway.engine.live import LiveRun
 from gateway.governance.audit.aip44 import State
-from gateway.governance.enforcing import Gate, RouteGovernor
+from gateway.governance.enforcing import Gate, RouteGovernor, preface
 from gateway.governance.enforcing.approval import own
 from gateway.governance.enforcing.session import by
+from gateway.governance.skills import Skill
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +50,10 @@ class GovernedRun(LiveRun):
         self.governor = self.rules
         self.gate: Gate = self.rules.gate(self.run, self)
         self.governed = self.gate
-        self.outbound = _Gated(self.outbound, self.gate)
+        self.outbound = _Gated(self.outbound, self)
         self._denied: Failure | None = None
         self._began = self._moved = False
+        self._tells: Sequence[Skill] = ()
         self._answers = asyncio.Lock()
 
     # --- what outbound adapters call ---------------------------------------------------------------------------
@@ -71,6 +78,11 @@ class GovernedRun(LiveRun):
         """See `RunContext.drain`. Who waits for a person may go on talking, for a while."""
         await self.gate.caught_up()
         await super().drain()
+
+    @property
+    def flowing(self) -> bool:
+        """See `RunContext.flowing`. What waits at the gate is asked for each time."""
+        return False
 
     # --- what the gate calls -----------------------------------------------------------------------------------
 
@@ -99,6 +111,11 @@ class GovernedRun(LiveRun):
 
     # --- what the engine calls ---------------------------------------------------------------------------------
 
+    @property
+    def held(self) -> bool:
+        """See `LiveRun.held`: a turn that waits for somebody's word has not been sent."""
+        return self.gate.gated
+
     async def starts(self) -> None:
         """See `LiveRun.starts`. Raises Unavailable."""
         request = self.run.request
@@ -120,7 +137,7 @@ class GovernedRun(LiveRun):
         for _, event in events:
             self.gate.replay(event)
         if self.run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
-            self.gate.session.restore("suspended" if self.run.status is RunStatus.INTERRUPTED else "running")
+            self.gate.goes_on("suspended" if self.run.status is RunStatus.INTERRUPTED else "running")
             self._began = True
 
     def detach(self) -> None:
@@ -128,7 +145,39 @@ class GovernedRun(LiveRun):
         self.gate.close()
         super().detach()
 
+    async def turn(self) -> None:
+        """Wait for the word that the turn may be sent, and commit that it is. Raises Denied, Unavailable."""
+        await self.gate.turn()
+        if not self.run.dispatched:
+            await self._whole.change(self._sent())
+
+    async def prefaced(self, context: RunContext, outbound: Outbound) -> RunContext:
+        """The run as its agent is to have it, which is told of its operator's skills in the first turn of a session:
+        by the outbound half, if it does that, else in the text of the input. Raises Unavailable if that cannot be
+        audited.
+        """
+        skills, session = self.rules.skills, self.gate.session
+        told = preface.instructions(skills)
+        if not told or session.told_of(skills):
+            return context
+        if isinstance(outbound, Prefacing):
+            await session.tells(skills)
+            self.gate.preface, self._tells = told, skills
+            return context
+        request = self.run.request
+        given = preface.prefixed(request.input, self.agent.text_input, preface.plain(told))
+        if given is ABSENT:
+            self.lost(preface.SKILLS, len(told))
+            return context
+        await session.tells(skills)
+        self._tells = skills
+        return cast(RunContext, _Prefaced(context, replace(request, input=given)))
+
     # --- inside ------------------------------------------------------------------------------------------------
+
+    async def _sent(self) -> None:
+        async with self._record:
+            await self._write((), replace(self.run, dispatched=True, updated_at=time.time()))
 
     async def _answer(self, answer: Answer, interrupt_id: str | None) -> None:
         """Somebody who may not approve leaves the question open, and so does who is not enough alone."""
@@ -146,6 +195,8 @@ class GovernedRun(LiveRun):
     async def _commit_end(self, end: e.Event) -> None:
         if self._denied is not None:
             end = e.RunFailed(failure=self._denied)
+        if self._tells and isinstance(end, e.RunFinished):
+            self.gate.session.told(self._tells)
         try:
             await self.gate.over()
             if self._began:
@@ -154,29 +205,51 @@ class GovernedRun(LiveRun):
             log.error("run %s: its end is not audited: %s %s", self.run.id, error, error.detail)
             if isinstance(end, e.RunFinished):
                 end = e.RunFailed(failure=ending.failure(error))
-        if self.run.thread is None:
-            self.gate.session.forget()
-        await super()._commit_end(end)
+        try:
+            await super()._commit_end(end)
+        except InterlinguaError as error:
+            if self._began and isinstance(end, e.RunFinished):
+                with contextlib.suppress(InterlinguaError):
+                    await self.gate.session.moved(*_last(e.RunFailed(failure=ending.failure(error))))
+            raise
+        finally:
+            if self.run.thread is None:
+                self.gate.session.forget()
+
+
+class _Prefaced:
+    """A `RunContext` whose run asks for something more."""
+
+    def __init__(self, context: RunContext, request: RunRequest) -> None:
+        self._context = context
+        self._request = request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    @property
+    def run(self) -> Run:
+        return replace(self._context.run, request=self._request)
 
 
 class _Gated:
     """The target's outbound half: a run is over when all that was said has passed the gate."""
 
-    def __init__(self, outbound: Outbound, gate: Gate) -> None:
+    def __init__(self, outbound: Outbound, run: GovernedRun) -> None:
         self._outbound = outbound
-        self._gate = gate
+        self._run = run
 
     async def describe(self) -> Agent:
         return await self._outbound.describe()
 
     async def run(self, context: RunContext) -> None:
-        await self._gate.turn()
-        await self._outbound.run(context)
-        await self._gate.settled()
+        await self._run.turn()
+        await self._outbound.run(await self._run.prefaced(context, self._outbound))
+        await self._run.gate.settled()
 
     async def attach(self, context: RunContext) -> None:
         await self._outbound.attach(context)
-        await self._gate.settled()
+        await self._run.gate.settled()
 
     async def cancel(self, context: RunContext) -> None:
         await self._outbound.cancel(context)

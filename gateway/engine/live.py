@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -19,7 +19,6 @@ from gateway.core.state import Item
 from gateway.core.stream import Opener
 from gateway.core.types import (
     Answer,
-    Artifact,
     Interrupt,
     JsonObject,
     Outcome,
@@ -30,12 +29,12 @@ from gateway.core.types import (
 from gateway.engine import ending
 from gateway.engine.beside import Beside
 from gateway.engine.clock import Clock
+from gateway.engine.filing import Filing
 from gateway.engine.log import RunLog
-from gateway.engine.records import in_chunks
-from gateway.engine.rules import Hooks, Settings
-from gateway.engine.threads import new_id
+from gateway.engine.rules import Hooks
+from gateway.engine.unwritten import Unwritten, failed
 from gateway.engine.whole import Whole
-from gateway.store import Change, Delivery, Store
+from gateway.store import Change, Delivery
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +43,12 @@ CANCEL_CALL_SECONDS = 5.0
 
 
 @dataclass(kw_only=True)
-class LiveRun(Beside):
+class LiveRun(Filing, Beside):
     """See `gateway.adapter.RunContext` for the methods that outbound adapters call."""
 
-    run: Run
     outbound: Outbound
-    store: Store
     log: RunLog
     hooks: Hooks
-    settings: Settings = field(default_factory=Settings)
     target: TargetOptions | None = None
     traceparent: str | None = None
     opener: Opener = field(default_factory=Opener)
@@ -63,7 +59,8 @@ class LiveRun(Beside):
         self.ended = False
         self.task: asyncio.Task[None] | None = None
         self.span: tracing.RunSpan | None = None
-        self.artifacts: list[Artifact] = []
+        self.artifacts = []
+        self.unwritten: Unwritten | None = None
         self.usage: e.UsageReported | None = None
         self._terminal: e.Event | None = None
         self._losses = dict(self.run.losses)
@@ -118,6 +115,12 @@ class LiveRun(Beside):
         if self.settings.backpressure:
             await self.log.readers_near()
 
+    @property
+    def flowing(self) -> bool:
+        """See `RunContext.flowing`."""
+        waits = self._terminal is not None or self.log.holding or self.settings.backpressure
+        return not waits and self.store.backlog <= BACKLOG_BYTES
+
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
         """See `RunContext.set_upstream`."""
         async with self._record:
@@ -160,44 +163,6 @@ class LiveRun(Beside):
         finally:
             self._asks.pop(interrupt.id, None)
 
-    async def add_artifact(
-        self,
-        name: str,
-        content: AsyncIterator[bytes] | bytes,
-        *,
-        media_type: str = "application/octet-stream",
-        relative_path: str | None = None,
-        metadata: JsonObject | None = None,
-    ) -> Artifact:
-        """See `RunContext.add_artifact`."""
-        artifact_id = new_id()
-        artifact = Artifact(
-            id=artifact_id,
-            name=name,
-            run=self.run.id,
-            thread=self.run.thread,
-            relative_path=relative_path,
-            media_type=media_type,
-            created_at=time.time(),
-            url=f"{self.settings.public_url}/artifacts/{self.run.id}/{artifact_id}",
-            metadata=metadata or {},
-        )
-        limit = self.settings.artifact_limit
-        artifact = await self.store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
-        self.artifacts.append(artifact)
-        self.emit(e.ArtifactAdded(artifact=artifact))
-        return artifact
-
-    async def uploads(self) -> Sequence[Artifact]:
-        """See `RunContext.uploads`."""
-        if self.run.thread is None:
-            return []
-        return [a for a in await self.store.artifacts(thread=self.run.thread) if not a.agent_created]
-
-    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
-        """See `RunContext.open_artifact`."""
-        return self.store.open_artifact(artifact_id)
-
     def lost(self, what: str, count: int = 1) -> None:
         """See `RunContext.lost`."""
         self._losses[what] = self._losses.get(what, 0) + count
@@ -231,6 +196,11 @@ class LiveRun(Beside):
         except Exception as error:
             return ending.of_error(error, f"run {self.run.id} of {self.agent.name}")
 
+    @property
+    def held(self) -> bool:
+        """Whether it is not yet to be sent when it starts. Then whoever sends it commits the mark before."""
+        return False
+
     async def starts(self) -> None:
         """What is to be done before a governed run is created as one that runs."""
 
@@ -241,8 +211,9 @@ class LiveRun(Beside):
         """What is to be known of its log, of a run that was taken up again."""
 
     async def start(self) -> None:
-        """Commit the dispatch mark of a run that was created earlier (queued or scheduled)."""
-        await self._transition(e.RunStarted(), lambda run: replace(run, status=RunStatus.RUNNING, dispatched=True))
+        """Commit the start, and the dispatch mark, of a run that was created earlier (queued or scheduled)."""
+        sent = not self.held
+        await self._transition(e.RunStarted(), lambda run: replace(run, status=RunStatus.RUNNING, dispatched=sent))
 
     async def finish(self, end: e.Event) -> None:
         """Commit the end, once; tell everyone."""
@@ -258,8 +229,7 @@ class LiveRun(Beside):
         try:
             await self._commit_end(end)
         except Exception as error:  # whatever it is, the run has ended
-            failure = ending.of_error(error, f"run {self.run.id}: storing its end").failure
-            self.run = replace(self.run, status=RunStatus.ERROR, failure=failure, interrupts=())
+            await failed(self, error)
         self.ended = True
         for future in self._asks.values():
             if not future.done():
@@ -303,7 +273,7 @@ class LiveRun(Beside):
             closed = tuple(
                 e.Resumed(interrupt=i.id, answer=Answer(outcome=Outcome.CANCELLED)) for i in self.run.interrupts
             )
-            status = RunStatus.RUNNING if self.run.dispatched else self.run.status
+            status = RunStatus.RUNNING if self.run.interrupts else self.run.status
             run = replace(self.run, cancel_reason=reason, interrupts=(), status=status, updated_at=time.time())
             await self._write(closed, run)
         for future in list(self._asks.values()):
@@ -352,9 +322,9 @@ class LiveRun(Beside):
         async with self.threads.held(run.thread):
             if run.thread is not None and run.status is not self.run.status:
                 thread = self.thread = await self.threads.noted(run)
-            await self.log.commit(self.opener.feed(events), Change(run=run, thread=thread, delivery=delivery))
+            await self._commit(events, Change(run=run, thread=thread, delivery=delivery))
         self.run = run
-        self._told(delivery)
+        self.told(delivery)
 
     async def _commit_end(self, end: e.Event) -> None:
         await self.log.settled()  # the document is whole only when nothing is held back
@@ -366,11 +336,21 @@ class LiveRun(Beside):
             if run.thread is not None:
                 thread, checkpoint = await self.threads.after_run(run, self.agent, self.artifacts)
             change = Change(run=run, thread=thread, checkpoint=checkpoint, delivery=delivery, release=True)
-            await self.log.commit(self.opener.feed(last), change)
+            await self._commit(last, change)
             self.run, self.thread = run, thread
-        self._told(delivery)
+        self.told(delivery)
 
-    def _told(self, delivery: Delivery | None) -> None:
+    async def _commit(self, events: Sequence[e.Event], change: Change) -> None:
+        """All of it, or nothing: what is not committed may be tried again."""
+        legal = self.opener.feed(events)
+        try:
+            await self.log.commit(legal, change)
+        except BaseException:
+            self.opener.withdraw(legal)
+            raise
+
+    def told(self, delivery: Delivery | None) -> None:
+        """Wake whoever waits for what the record says now, and have its webhook called."""
         if self.run.status.stopped:
             self._whole.tell()
         if delivery is not None:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from gateway.adapter import Batch
+from gateway.adapter import Batch, Take
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
 from gateway.core.output import Output
@@ -49,8 +49,8 @@ class RunLog:
         self._tail_bytes = 0
         self._held: list[e.Event] | None = None
         self._lock = asyncio.Lock()
-        self.waiting: set[asyncio.Future[None]] = set()
-        """Done by the next append, or by the end."""
+        self.waiting: set[LogWatch] = set()
+        """Told of the next append, or of the end."""
         self._extending: asyncio.Future[None] | None = None
         self.readers: set[LogWatch] = set()
         self.moved: asyncio.Event | None = None
@@ -95,16 +95,21 @@ class RunLog:
     async def commit(self, events: Sequence[e.Event], change: Change) -> None:
         """Write a transition and its events; show them once they are durable."""
         async with self._lock:
-            events = [*(self._held or ()), *events]  # what was held came first
-            gate = self._held is None
-            self._held = []
+            held, self._held = self._held, []
+            gate = held is None
+            events = [*(held or ()), *events]  # what was held came first
+            reserved = self._reserved
             try:
                 entries = self._number(events)
-                if entries and entries[-1].number > self._reserved - RESERVE // 2:
-                    self._reserved = entries[-1].number + RESERVE
-                    change = replace(change, reserved=self._reserved)
+                if entries and entries[-1].number > reserved - RESERVE // 2:
+                    reserved = entries[-1].number + RESERVE
+                    change = replace(change, reserved=reserved)
                 await self._store.commit(self.run_id, replace(change, events=entries))
+                self._reserved = reserved
                 self.created(events, entries)
+            except BaseException:
+                self._held[:0] = held or ()
+                raise
             finally:
                 if gate:
                     self._release()
@@ -154,8 +159,9 @@ class RunLog:
     async def _extend(self) -> None:
         async with self._lock:
             try:
-                self._reserved = self.last + max(RESERVE, self.last)
-                await self._store.commit(self.run_id, Change(reserved=self._reserved))
+                reserved = self.last + max(RESERVE, self.last)
+                await self._store.commit(self.run_id, Change(reserved=reserved))
+                self._reserved = reserved
             except InterlinguaError as error:  # the run's next transition meets the same and ends it
                 log.error("run %s: reserving event numbers failed: %s", self.run_id, error)
             finally:
@@ -193,11 +199,8 @@ class RunLog:
         del self._tail[:drop], self._sizes[:drop]
 
     def _wake(self) -> None:
-        if self.waiting:
-            waiting, self.waiting = self.waiting, set()
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+        for watch in tuple(self.waiting):
+            watch.tell()
 
     # reading
 
@@ -249,6 +252,7 @@ class LogWatch:
         self._deltas = deltas
         self._loop = asyncio.get_running_loop()
         self._news: asyncio.Future[None] | None = None
+        self._take: Take | None = None
         self._due = self._fires = math.inf
         self._timer: asyncio.TimerHandle | None = None
 
@@ -270,7 +274,7 @@ class LogWatch:
             if self._timer is not None:
                 self._timer.cancel()
 
-    async def next(self, timeout: float | None = None) -> Batch | None:
+    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
         """See `gateway.adapter.Watch.next`."""
         log = self._log
         if log.moved is not None:
@@ -282,16 +286,32 @@ class LogWatch:
             self._due = math.inf if timeout is None else self._loop.time() + timeout
             if self._due < self._fires:
                 self._look_at(self._due)
-            log.waiting.add(news)
+            self._take = take
+            log.waiting.add(self)
             try:
                 await news
             finally:
-                log.waiting.discard(news)
+                log.waiting.discard(self)
         events = log.newer(self.after)
         if events is not None:
             self.after = log.last
             return Batch(events=events, last=log.last, snapshot=log.output)
         return await self._read()
+
+    def tell(self) -> None:
+        """Something was said, or the log has ended, while this waits: a call where it is taken, a wake-up where not."""
+        log, news, take = self._log, self._news, self._take
+        if news is None or news.done():
+            return
+        if take is not None and self.after < log.last and (events := log.newer(self.after)) is not None:
+            try:
+                if take(Batch(events=events, last=log.last, snapshot=log.output)):
+                    self.after = log.last
+                    return
+            except Exception as error:  # a reader's trouble is not the run's
+                news.set_exception(error)
+                return
+        news.set_result(None)
 
     def _look_at(self, due: float) -> None:
         """One timer looks now and then whether the wait has become too long, instead of one that is set every time."""

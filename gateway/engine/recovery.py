@@ -57,7 +57,9 @@ async def taken_up(live: LiveRun, log_so_far: Sequence[tuple[int, e.Event]]) -> 
 
 
 def goes_on(live: LiveRun) -> Coroutine[None, None, None]:
-    """What to do with a run that had been dispatched: find it again, or end it with a reason. Never sent twice."""
+    """What to do with a run that had been started: find it again, or end it with a reason. Never sent twice."""
+    if not live.run.dispatched:
+        return live.finish(e.RunCancelled(reason=live.run.cancel_reason)) if live.run.cancel_reason else live.drive()
     if live.run.upstream is None:
         return live.finish(e.RunFailed(failure=Failure(code="outcome_unknown", message=UNKNOWN)))
     if live.run.cancel_reason is not None:

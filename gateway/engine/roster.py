@@ -159,7 +159,7 @@ class Roster:
         self._rebuild()
         return True
 
-    async def create(self, template: str, protocol: str, config: JsonObject) -> Agent:
+    async def create(self, template: str, protocol: str, config: JsonObject, owner: str | None = None) -> Agent:
         """See `Gateway.create_agent`."""
         entry = await self.find(template, protocol)
         agent = await entry.need()
@@ -168,7 +168,7 @@ class Roster:
         entry.validate("config", agent.config_schema, config, "/config")
         if len(self._registered) >= MAX_CREATED:
             raise Unavailable(f"there are {MAX_CREATED} created agents already; destroy some first")
-        name = await self._register(entry.route.name, protocol, config)
+        name = await self._register(entry.route.name, protocol, config, owner)
         return await self.entry(name, protocol).describe()
 
     async def destroy(self, name: str, protocol: str) -> None:
@@ -180,7 +180,15 @@ class Roster:
             await self._store.delete_registration(name)
         await self.refresh()
 
-    async def _register(self, template: str, protocol: str, config: JsonObject) -> str:
+    def created(self, name: str) -> tuple[str, str | None] | None:
+        """See `Gateway.created`."""
+        registration = self._registered.get(name)
+        if registration is None:
+            return None
+        owner = registration.data.get("owner")
+        return str(registration.data["template"]), owner if isinstance(owner, str) else None
+
+    async def _register(self, template: str, protocol: str, config: JsonObject, owner: str | None) -> str:
         while True:
             name = f"{template}-{secrets.token_hex(4)}"
             if name in self._registered or name in {entry.route.name for entry in self.entries}:
@@ -191,7 +199,7 @@ class Roster:
                         name=name,
                         protocol=protocol,
                         owner=uuid.uuid4().hex,
-                        data={"template": template, "config": config},
+                        data={"template": template, "config": config, **({} if owner is None else {"owner": owner})},
                         created_at=time.time(),
                     )
                 )

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from gateway.adapter import Batch
+from gateway.adapter import Batch, Take
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Run
@@ -27,7 +27,7 @@ class StoredWatch:
         self.after = after
         self._deltas = deltas
 
-    async def next(self, timeout: float | None = None) -> Batch | None:
+    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
         """See `gateway.adapter.Watch.next`; never waits for more than the store."""
         after = self.after
         entries = await self._store.events(self.run.id, after, max_bytes=READ_BYTES, deltas=self._deltas)
@@ -58,7 +58,7 @@ class ForeignWatch:
         self._after = after
         self._read = 0
 
-    async def next(self, timeout: float | None = None) -> Batch | None:
+    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
         """See `gateway.adapter.Watch.next`."""
         async with asyncio.timeout(timeout):
             while True:

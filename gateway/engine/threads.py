@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.core import projection
-from gateway.core.errors import InterlinguaError
+from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.types import (
     Agent,
     Artifact,
@@ -142,6 +142,14 @@ class Threads:
     async def settled(self) -> None:
         """Wait until every update noted so far is recorded."""
         await asyncio.gather(*self._writing)
+
+    async def busy(self, thread: Thread) -> Thread:
+        """The thread's record once a run of it is created. Where that cannot be written the run goes on anyhow."""
+        try:
+            return await self.change(thread.id, lambda now: replace(now, status=ThreadStatus.BUSY))
+        except Unavailable as error:
+            log.warning("thread %s: that it is busy could not be recorded: %s", thread.id, error)
+            return thread
 
     async def noted(self, run: Run) -> Thread:
         """The thread's record with what its run is doing now. Writes nothing."""

@@ -4,6 +4,7 @@
     schemas/          the published JSON Schemas, and what they say in words
     places.py         where a reference leads: inside the workspace, or nowhere
     manifests.py      ACP.md, OPERATOR.md, SANDBOX.md, POLICY.md as typed values
+    skills.py         SKILL.md: what the agent of an operator is told
     posture.py        what GOVERNANCE.md comes to
     merging.py        a view on top of what it extends; one-way switches
     workspace.py      GOVERNANCE.md: a chain of `extends` read and merged
@@ -12,6 +13,8 @@
     budgets.py        how often a policy has allowed
     policy.py         `Rules.decide`: what is to become of an action
     roots.py          which paths may be worked on
+    demands.py        what a posture demands of whoever keeps its audit log
+    revision.py       the revision of the Agent Client Protocol that is spoken
     binding.py        `bind(ACP.md)`: all of that for one route
     printing.py       an ACP.md for an agent
     audit/            the log of what happened

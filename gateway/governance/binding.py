@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from gateway.document import Mistake
-from gateway.governance import tiers
+from gateway.document import Mistake, dotted
+from gateway.governance import demands, tiers
 from gateway.governance.budgets import Budgets, Spent
 from gateway.governance.front_matter import GovernanceError
 from gateway.governance.manifests import (
@@ -29,7 +29,10 @@ from gateway.governance.manifests import (
 from gateway.governance.places import GOVERNANCE_FILE
 from gateway.governance.policy import Rules
 from gateway.governance.posture import Governance
+from gateway.governance.revision import ANOTHER as DIFFERS
+from gateway.governance.revision import REVISION, spoken
 from gateway.governance.roots import Roots, roots_of
+from gateway.governance.skills import Skill, load_skills
 from gateway.governance.workspace import NO_POLICY, load_workspace
 
 T = TypeVar("T")
@@ -43,10 +46,23 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     operator: Operator | None = None
     governance: Governance | None = None
     sandbox: Sandbox | None = None
+    skills: tuple[Skill, ...] = ()
+    """What the agent is to be told of, in this order."""
 
     @property
     def cautions(self) -> tuple[Mistake, ...]:
         """What is not as it should be, and no mistake."""
+        return (*self._revision(), *self._posture(), *demands.cautions(self))
+
+    def _revision(self) -> tuple[Mistake, ...]:
+        page, pinned = self.manifest.page, self.manifest.acp_rev
+        if spoken(pinned):
+            return ()
+        where = (*AIP44, "acp_rev")
+        message = f"pins {pinned}, and {REVISION[:12]} is spoken here: what differs between them is not known"
+        return (Mistake(page.document.file, page.line(where), dotted(where), message, code=DIFFERS),)
+
+    def _posture(self) -> tuple[Mistake, ...]:
         if self.governance is None:
             return ()
         view = self.governance.chain[-1]
@@ -78,7 +94,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     def documents(self) -> tuple[Path, ...]:
         """Every file that was read, each once."""
         papers = [self.manifest, self.operator, self.sandbox]
-        found = [paper.path for paper in papers if paper is not None]
+        found = [paper.path for paper in (*papers, *self.skills) if paper is not None]
         if self.governance is not None:
             found += [page.path for page in self.governance.chain]
             found += [bound.policy.path for level in self.governance.levels for bound in level.policies]
@@ -123,12 +139,13 @@ def bind(path: Path, workspace: Path | None = None) -> Binding:
     operator_file, sandbox_file = manifest.operator, manifest.sandbox
     operator = loaded(lambda: load_operator(operator_file)) if operator_file else None
     sandbox = loaded(lambda: load_sandbox(sandbox_file, root)) if sandbox_file else None
+    skills = loaded(lambda: load_skills(operator, root)) if operator is not None else None
     governance_file = manifest.governance or _nearest(manifest, operator)
     consumers = [operator.ref] if operator else []
     governance = loaded(lambda: load_workspace(governance_file, root, consumers=consumers)) if governance_file else None
     if operator is not None and (governance is not None or governance_file is None):
         mistakes += _policies(operator, governance)
-    binding = Binding(manifest=manifest, operator=operator, governance=governance, sandbox=sandbox)
+    binding = Binding(manifest=manifest, operator=operator, governance=governance, sandbox=sandbox, skills=skills or ())
     if binding.governed and manifest.tier == tiers.BASIC:
         page.refuse((*AIP44, "tier"), f"basic is for what nothing governs: write {tiers.GOVERNANCE_AWARE}")
     if binding.governed and manifest.audit_kind == "off":

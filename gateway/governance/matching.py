@@ -34,6 +34,11 @@ def action_matches(pattern: str, action: str, risk: int) -> bool:
     return len(wanted) == len(given) and all(map(_segment, wanted, given))
 
 
+def is_class(name: str) -> bool:
+    """Whether it is one of the classes that have no dot."""
+    return name == "*" or name in _CLASSES
+
+
 def _segment(pattern: str, given: str) -> bool:
     return pattern == given or ("*" in pattern and _stars(pattern).fullmatch(given) is not None)
 

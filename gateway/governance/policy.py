@@ -19,7 +19,7 @@ import msgspec
 
 from gateway.governance.budgets import Budgets, Spent
 from gateway.governance.manifests import Operator, Policy, Signer, ToolGrant
-from gateway.governance.matching import MUTATES, action_matches, specificity, subject_matches
+from gateway.governance.matching import MUTATES, action_matches, is_class, specificity, subject_matches
 from gateway.governance.posture import Governance, Level, Registered
 
 TOOL_CALL: Final = "tool.call"
@@ -254,7 +254,7 @@ class Rules:
         need = None
         if kind in (Kind.ASK, Kind.ESCALATE):
             signed = (Way(signers=tuple(sorted(policy.signers)), quorum=policy.quorum),) if policy.signers else ()
-            ways = signed or (self._above(level) if kind is Kind.ESCALATE else _ANYBODY.ways)
+            ways = signed or (self._above(level, act.action, act.risk) if kind is Kind.ESCALATE else _ANYBODY.ways)
             need = Need(policy=policy.slug, ways=ways)
         return _Verdict(kind=kind, why=why, policy=policy, need=need)
 
@@ -289,16 +289,16 @@ class Rules:
     # --- who is asked -------------------------------------------------------------------------------------------
 
     def _ask(self, level: Level | None, action: str, risk: int, why: str) -> _Verdict:
-        """Approval by the posture's approvers of that class; escalated where it has approvers, but none for this."""
+        """Approval by the posture's approvers of that class; escalated where there are none, if it says to whom."""
         need = _ANYBODY if level is None else self._default_need(level, action, risk)
         if need.ways or level is None:
             return _Verdict(kind=Kind.ASK, why=why, need=need)
-        need = Need(policy="", ways=self._above(level))
+        need = Need(policy="", ways=self._above(level, action, risk))
         return _Verdict(kind=Kind.ESCALATE, why=f"{why}, and no approver may approve {action}", need=need)
 
     def _default_need(self, level: Level, action: str, risk: int) -> Need:
         if not level.approvers:
-            return _ANYBODY
+            return _ANYBODY if _escalation(level, action, risk) is None else Need(policy="", ways=())
         ways = [
             Way(signers=(Signer(role=approver.role or approver.id),), quorum=approver.quorum)
             for approver in level.approvers
@@ -306,9 +306,15 @@ class Rules:
         ]
         return Need(policy="", ways=tuple(sorted(ways)))
 
-    def _above(self, level: Level) -> tuple[Way, ...]:
+    def _above(self, level: Level, action: str, risk: int) -> tuple[Way, ...]:
         """Whoever decides what was escalated; nobody, where the posture does not say."""
-        return (Way(signers=(Signer(role=level.escalate_to),)),) if level.escalate_to else ()
+        ways = [Way(signers=(Signer(role=level.escalate_to),))] if level.escalate_to else []
+        if (to := _escalation(level, action, risk)) is not None:
+            there = [one for one in level.approvers if one.may]
+            meant = [one for one in there if to in (one.id, one.role)] or [one for one in there if to in one.may]
+            ways += [Way(signers=(Signer(role=one.role or one.id),), quorum=one.quorum) for one in meant]
+            ways += [] if meant else [Way(signers=(Signer(role=to),))]
+        return tuple(sorted(set(ways)))
 
     def _autonomy(self, level: Level | None) -> int:
         if level is not None and level.autonomy is not None:
@@ -317,6 +323,17 @@ class Rules:
 
 
 _ANYBODY: Final = Need(policy="", ways=(Way(),))
+
+
+def _escalation(level: Level, action: str, risk: int) -> str | None:
+    """To whom an approval of such an action goes that no approver can give. A `from` that is a class of actions is for
+    those; any other (AIP-7's example has `operator`) is for all.
+    """
+    if level.escalation is None:
+        return None
+    which, to = level.escalation
+    of_class = "." in which or is_class(which)
+    return to if not of_class or action_matches(which, action, risk) else None
 
 
 def _speaks(bound: Registered, act: _Act) -> bool:

@@ -61,6 +61,12 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     @property
+    def escalation(self) -> tuple[str, str] | None:
+        """From which class of approvals to whom one goes that nobody else can give (`approvalEscalation`)."""
+        found: dict[str, str] | None = self.effective.get("autonomy", {}).get("approvalEscalation")
+        return (found["from"], found["to"]) if found is not None else None
+
+    @property
     def escalate_to(self) -> str | None:
         """Who decides what was escalated."""
         found: str | None = self.effective.get("escalateTo")

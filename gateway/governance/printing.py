@@ -11,9 +11,8 @@ import yaml
 from gateway.core.types import Agent, JsonObject
 from gateway.governance import tiers
 from gateway.governance.binding import Binding
+from gateway.governance.revision import REVISION
 
-REVISION: Final = "b7f0005493b98de32fabee3e9540e2b64da68535"
-"""The commit of agentclientprotocol/agent-client-protocol that the gateway's schemas are those of."""
 _SEMVER: Final = re.compile(r"\d+\.\d+\.\d+(?:[-+][\w.\-]+)?", re.ASCII)
 _SHORT: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 LONGEST: Final = 2000

@@ -101,8 +101,10 @@ class Store(Protocol):
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int) -> bool:
+    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
         """Commit a new run. True if it may start; False if it queues behind an active run on its thread.
+
+        `soon`: it outlives this process when this returns, and is durable moments later, or with any later commit.
 
         One active run a thread, whichever process asks. With `if_busy` reject and a busy thread: raises Conflict and
         writes nothing. A thread is busy too while a run waits for it. The queue's order is that of creation. Raises

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
 from gateway.wire.ndjson import Unreadable
 
-__all__ = ["LIMIT", "Eager", "Pipe", "Unreadable"]
+__all__ = ["LIMIT", "Direct", "Eager", "Pipe", "Unreadable"]
 
 LIMIT = 64 * 1024 * 1024
 """Bytes of the greatest message that a pipe takes unless told otherwise."""
@@ -44,4 +44,15 @@ class Eager(Protocol):
         """Write messages as `send` does, now. False where that would have to wait or cannot be done: `send` them then.
 
         They are small together (64 KiB): what the peer does not take at once, the pipe holds. Never raises.
+        """
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """Offered by pipes that can show messages as they are read, before whoever receives has woken."""
+
+    def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
+        """From now on what comes while `receive` waits is shown to `take` first; `receive` gets what that returns.
+
+        `take` returns the last of them, as many as it has not handled. It must not raise.
         """

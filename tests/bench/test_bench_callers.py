@@ -36,7 +36,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     """The JSON and the text of one run of tiny sizes."""
     file: Path = tmp_path_factory.mktemp("bench") / "figures.json"
     argv = [sys.executable, "-m", "bench", "--sizes", "tiny", "--only", "agent_communication", "--json", str(file)]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(file.read_text()), done.stdout
 

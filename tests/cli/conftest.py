@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.processes import PROGRAM, ROOT, Gateway, environment, free_port, launch, start
 
-WITHIN = 60.0
+WITHIN = 150.0
 
 
 def interlingua(

@@ -35,7 +35,7 @@ def test_a_log_that_is_right_is_said_to_be_and_what_was_not_looked_at_too(log: t
     code, told = audit("verify", folder)
     assert code == 0
     assert f"no mistakes: 7 entries in 3 files, the last is {head}" in told
-    assert "signatures were not checked (--keyring)" in told and "--head or --store" in told
+    assert "signatures were not checked (--keyring)" in told and "--head, --store, --pointer" in told
 
 
 def test_with_head_and_keyring_nothing_is_left_to_say(log: tuple[Path, Head], tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_older_files_may_be_left_out_by_name_of_their_last_entry(log: tuple[Path
     [
         (["--head", "7"], 2, "is not SEQ:HASH"),
         (["--after", "x:y"], 2, "is not SEQ:HASH"),
-        (["--head", f"0:{OTHER}", "--store", "sqlite:///x.db"], 2, "--head or --store"),
+        (["--head", f"0:{OTHER}", "--store", "sqlite:///x.db"], 2, "--head, --store and --pointer"),
         (["--name", "main"], 2, "give --store, too"),
         (["--store", "sqlite:////nowhere/x.db"], 1, "no such store"),
         (["--store", "redis://x"], 2, "no store engine"),

@@ -129,10 +129,10 @@ def test_a_changed_document_is_taken_and_a_wrong_one_is_refused(gateway: Gateway
         return what in gateway.process.stderr()
 
     operator.write_text(text.replace("autonomy: autonomous", "autonomy: reckless"))
-    gateway.process.wait_until(lambda: says("OPERATOR.md:") and says("reckless"), "told of the mistake", 15)
+    gateway.process.wait_until(lambda: says("OPERATOR.md:") and says("reckless"), "told of the mistake")
     assert says("the old routes stay")
     operator.write_text(text.replace("autonomy: autonomous", "autonomy: gated"))
-    gateway.process.wait_until(lambda: says("routes reloaded: scripted"), "reloaded", 15)
+    gateway.process.wait_until(lambda: says("routes reloaded: scripted"), "reloaded")
     with client.stream("POST", "/scripted", json={"input": {"message": "hi"}}) as answer:
         lines = (json.loads(line) for line in answer.iter_lines())
         asked = next(line for line in lines if "ask" in line)
@@ -145,8 +145,8 @@ def test_signing_that_is_required_needs_a_key(tmp_path: Path) -> None:
     (tmp_path / "routes.yaml").write_text(table())
     done = interlingua("serve", "--port", "0", cwd=tmp_path)
     assert done.returncode == 2
-    told = "routes[0].manifest: GOVERNANCE.md has every audit entry signed: say with which key in audit.key"
-    assert told in done.stderr
+    told = "signing.required: has every audit entry signed: say with which key in the route table's audit.key"
+    assert f"GOVERNANCE.md:21 {told}" in done.stderr
     (tmp_path / "routes.yaml").write_text(json.dumps({**json.loads(table()), "audit": {"key": "gone.pem"}}))
 
     async def story() -> None:

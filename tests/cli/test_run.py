@@ -104,7 +104,7 @@ def test_chunks_are_written_as_they_come_not_at_the_end(where: list[str]) -> Non
         running.wait_until(lambda: "Hello there" in running.stdout(), "saying something")
         assert "Mail Composer" not in running.stdout()
         running.wait_until(lambda: "Mail Composer" in running.stdout(), "at the end")
-        assert running.wait(20) == 0
+        assert running.wait(60) == 0
 
 
 def test_ctrl_c_cancels_the_run_and_is_exit_code_130(where: list[str]) -> None:
@@ -112,7 +112,7 @@ def test_ctrl_c_cancels_the_run_and_is_exit_code_130(where: list[str]) -> None:
     with start(argv, environment()) as running:
         running.wait_until(lambda: "Word word" in running.stdout(), "saying something")
         running.signal(signal.SIGINT)
-        assert running.wait(20) == 130
+        assert running.wait(60) == 130
         assert "Traceback" not in running.stderr()
         assert "cancelled" in running.stderr()
 

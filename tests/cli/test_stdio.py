@@ -30,7 +30,7 @@ def command(*args: str) -> list[str]:
 
 def stdio(*args: str, stdin: bytes = b"", stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[bytes]:
     argv = command(*args)
-    return subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=stderr, cwd=ROOT, timeout=60, check=False)
+    return subprocess.run(argv, input=stdin, stdout=subprocess.PIPE, stderr=stderr, cwd=ROOT, timeout=150, check=False)
 
 
 def answers(said: bytes) -> dict[Any, Any]:
@@ -53,7 +53,7 @@ def test_files_do_as_standard_input_and_output(routes: Path, tmp_path: Path) -> 
     source.write_bytes(LINES)
     with source.open("rb") as stdin, sink.open("wb") as stdout:
         argv = command("parrot", "--routes", str(routes))
-        done = subprocess.run(argv, stdin=stdin, stdout=stdout, cwd=ROOT, timeout=60, check=False)
+        done = subprocess.run(argv, stdin=stdin, stdout=stdout, cwd=ROOT, timeout=150, check=False)
     assert done.returncode == 0
     assert set(answers(sink.read_bytes())) == {0, None, "last"}
 

@@ -31,7 +31,7 @@ def test_help_imports_nothing_that_only_a_command_needs() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=150,
     )
     assert done.stdout.strip() == "[]"
 

@@ -116,7 +116,7 @@ async def tidy() -> AsyncIterator[None]:
     """What was done in here leaves no task and no socket behind."""
     tasks, files = asyncio.all_tasks(), _open_files()
     yield
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         while len(_open_files()) > len(files) or asyncio.all_tasks() - tasks:  # noqa: ASYNC110 - in no one's hands
             await asyncio.sleep(0.01)
 
@@ -221,7 +221,7 @@ async def cut_short(url: str, after: int) -> AsyncIterator[Server]:
 async def pass_on(asked: Exchange, url: str, *, half: bool = False) -> None:
     """Ask the real server, give its answer: all of it, or half of its body and then a reset."""
     headers = {k: v for k, v in asked.headers.items() if k not in ("host", "content-length", "accept-encoding")}
-    async with httpx2.AsyncClient(timeout=20) as client:
+    async with httpx2.AsyncClient(timeout=60) as client:
         got = await client.request(asked.method, url + asked.target, content=asked.body, headers=headers)
     kind = got.headers.get("content-type", "application/octet-stream")
     if not half:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self
 
 import httpx2
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 Request = tuple[str, str, Any]
 """Method, path below the mount, JSON body or None."""
 

@@ -29,8 +29,8 @@ from tests.support.aio import run
 from tests.support.processes import free_port
 from tests.support.raw_http import Handler, serving
 
-BOUND = 8.0
-"""Seconds within which an impatient adapter has given up."""
+BOUND = 25.0
+"""Seconds within which an impatient adapter has given up, also on a slow machine; a patient one takes longer."""
 
 TURNS = ("a page", "half a JSON document", "a hang-up")
 
@@ -80,7 +80,7 @@ def test_a_target_that_never_answers_is_not_waited_for_for_ever(name: str) -> No
             return await described(name, there.url)
 
     with quiet():
-        error = run(scene(), 20)
+        error = run(scene())
     assert isinstance(error, AgentTimeout | AgentGone) and error.retryable
 
 
@@ -91,7 +91,7 @@ def test_a_run_at_a_target_that_never_answers_is_not_waited_for_for_ever(name: s
             return await tried(name, there.url)
 
     with quiet():
-        error = run(scene(), 20)
+        error = run(scene())
     assert isinstance(error, AgentTimeout | AgentGone), error
 
 
@@ -103,7 +103,7 @@ def test_garbage_is_no_description(name: str, handler: Handler) -> None:
             return await described(name, there.url)
 
     with quiet():
-        error = run(scene(), 20)
+        error = run(scene())
     assert error is None or isinstance(error, AgentError | NotFound), repr(error)
 
 
@@ -115,7 +115,7 @@ def test_garbage_is_no_run(name: str, handler: Handler) -> None:
             return await tried(name, there.url)
 
     with quiet():
-        end = run(scene(), 20)
+        end = run(scene())
     assert isinstance(end, AgentError | NotFound | e.RunFailed), repr(end)
 
 
@@ -132,7 +132,7 @@ def test_an_agent_that_turns_in_the_middle_fails_the_run_or_is_not_missed(
             return await tried(name, there.url)
 
     with quiet():
-        end = run(scene(), 30)
+        end = run(scene())
     assert isinstance(end, AgentError | NotFound | e.RunFailed | e.RunFinished), repr(end)
 
 
@@ -146,7 +146,7 @@ def test_an_agent_that_dies_in_the_middle_of_an_answer_fails_the_run_or_is_not_m
             return await tried(name, there.url)
 
     with quiet():
-        end = run(scene(), 30)
+        end = run(scene())
     assert isinstance(end, AgentError | e.RunFailed | e.RunFinished), repr(end)
     assert not isinstance(end, AgentBroken) or str(end)
 

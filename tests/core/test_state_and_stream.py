@@ -145,6 +145,26 @@ def test_an_opener_that_replays_a_log_goes_on_as_the_first_would_have(events: li
     assert second.feed(rest)[-1] == first.feed(rest)[-1] == e.RunFinished()
 
 
+_TRANSITIONS = st.sampled_from([
+    e.Interrupted(interrupt=Interrupt(id="q", kind="input")),
+    e.Resumed(interrupt="q", answer=Answer()),
+    e.ToolCallStarted(call="c", name="c"),
+    e.RunFailed(failure=Failure(code="internal", message="")),
+])  # fmt: skip
+
+
+@given(st.lists(_PEER, max_size=10), _TRANSITIONS, st.lists(_PEER, max_size=5))
+def test_what_is_withdrawn_may_be_fed_again(events: list[e.Event], event: e.Event, more: list[e.Event]) -> None:
+    opener, plain = Opener(), Opener()
+    assert opener.feed(events) == plain.feed(events)
+    try:
+        opener.withdraw(opener.feed([event]))
+    except IllegalEvent:
+        return
+    rest = [*more, event, *([] if isinstance(event, e.TERMINAL) else [e.RunFinished()])]
+    assert opener.feed(rest) == plain.feed(rest)
+
+
 def _fold(events: list[e.Event]) -> bytes:
     output = Output(AGENT)
     for event in events:

@@ -78,7 +78,7 @@ def test_it_gets_the_artifact_the_agent_wrote(gateway: Gateway, said: dict[str, 
     (file,) = answer["output"]["values"]["artifacts"]
     assert file["name"] == "output.txt"
     assert file["url"].startswith(gateway.url)
-    with urllib.request.urlopen(file["url"], timeout=5) as response:
+    with urllib.request.urlopen(file["url"], timeout=60) as response:
         assert response.read().decode() == ASKED
         assert response.headers["x-content-type-options"] == "nosniff"
 

@@ -18,7 +18,7 @@ from tests.support.agent_communication import agents_command, agents_server, mcp
 from tests.support.peers import agent_connect_conversations
 from tests.support.processes import Gateway
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 SAID = "many words that come one by one, and fast, while somebody looks on " * 3
 LOGS = [{"message": word} for word in SAID.split()]
 ADA = ("--elicitation", '{"name": "Ada"}')

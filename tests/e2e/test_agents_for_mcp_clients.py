@@ -272,7 +272,7 @@ def test_a_reload_is_told_to_every_client_that_is_there(bee: Process, tmp_path: 
         url = f"{running.url}/agent-communication/sse"
         steps = ("--do", "list", "--await", "list_changed", "--do", "list")
         with conversation("ts", *steps, url=url) as process:
-            process.wait_until(lambda: "agents/list" in process.stdout(), "the first list", 20)
+            process.wait_until(lambda: "agents/list" in process.stdout(), "the first list")
             running.file.write_text(f"routes:\n{one}{one.replace('name: bee', 'name: second')}")
             seen = lines_of(process, 30)
     before, after = results(seen, "agents/list")

@@ -38,7 +38,7 @@ routes:
     labels: {{specializations: [secrets]}}
     delegation: {{approve: true}}
 """
-PATIENCE = 20.0
+PATIENCE = 60.0
 VERSION = "2026-07-28"
 WORDS = " ".join(f"word{n}" for n in range(40))
 HAIKU = [f"step {n} of 3: write a haiku" for n in (1, 2, 3)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,9 +19,11 @@ from tests.e2e.conftest import routes
 from tests.support import peers
 from tests.support.processes import Gateway, Process
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 WATCHED = "3 seconds"
 """What the agent is told whose run is watched: a tick each tenth of a second."""
+SLOW = "agent: slow, reconnect_timeout: 0.1"
+"""A target that is not looked for when it has gone."""
 
 
 def start(client: httpx2.Client, agent: str, message: str) -> str:
@@ -75,7 +79,7 @@ def crash(agent_protocol_server: Process, tmp_path_factory: pytest.TempPathFacto
     ):
         asking = start(client, "asker", "please")
         asked = settled(client, asking)
-        stepping = start(client, "writer", "slow 10")
+        stepping = start(client, "writer", "slow 30")
         deadline = time.monotonic() + PATIENCE
         while not _has_task(gateway, stepping):
             assert time.monotonic() < deadline
@@ -128,3 +132,36 @@ def test_an_open_question_survives_the_kill_and_its_answer_ends_the_run(crash: C
     whole = settled(crash.client, crash.asking)
     assert whole["run"]["status"] == "success", whole
     assert "after the crash" in json.dumps(whole["output"]["values"])
+
+
+def test_a_run_that_ends_while_the_disk_is_full_fails_and_its_thread_goes_on_when_it_is_not(
+    agent_protocol_server: Process, tmp_path: Path
+) -> None:
+    with (
+        peers.agent_connect_agent() as agent,
+        Gateway(routes(agent_protocol_server, agent).replace("agent: slow", SLOW), tmp_path) as gateway,
+        httpx2.Client(base_url=f"{gateway.url}/agent-connect", timeout=PATIENCE) as client,
+    ):
+        runs = f"/threads/{client.post('/threads', json={}).json()['thread_id']}/runs"
+        first = client.post(runs, json={"agent_id": "slow", "input": {"message": f"{PATIENCE:g} seconds"}})
+        whole = f"{runs}/{first.json()['run_id']}"
+        again = {"agent_id": "writer", "input": {"message": "again"}}
+        with client.stream("GET", f"{whole}/stream") as stream:
+            lines = (line for line in stream.iter_lines() if line.startswith("data: "))
+            next(lines)
+            limit_files(gateway.process, 1)
+            agent.kill9()
+            assert json.loads([*lines][-1][6:])["status"] == "error"
+        refused = client.post(f"{runs}/wait", json=again)
+        assert refused.status_code == 503 and "the store failed" in refused.text
+        assert client.get(f"{whole}/wait").json()["run"]["status"] == "error"
+        limit_files(gateway.process, resource.RLIM_INFINITY)
+        answer = client.post(f"{runs}/wait", json=again)
+        assert answer.status_code == 200 and answer.json()["run"]["status"] == "success", answer.text
+        found = {run["run_id"]: run["status"] for run in client.get(runs).json()}
+        assert found == {first.json()["run_id"]: "error", answer.json()["run"]["run_id"]: "success"}
+
+
+def limit_files(process: Process, size: int) -> None:
+    """From now on no file of the process may grow beyond so many bytes: to it the disk is full."""
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

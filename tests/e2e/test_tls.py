@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.support.processes import Gateway, Process
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def authority(folder: Path, name: str) -> tuple[Path, Path]:

@@ -103,13 +103,13 @@ STEPS = [*tool("count", upto=2), *tool("ask", about="you"), *tool("fail")]
 def test_an_agent_uses_an_editors_server_as_any_other(gateway: Gateway, agent: str) -> None:
     wire = ["--do", "tools", *STEPS, *tool("sum", numbers=[1, 2]), "--sampling", "mine", *tool("sample", about="x")]
     slow = (
-        ["--start-tool", "slow {}", "--within", "1", "--await", "never", "--within", "20", "--cancel", *tool("seen")]
+        ["--start-tool", "slow {}", "--within", "1", "--await", "never", "--within", "60", "--cancel", *tool("seen")]
         if agent == "plain"
         else []
     )
     said, lines = held(gateway, agent, 1, used(1, *wire, *slow))
     results = printed(said[0], "tools/call")
-    assert texts(results)[:2] == ["2", ACCEPTED], said[0]
+    assert texts(results)[:2] == ["2", ACCEPTED], (said[0], lines, gateway.process.describe())
     assert results[2]["isError"] is True
     assert results[3]["structuredContent"] == {"sum": 3}
     assert "mine" in texts(results)[4]

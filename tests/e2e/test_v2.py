@@ -110,7 +110,15 @@ def test_it_is_told_all_that_version_1_has_words_for(told: dict[str, list[Line]]
     assert "file " in json.dumps(pieces[-2]["content"]) and pieces[-1]["status"] == "completed"
     (answer,) = results(said, "session/prompt")
     assert answer["stopReason"] == "end_turn"
-    assert set(answer["_meta"]["interlingua"]["lost"]) == {"deletion", "rewrite", "terminal", "unknown_update"}
+    assert set(answer["_meta"]["interlingua"]["lost"]) == {"deletion", "rewrite", "unknown_update"}
+
+
+def test_it_is_shown_what_a_terminal_of_the_agents_shows(told: dict[str, list[Line]]) -> None:
+    shown = [each for each in updates(told["said"], "tool_call_update") if "console" in json.dumps(each)]
+    assert re.search(
+        r"```console\n/\S+ \$ echo hi\n.*\[exit code 0\]\n```", shown[-1]["content"][0]["content"]["text"], re.DOTALL
+    )
+    assert "\ufffd" not in json.dumps(shown, ensure_ascii=False), "though a character is cut in two on its way"
 
 
 def test_it_is_asked_in_its_own_words(told: dict[str, list[Line]]) -> None:

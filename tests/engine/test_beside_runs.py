@@ -65,7 +65,7 @@ def test_a_thread_s_watcher_hears_of_runs_and_of_updates_between_them() -> None:
             await gateway.create_thread(THREAD)
             async with gateway.join("t1") as watch:
                 started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 5)
+                await gateway.wait(started.id, 30)
                 news = await watch.next()
                 assert isinstance(news, Run) and news.id == started.id
                 contexts[0].note(title("after the turn"))
@@ -91,7 +91,7 @@ def test_an_update_in_a_turn_is_an_event_of_the_run_in_its_place_and_no_news() -
             await gateway.create_thread(THREAD)
             async with gateway.join("t1") as watch:
                 started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 5)
+                await gateway.wait(started.id, 30)
                 events = [event for _, event in await gateway.events(started.id)]
                 told = [event for event in events if isinstance(event, e.PartDelta | e.Custom)]
                 assert told[1] == e.Custom(name="scripted", data={"title": "new"})
@@ -114,7 +114,7 @@ def test_an_update_and_the_run_s_end_do_not_overwrite_each_other(tmp_path: Path)
         async with engine((route(), Scripted(agent)), file=tmp_path / "runs.db") as gateway:
             await gateway.create_thread(THREAD)
             started = await gateway.start(request(thread="t1"))
-            await gateway.wait(started.id, 5)
+            await gateway.wait(started.id, 30)
             await gateway.conversations.settled()
             thread = await gateway.thread("t1")
             assert thread.status is ThreadStatus.IDLE
@@ -150,7 +150,7 @@ def test_an_agent_asks_the_client_that_joined_last_and_none_once_all_have_left()
 
             async def turn() -> None:
                 started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 5)
+                await gateway.wait(started.id, 30)
 
             async with gateway.join("t1", Client(b"1")):
                 async with gateway.join("t1", Client(b"2")), gateway.join("t1"):
@@ -172,7 +172,7 @@ def test_what_is_noted_beside_runs_stands_after_the_newest_of_them() -> None:
                 await gateway.relay("scripted", "scripted", "look", msgspec.Raw(b"{}"), thread="t1")
                 relaying.seen[-1].note(title("beside", kept=True))
                 ids.append((await gateway.start(request(thread="t1"))).id)
-                await gateway.wait(str(ids[-1]), 5)
+                await gateway.wait(str(ids[-1]), 30)
             await gateway.conversations.settled()
             assert [update.after for update in (await gateway.thread("t1")).updates] == ids[:2]
 
@@ -217,7 +217,7 @@ def test_a_watcher_that_lags_loses_the_oldest_updates_and_no_run() -> None:
             await gateway.create_thread(THREAD)
             async with gateway.join("t1") as watch:
                 started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 5)
+                await gateway.wait(started.id, 30)
                 for number in range(1500):
                     gateway.conversations.listeners.tell("t1", title(str(number)))
                 news = [await watch.next() for _ in range(1000)]
@@ -238,7 +238,7 @@ def test_an_inbound_counts_what_it_could_not_say_on_the_run() -> None:
             started = await gateway.start(request())
             gateway.lost(started.id, "custom", 2)
             counted.append(True)
-            ended = await gateway.wait(started.id, 5)
+            ended = await gateway.wait(started.id, 30)
             assert ended is not None and ended.losses == {"custom": 2}
             gateway.lost(started.id, "custom")  # too late, and harmless
 

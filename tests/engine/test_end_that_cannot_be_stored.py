@@ -15,7 +15,7 @@ def test_a_run_whose_end_cannot_be_encoded_ends() -> None:
     async def story() -> None:
         async with scripted.engine((scripted.route(), Scripted(half_a_character))) as engine:
             run = await engine.start(request())
-            done = await engine.wait(run.id, 5)
+            done = await engine.wait(run.id, 30)
             assert done is not None and done.status is RunStatus.ERROR
             assert done.failure is not None and done.failure.code == "internal"
             assert not engine.live

@@ -77,7 +77,7 @@ async def engine(
 
 
 async def done(gateway: Engine, run: Run) -> Run:
-    ended = await gateway.wait(run.id, 5)
+    ended = await gateway.wait(run.id, 30)
     assert ended is not None
     return ended
 

@@ -13,7 +13,7 @@ from gateway.core.errors import Conflict, Invalid
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.engine import Engine
 from gateway.engine.rules import Rules
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.scripted import Scripted, engine, request, route, until
 
 QUESTION = Interrupt(
@@ -32,7 +32,7 @@ async def asking(context: RunContext) -> None:
 
 
 async def to_the_question(gateway: Engine, run_id: str) -> None:
-    stopped = await gateway.wait(run_id, timeout=5)
+    stopped = await gateway.wait(run_id, timeout=30)
     assert stopped is not None and stopped.status is RunStatus.INTERRUPTED
     assert [i.id for i in stopped.interrupts] == ["q1"]
 
@@ -44,7 +44,7 @@ def test_a_question_stops_the_run_and_its_answer_takes_it_on() -> None:
             await to_the_question(gateway, started.id)
             resumed = await gateway.answer(started.id, Answer(value={"ok": True}))
             assert resumed.status is not RunStatus.INTERRUPTED and resumed.interrupts == ()
-            done = await gateway.wait(started.id, timeout=5)
+            done = await gateway.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": '{"ok": true}'}
             kinds = [type(event).__name__ for _, event in await gateway.events(started.id)]
             assert kinds.index("Interrupted") < kinds.index("Resumed") < kinds.index("PartDelta")
@@ -73,7 +73,7 @@ def test_the_first_answer_commits_and_every_other_is_a_conflict() -> None:
             answers = [gateway.answer(started.id, Answer(value={"ok": bool(n)})) for n in range(4)]
             results = await asyncio.gather(*answers, return_exceptions=True)
             assert sum(isinstance(r, Conflict) for r in results) == 3
-            done = await gateway.wait(started.id, timeout=5)
+            done = await gateway.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": '{"ok": false}'}
 
     run(scene())
@@ -85,7 +85,7 @@ def test_a_declined_question_carries_no_value_and_is_not_an_approval() -> None:
             started = await gateway.start(request())
             await to_the_question(gateway, started.id)
             await gateway.answer(started.id, Answer(outcome=Outcome.DECLINED))
-            done = await gateway.wait(started.id, timeout=5)
+            done = await gateway.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "declined"}
 
     run(scene())
@@ -105,7 +105,7 @@ def test_several_questions_may_be_open_and_are_answered_by_id() -> None:
             await gateway.answer(started.id, Answer(value="second"), "other")
             assert (await gateway.run(started.id)).status is RunStatus.INTERRUPTED
             await gateway.answer(started.id, Answer(value="first"))
-            done = await gateway.wait(started.id, timeout=5)
+            done = await gateway.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "first/second"}
 
     run(scene())
@@ -113,32 +113,37 @@ def test_several_questions_may_be_open_and_are_answered_by_id() -> None:
 
 def test_the_clock_stands_still_while_a_person_is_asked() -> None:
     async def scene() -> None:
-        async with engine((route(timeout=0.2), Scripted(asking))) as gateway:
+        async with engine((route(timeout=200), Scripted(asking))) as gateway:
             started = await gateway.start(request())
             await to_the_question(gateway, started.id)
-            assert await gateway.wait(started.id, timeout=5) is not None
-            await asyncio.sleep(0.4)  # twice the run's time
+            assert await gateway.wait(started.id, timeout=30) is not None
+            await later(400)  # twice the run's time
             await gateway.answer(started.id, Answer(value={"ok": True}))
-            done = await gateway.wait(started.id, timeout=5)
+            done = await gateway.wait(started.id, timeout=30)
             assert done is not None and done.status is RunStatus.SUCCESS
 
-    run(scene())
+    run(scene(), 10_000, loop_factory=Clock)
 
 
 def test_the_clock_goes_on_after_the_answer() -> None:
+    answered = asyncio.Event()
+
     async def slow(context: RunContext) -> None:
         await context.ask(QUESTION)
+        answered.set()
         await asyncio.Event().wait()
 
     async def scene() -> None:
-        async with engine((route(timeout=0.1), Scripted(slow))) as gateway:
+        async with engine((route(timeout=100), Scripted(slow))) as gateway:
             started = await gateway.start(request())
             await to_the_question(gateway, started.id)
             await gateway.answer(started.id, Answer(value={"ok": True}))
-            done = await gateway.wait(started.id, timeout=5)
+            await answered.wait()
+            await later(101)
+            done = await gateway.wait(started.id, timeout=30)
             assert done is not None and done.status is RunStatus.TIMEOUT
 
-    run(scene())
+    run(scene(), 10_000, loop_factory=Clock)
 
 
 def test_cancel_answers_open_questions_and_the_success_that_follows_is_a_cancel() -> None:

@@ -58,7 +58,7 @@ def template() -> Scripted:
 
 async def spoken(engine: Engine, agent: str, **fields: object) -> str:
     run = await engine.start(request(agent=agent, **fields))
-    done = await engine.wait(run.id, 5)
+    done = await engine.wait(run.id, 30)
     assert done is not None and done.status is RunStatus.SUCCESS, done
     return bytes(done.output).decode()
 
@@ -144,7 +144,7 @@ def test_a_route_that_goes_takes_its_agents_along_but_not_their_runs() -> None:
             assert list(engine.names("test")) == [] and host.users == 1
             assert not many.closed
             gate.set()
-            done = await engine.wait(run.id, 5)
+            done = await engine.wait(run.id, 30)
             assert done is not None and done.status is RunStatus.SUCCESS
             await until(lambda: many.closed)
 

@@ -27,7 +27,7 @@ from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 
 async def ended(gateway: Engine, run_id: str) -> Run:
-    done = await gateway.wait(run_id, timeout=5)
+    done = await gateway.wait(run_id, timeout=30)
     assert done is not None and done.status.ended
     return done
 
@@ -35,7 +35,7 @@ async def ended(gateway: Engine, run_id: str) -> Run:
 async def watched(gateway: Engine, run_id: str, after: int = 0, *, deltas: bool = True) -> list[tuple[int, e.Event]]:
     seen: list[tuple[int, e.Event]] = []
     async with gateway.watch(run_id, after, deltas=deltas) as watch:
-        while (batch := await watch.next(timeout=5)) is not None:
+        while (batch := await watch.next(timeout=30)) is not None:
             seen += batch.events
     return seen
 
@@ -218,7 +218,7 @@ def test_ten_thousand_events_in_one_burst_keep_their_numbers_and_their_order() -
             assert text == "".join(f"{n}," for n in range(count))
             assert json.loads(bytes(done.output))["message"] == text
 
-    run(scene(), timeout=30)
+    run(scene())
 
 
 def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
@@ -236,7 +236,7 @@ def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
         async with engine((route(), Scripted(flood))) as gateway:
             created = await gateway.start(request())
             async with gateway.watch(created.id) as slow, gateway.watch(created.id, deltas=False) as skipping:
-                first = await slow.next(timeout=5)
+                first = await slow.next(timeout=30)
                 assert first is not None
                 log = gateway.live[created.id].log
                 await ended(gateway, created.id)
@@ -247,13 +247,13 @@ def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
                 ]
                 assert sum(tokens) < 600_000
                 seen = [*first.events]
-                while (batch := await slow.next(timeout=5)) is not None:
+                while (batch := await slow.next(timeout=30)) is not None:
                     assert sum(len(event.delta) for _, event in batch.events if isinstance(event, e.PartDelta)) < 2**20
                     seen += batch.events
                 assert [n for n, _ in seen] == list(range(1, log.last + 1))
                 few: list[e.Event] = []
                 skipped = False
-                while (batch := await skipping.next(timeout=5)) is not None:
+                while (batch := await skipping.next(timeout=30)) is not None:
                     few += [event for _, event in batch.events]
                     skipped |= batch.skipped
                     final = batch
@@ -262,7 +262,7 @@ def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
                 assert marks == [f"mark{n}" for n in range(0, count, 500)]
                 assert len(json.loads(final.snapshot.encoded)["message"]) == len(chunk) * count
 
-    run(scene(), timeout=30)
+    run(scene())
 
 
 def test_backpressure_slows_the_agent_only_where_the_route_asks_for_it() -> None:
@@ -276,8 +276,8 @@ def test_backpressure_slows_the_agent_only_where_the_route_asks_for_it() -> None
         async with engine((route(backpressure=backpressure), Scripted(flood))) as gateway:
             created = await gateway.start(request())
             async with gateway.watch(created.id) as reader:
-                finished = (await gateway.wait(created.id, timeout=1.0)) is not None
-                while await reader.next(timeout=5) is not None:
+                finished = (await gateway.wait(created.id, timeout=0.5 if backpressure else 30)) is not None
+                while await reader.next(timeout=30) is not None:
                     pass
             await ended(gateway, created.id)
             return finished

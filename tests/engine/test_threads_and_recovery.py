@@ -45,7 +45,7 @@ def test_a_thread_keeps_its_state_its_messages_and_the_agents_own_id() -> None:
             await gateway.create_thread(thread(metadata={"k": 1}))
             for question in ("one", "two"):
                 started = await gateway.start(request(question, thread="t"))
-                await gateway.wait(started.id, timeout=5)
+                await gateway.wait(started.id, timeout=30)
             now = await gateway.thread("t")
             assert now.values == {"message": "answer 2"} and now.status is ThreadStatus.IDLE
             assert now.upstream == {"scripted": {"turns": 2}} and now.metadata == {"k": 1}
@@ -63,7 +63,7 @@ def test_a_failed_run_leaves_the_state_as_it_was_and_says_so() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
             await gateway.create_thread(thread())
-            await gateway.wait((await gateway.start(request(thread="t"))).id, timeout=5)
+            await gateway.wait((await gateway.start(request(thread="t"))).id, timeout=30)
             assert (await gateway.thread("t")).status is ThreadStatus.ERROR
             assert await gateway.history("t") == []
 
@@ -87,10 +87,10 @@ def test_a_busy_thread_says_busy_and_an_asking_one_interrupted() -> None:
             started = await gateway.start(request(thread="t"))
             assert (await gateway.thread("t")).status is ThreadStatus.BUSY
             go.set()
-            await gateway.wait(started.id, timeout=5)
+            await gateway.wait(started.id, timeout=30)
             assert (await gateway.thread("t")).status is ThreadStatus.INTERRUPTED
             await gateway.answer(started.id, Answer(value="x"))
-            await gateway.wait(started.id, timeout=5)
+            await gateway.wait(started.id, timeout=30)
             assert (await gateway.thread("t")).status is ThreadStatus.IDLE
 
     run(scene())
@@ -100,7 +100,7 @@ def test_a_copy_has_the_same_history_and_its_own_life() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(echo))) as gateway:
             await gateway.create_thread(thread(metadata={"a": 1}))
-            await gateway.wait((await gateway.start(request("hi", thread="t"))).id, timeout=5)
+            await gateway.wait((await gateway.start(request("hi", thread="t"))).id, timeout=30)
             copy = await gateway.copy_thread("t")
             assert copy.id != "t" and copy.values == {"message": "hi "} and copy.metadata == {"a": 1}
             await gateway.update_thread(
@@ -119,10 +119,10 @@ def test_an_agent_without_threads_is_refused_a_second_turn_unless_the_route_allo
     async def scene() -> None:
         async with engine((route(), Scripted(echo, agent=plain)), (route("lossy", lossy="allow"), Scripted(echo))) as g:
             await g.create_thread(thread())
-            await g.wait((await g.start(request(thread="t"))).id, timeout=5)
+            await g.wait((await g.start(request(thread="t"))).id, timeout=30)
             with pytest.raises(Unsupported, match="keeps no threads"):
                 await g.start(request(thread="t"))
-            assert await g.wait((await g.start(request(agent="lossy", thread="t"))).id, timeout=5)
+            assert await g.wait((await g.start(request(agent="lossy", thread="t"))).id, timeout=30)
 
     run(scene())
 
@@ -154,7 +154,7 @@ def test_files_that_an_agent_makes_are_stored_told_and_listed() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
             started = await gateway.start(request())
-            done = await gateway.wait(started.id, timeout=5)
+            done = await gateway.wait(started.id, timeout=30)
             assert done is not None
             (file,) = await gateway.artifacts(run=started.id)
             assert (file.name, file.size, file.relative_path) == ("out.txt", 7, "sub")
@@ -198,7 +198,7 @@ def test_a_run_whose_agent_can_be_found_again_goes_on_above_all_numbers_ever_use
             gateway,
             run_id,
         ):
-            done = await gateway.wait(run_id, timeout=5)
+            done = await gateway.wait(run_id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "half and more!"}
             events = await gateway.events(run_id)
             numbers = [n for n, _ in events]
@@ -226,7 +226,7 @@ def test_a_run_that_cannot_go_on_ends_with_a_reason_and_is_never_sent_twice(
         agent = Scripted(echo)
         script = talk_then_hang if first else nameless
         async with restarted(tmp_path / "s.db", agent, first=Scripted(script), ready="half") as (gateway, run_id):
-            done = await gateway.wait(run_id, timeout=5)
+            done = await gateway.wait(run_id, timeout=30)
             assert done is not None and done.status is RunStatus.ERROR
             assert done.failure is not None and done.failure.code == code
             assert json.loads(bytes(done.output)) == {"message": "half"} and not agent.contexts
@@ -244,10 +244,10 @@ def test_an_open_question_survives_a_restart_and_is_asked_once(tmp_path: Path) -
     async def scene() -> None:
         agent = Scripted(echo, attach=ask_then_say)
         async with restarted(tmp_path / "s.db", agent, first=Scripted(ask_then_say), ready="q") as (gateway, run_id):
-            waiting = await gateway.wait(run_id, timeout=5)
+            waiting = await gateway.wait(run_id, timeout=30)
             assert waiting is not None and [i.message for i in waiting.interrupts] == ["which?"]
             await gateway.answer(run_id, Answer(value="this"))
-            done = await gateway.wait(run_id, timeout=5)
+            done = await gateway.wait(run_id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "got this"}
             asked = [event for _, event in await gateway.events(run_id) if isinstance(event, e.Interrupted)]
             assert len(asked) == 1
@@ -260,7 +260,7 @@ def test_a_run_put_off_before_the_restart_is_sent_after_it(tmp_path: Path) -> No
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
             run_id = (await gateway.start(request(start_at=time.time() + 0.5))).id
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-            done = await gateway.wait(run_id, timeout=5)
+            done = await gateway.wait(run_id, timeout=30)
             assert done is not None and done.status is RunStatus.SUCCESS
 
     run(scene())
@@ -272,7 +272,7 @@ def test_a_run_whose_route_has_gone_ends_with_a_reason(tmp_path: Path) -> None:
             run_id = (await gateway.start(request())).id
             await until(lambda: gateway.live[run_id].run.upstream is not None)
         async with engine((route("other"), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-            done = await gateway.wait(run_id, timeout=5)
+            done = await gateway.wait(run_id, timeout=30)
             assert done is not None and done.failure is not None
             assert "no agent 'scripted'" in done.failure.message
 
@@ -288,7 +288,7 @@ def test_a_stored_cancel_is_told_again_and_ends_the_run(tmp_path: Path) -> None:
             await gateway.cancel(run_id, reason="enough")
         second = Scripted(echo)
         async with engine((route(), second), file=tmp_path / "s.db") as gateway:
-            done = await gateway.wait(run_id, timeout=5)
+            done = await gateway.wait(run_id, timeout=30)
             assert done is not None and done.status is RunStatus.CANCELLED
             await until(lambda: second.cancels == 1)
 

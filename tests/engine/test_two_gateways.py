@@ -38,7 +38,7 @@ def test_a_run_of_another_gateway_can_be_watched_and_waited_for_but_not_cancelle
             with pytest.raises(Unavailable, match="another gateway"):
                 await other.cancel(started.id)
             watching = asyncio.create_task(watched(other, started.id, after=2))
-            waiting = asyncio.create_task(other.wait(started.id, timeout=5))
+            waiting = asyncio.create_task(other.wait(started.id, timeout=30))
             await asyncio.sleep(0)
             go.set()
             done = await waiting
@@ -64,7 +64,7 @@ def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: 
                 await survivor.adopt()
                 assert not survivor.live, "the owner is alive: its run is its own"
             await survivor.adopt()
-            done = await survivor.wait(started.id, timeout=5)
+            done = await survivor.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}
 
     run(scene())

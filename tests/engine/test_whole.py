@@ -67,7 +67,7 @@ def test_an_answer_or_a_cancel_whose_client_goes_while_it_is_written_down_counts
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
             created = await gateway.start(request())
-            await gateway.wait(created.id, timeout=5)
+            await gateway.wait(created.id, timeout=30)
             change = gateway.answer(created.id, Answer(value="yes")) if what == "answer" else gateway.cancel(created.id)
             await begun(asyncio.create_task(change), turns)
             await until(lambda: created.id not in gateway.live)

@@ -25,9 +25,16 @@ def bound(one: Policy, **keys: Any) -> Registered:
 
 
 def level(
-    *policies: Registered, autonomy: int | None = None, default: str | None = None, approvers: tuple[Approver, ...] = ()
+    *policies: Registered,
+    autonomy: int | None = None,
+    default: str | None = None,
+    approvers: tuple[Approver, ...] = (),
+    escalation: tuple[str, str] | None = None,
 ) -> Level:
-    own = {key: value for key, value in (("level", autonomy), ("defaultApproval", default)) if value is not None}
+    said: dict[str, Any] = {"level": autonomy, "defaultApproval": default}
+    own = {key: value for key, value in said.items() if value is not None}
+    if escalation is not None:
+        own["approvalEscalation"] = {"from": escalation[0], "to": escalation[1]}
     effective = {"autonomy": own, "escalateTo": "ws://operators/chief"}
     return Level(effective=effective, policies=policies, approvers=approvers)
 

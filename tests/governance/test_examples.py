@@ -51,9 +51,9 @@ def org(tmp_path: Path) -> Path:
         put(folder / ("GOVERNANCE.md" if name in PLACES else "POLICY.md"), text)
     mentioned = [f"policies/{name}" for name in ("write-protected", "external-network", "production-deploy")]
     mentioned += [f"companies/acme/policies/{name}" for name in ("acme-production-deploy", "data-residency")]
-    for folder in mentioned:
+    for named in mentioned:
         match = {"action": "deploy.scheduled"}
-        write(tmp_path / folder / "POLICY.md", with_(POLICY, slug=Path(folder).name, match=match, decision="deny"))
+        write(tmp_path / named / "POLICY.md", with_(POLICY, slug=Path(named).name, match=match, decision="deny"))
     (tmp_path / "companies" / "internal-finance").mkdir(parents=True)
     return tmp_path
 

@@ -106,6 +106,8 @@ PLACES = [(file, way) for file, keys in FILES.items() for way in ways(keys)]
 def world(tmp_path: Path) -> Path:
     for file, keys in FILES.items():
         write(tmp_path / file, keys)
+    for name in ("a-skill", "b-skill"):
+        write(tmp_path / "skills" / name / "SKILL.md", {"name": name, "description": "For trying."})
     return tmp_path
 
 
@@ -114,7 +116,9 @@ def test_the_documents_fit_together(world: Path) -> None:
     assert found.governance is not None and len(found.governance.chain) == 2 and found.sandbox is not None
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(place=st.sampled_from(PLACES), value=st.sampled_from([*VALUES, ...]))
 def test_any_value_in_any_place_loads_or_is_refused_in_its_file(
     place: tuple[str, tuple[Any, ...]], value: Any, world: Path
@@ -137,7 +141,9 @@ def test_any_value_in_any_place_loads_or_is_refused_in_its_file(
         write(world / file, FILES[file])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.binary(max_size=60) | st.text("---\n :[]{}&*!|>'\"#%@`a1\t\r", max_size=60).map(str.encode))
 def test_any_bytes_are_read_or_told(tmp_path: Path, content: bytes) -> None:
     for text in (content, b"---\n" + content + b"\n---\n"):

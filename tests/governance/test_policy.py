@@ -231,6 +231,53 @@ def test_what_no_approver_may_approve_is_escalated() -> None:
     assert found.released([Signatory(id="ws://operators/chief")]) and not found.released([ANN])
 
 
+@pytest.mark.parametrize(
+    ("escalation", "released_by"),
+    [
+        (("operator", "founder"), {"founder", "chief"}),  # an approver's id: that one, and `escalateTo`
+        (("operator", "deploy.scheduled"), {"board", "chief"}),  # a class: whoever may approve that
+        (("operator", "auditor"), {"auditor", "chief"}),  # neither: somebody in that role
+        (("tool.call", "founder"), {"founder", "chief"}),
+        (("tool.*", "founder"), {"founder", "chief"}),
+        (("mutates", "founder"), {"founder", "chief"}),
+        (("irreversible", "founder"), {"chief"}),  # not of that class
+        (("workspace.write", "founder"), {"chief"}),
+    ],
+)
+def test_what_no_approver_may_approve_goes_where_the_posture_says(
+    escalation: tuple[str, str], released_by: set[str]
+) -> None:
+    approvers = (
+        Approver(id="founder", role="ws://operators/founder", may=("workspace.write",)),
+        Approver(id="board", may=("deploy.scheduled",)),
+        Approver(id="gone", role="auditor", may=()),
+    )
+    found = decide(level(default="always", approvers=approvers, escalation=escalation))
+    ids = {"founder": "ws://operators/founder", "chief": "ws://operators/chief"}
+    people = ("founder", "chief", "board", "auditor", "ann")
+    assert found.kind is Kind.ESCALATE
+    assert {who for who in people if found.released([Signatory(id=ids.get(who, who))])} == released_by
+
+
+def test_an_escalation_leaves_alone_what_somebody_may_approve() -> None:
+    approvers = (Approver(id="ann", may=("tool.call",)), Approver(id="founder", may=("mutates",), quorum=2))
+    found = decide(level(default="always", approvers=approvers, escalation=("operator", "founder")), risk=0)
+    assert found.kind is Kind.ASK and found.released([ANN])
+
+
+def test_where_nobody_is_an_approver_it_goes_where_the_posture_says_and_not_to_whoever_is_asked() -> None:
+    found = decide(level(default="always", escalation=("operator", "founder")))
+    assert found.kind is Kind.ESCALATE
+    assert found.released([Signatory(id="founder")]) and not found.released([ANN])
+
+
+def test_of_those_to_whom_it_goes_there_have_to_be_as_many_as_of_them_it_takes() -> None:
+    approvers = (Approver(id="board", may=("deploy.scheduled",), quorum=2),)
+    found = decide(level(default="always", approvers=approvers, escalation=("operator", "board")))
+    two = [Signatory(id=name, roles=frozenset({"board"})) for name in "xy"]
+    assert found.released(two) and not found.released(two[:1])
+
+
 def test_a_denial_is_released_by_nobody() -> None:
     assert not decide(level(bound(policy("p", "deny")))).released([ANN, BOB])
 

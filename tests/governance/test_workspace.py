@@ -149,7 +149,9 @@ def test_a_lock_may_be_closed_further_down(section: str, key: str, code: str, tm
 SWITCH = st.sampled_from([None, True, False])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(st.tuples(SWITCH, SWITCH), min_size=1, max_size=5))
 def test_no_chain_ends_looser_than_any_file_of_it(tmp_path: Path, said: list[tuple[Any, Any]]) -> None:
     levels: list[Keys] = []

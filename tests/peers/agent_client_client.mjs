@@ -30,7 +30,7 @@ class Conversation {
     elicitation: { form: {}, url: {} },
     session: { configOptions: { boolean: {} } },
   };
-  seconds = 20;
+  seconds = 60;
   session = "none";
   created = [];
   running = [];

@@ -21,7 +21,7 @@ lines.
 | `--file NAME=TEXT` | puts a file into the folder that sessions work in and `fs/*` is served from |
 | `--reconnect` | closes the connection, opens another and initializes it; loads no session by itself |
 | `--capabilities JSON` | what initialize declares (default: files, terminals, elicitation, boolean options) |
-| `--within SECONDS` | how long each wait may take from now on (default 20) |
+| `--within SECONDS` | how long each wait may take from now on (default 60) |
 | `--meta JSON` | `_meta` of the prompts from now on (Python only) |
 
 HOW is also `cancelled`, `error` (-32099), `never` (not before `--do cancel`, which the protocol wants answered as
@@ -92,7 +92,7 @@ class Conversation:
         self.args, self.out, self.root = args, out, root
         self.editor = Editor(out, root)
         self.capabilities: dict[str, Any] = CAPABILITIES
-        self.within = 20.0
+        self.within = 60.0
         self.meta_said: dict[str, Any] = {}
         self.session, self.created = "none", list[str]()
         self.running = list[asyncio.Task[Any]]()

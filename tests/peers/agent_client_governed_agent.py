@@ -6,6 +6,7 @@
 | `sneak TOOL` | makes a call without asking |
 | `late TOOL` | makes a call a moment after the turn's answer |
 | `steal PATH` | reads that file by the client, then writes `z` into it; says `stole CONTENT`, `wrote`, or `CODE` |
+| `heard` | says the resources that came with the prompt, as JSON |
 | `told` | says what it was sent in `_meta` with the prompt, as JSON |
 
 A call has the tool's name in `_meta.aip44.tool` and arguments; names that begin with `run-` execute, all others edit.
@@ -90,14 +91,19 @@ class Governed(Turn):
     async def on_told(self, _: str) -> None:
         await self.say(f"told {json.dumps(self.meta, sort_keys=True)} ")
 
+    async def on_heard(self, _: str) -> None:
+        await self.say(f"heard {json.dumps(self.resources)} ")
+
     meta: Any = None
+    resources: Any = None
 
 
 class Rig(agent_client_agent.Rig):
-    """Remembers the `_meta` of its prompts."""
+    """Remembers the `_meta` and the resources of its prompts."""
 
     async def prompt(self, session_id: str, prompt: Any, **kwargs: Any) -> Any:
         Governed.meta = kwargs.get("field_meta", kwargs)
+        Governed.resources = [[one.resource.uri, one.resource.text] for one in prompt if one.type == "resource"]
         return await super().prompt(session_id, prompt, **kwargs)
 
 

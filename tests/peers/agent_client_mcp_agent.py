@@ -74,7 +74,9 @@ class Rig(Agent):
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*words, stdout=pipe, stderr=pipe, env=env)
         output, complaint = await process.communicate()
-        return output.decode() if process.returncode == 0 else f"{words}: {complaint.decode()}"
+        if process.returncode == 0 and output:
+            return output.decode()
+        return f"{words} ended with {process.returncode}: {complaint.decode()}"
 
     async def calls(self, server: Any, calls: list[Any]) -> str:
         results: list[Any] = []

@@ -12,7 +12,7 @@ import { Readable, Writable } from "node:stream";
 import { Output, settled } from "./agent_client_editor.mjs";
 import { load, parse, recorded } from "./agent_client_sdk.mjs";
 
-const WITHIN = 20000;
+const WITHIN = 60000;
 const ENDS_WITHIN = 5000;
 
 /** What the program does when the agent tells and asks. */

@@ -43,7 +43,7 @@ from acp.experimental.v2 import Client, connect_to_agent, schema
 from acp.stdio import spawn_stdio_transport
 from pydantic import BaseModel
 
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 def dump(value: Any) -> Any:

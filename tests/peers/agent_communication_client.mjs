@@ -58,7 +58,7 @@ function split(what) {
 }
 
 class Conversation {
-  seconds = 20;
+  seconds = 60;
   sampling = "hello";
   token = "auto";
   meta = {};

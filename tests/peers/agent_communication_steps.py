@@ -21,7 +21,7 @@ out in order; unless `--bare` is given, `--do initialize` comes before the first
 | `--cancel-after N` | the next call is cancelled when its N-th progress notification came |
 | `--sampling HOW` | from now on: the text to answer with, or `error` (-32099), or `ignore` |
 | `--elicitation HOW` | from now on: `decline`, `cancel`, `error`, `ignore`, or the JSON content to accept with |
-| `--within SECONDS` | how long each wait may take from now on (default 20) |
+| `--within SECONDS` | how long each wait may take from now on (default 60) |
 
 Several conversations, each with its own transport, options and steps, may be given with `+` between them; they are held
 one after the other in one process, since starting an SDK is what takes long, and `{"op": "converse"}` is printed before
@@ -172,7 +172,7 @@ class Conversation:
         self.args = args
         self.out = Output()
         self.wire = Wire(self.out, args.wire)
-        self.within = 20.0
+        self.within = 60.0
         self.sampling, self.elicitation = "hello", "decline"
         self.token, self.meta, self.cancel_after = "auto", dict[str, Any](), 0
         self.runs = 0

@@ -1,8 +1,8 @@
 """The real `agntcy-acp` 1.5.2 client, driven from the command line. Runs under the `agntcy-acp` environment.
 
-`python -P agent_connect_client.py COMMAND --url BASE [--api-key KEY] ... [+ COMMAND ...]`; several conversations, each
-with options of its own, may be had one after the other, since importing the SDK takes seconds. Each line printed is one
-JSON object: where there are several, `{"op": "converse", "command": COMMAND}` as each begins;
+`python -P agent_connect_client.py COMMAND --url BASE [--api-key KEY] [--bearer TOKEN] ... [+ COMMAND ...]`; several
+conversations, each with options of its own, may be had one after the other, since importing the SDK takes seconds. Each
+line printed is one JSON object: where there are several, `{"op": "converse", "command": COMMAND}` as each begins;
 `{"op": METHOD, "result": ...}`, where the result is what the SDK parsed, dumped by alias in JSON mode;
 `{"op": METHOD, "error": {"type", "status", "body"}}` for what it raised; and for streams
 `{"op": METHOD, "event": {"id", "event", "data"}}` for each distinct event, then
@@ -24,6 +24,7 @@ The agent is `--agent-id`, or the one that a search for `--name` (or for all) fi
 | `cancel` | creates a run, cancels it, gets and waits for it |
 | `delete` | runs to the end, deletes the run, gets it once more |
 | `errors` | unknown ids and bad input, one call each |
+| `reach` | gets `--run-id`, streams it, resumes it with `--answer`, waits for it |
 
 What the SDK insists on, found by running it: run objects need `run_id agent_id created_at updated_at status creation`;
 the status must be one of `pending error success timeout interrupted`, in events too; a `oneOf` of results, interrupts
@@ -136,6 +137,8 @@ class Conversation:
         keys = {"x-api-key": args.api_key} if args.api_key else None
         self.configuration = ApiClientConfiguration(host=args.url.rstrip("/"), api_key=keys)
         self.api = ACPClient(api_client=ApiClient(self.configuration))
+        if args.bearer:
+            self.api.api_client.default_headers["Authorization"] = f"Bearer {args.bearer}"
         if args.traceparent:
             self.api.api_client.default_headers["traceparent"] = args.traceparent
 
@@ -268,6 +271,14 @@ class Conversation:
         call(api.create_thread_run, UNKNOWN, RunCreateStateful(agent_id=agent_id, input={"message": "x"}))
         call(api.get_thread_run, UNKNOWN, UNKNOWN)
 
+    def reach(self) -> None:
+        there = self.args.run_id
+        call(self.api.get_stateless_run, there)
+        method = self.api.stream_stateless_run_output
+        listen(method.__name__, method(there))
+        if call(self.api.resume_stateless_run, there, json.loads(self.args.answer)):
+            call(self.api.wait_for_stateless_run_output, there)
+
     async def with_async_client(self) -> None:
         asked = self.stateless()
         async with AsyncACPClient(api_client=AsyncApiClient(self.configuration)) as api:
@@ -294,12 +305,14 @@ def split(argv: list[str]) -> list[list[str]]:
 
 
 def main() -> None:
-    names = "search descriptor wait background stream join thread resume cancel delete errors"
+    names = "search descriptor wait background stream join thread resume cancel delete errors reach"
     commands = {name: getattr(Conversation, name) for name in names.split()}
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=[*commands, "wait-async", "stream-async"])
     parser.add_argument("--url", required=True, help="the base of the server's paths")
     parser.add_argument("--api-key")
+    parser.add_argument("--bearer", help="token that every request of the sync client shows")
+    parser.add_argument("--run-id", help="of a run that there is")
     parser.add_argument("--name", help="of the agent to search for")
     parser.add_argument("--agent-id", help="of the agent, so that none is searched for")
     parser.add_argument("--message", default="red green blue", help="the run's input is {message: this}")
@@ -313,7 +326,7 @@ def main() -> None:
     parser.add_argument("--answers", type=int, default=5, help="how often to answer at most")
     parser.add_argument("--traceparent", help="header of every request of the sync client")
     parser.add_argument("--poll", type=float, default=0.05, help="seconds between two polls")
-    parser.add_argument("--within", type=float, default=20.0, help="seconds to poll or wait at most")
+    parser.add_argument("--within", type=float, default=60.0, help="seconds to poll or wait at most")
     conversations = split(sys.argv[1:])
     for given in conversations:
         args = parser.parse_args(given)

@@ -136,6 +136,8 @@ async def everything(api: AgentApi, args: argparse.Namespace) -> None:
 
 async def converse(args: argparse.Namespace) -> None:
     async with ApiClient(Configuration(host=args.url.rstrip("/"))) as client:
+        if args.bearer:
+            client.set_default_header("Authorization", f"Bearer {args.bearer}")
         api = AgentApi(client)
         match args.command:
             case "create":
@@ -161,6 +163,7 @@ def main() -> None:
     commands = ["create", "steps", "list", "artifacts", "download", "upload", "all"]
     parser.add_argument("command", choices=commands)
     parser.add_argument("--url", required=True, help="the base that /ap/v1 is appended to")
+    parser.add_argument("--bearer", help="token that every request shows")
     parser.add_argument("--input", default="write a haiku", help="of a task that is created")
     parser.add_argument("--additional-input", default="{}", help="of that task, as JSON")
     parser.add_argument("--step-input", action="append", default=[], help="of the next step")

@@ -78,7 +78,7 @@ async def look(args: Any) -> dict[str, Any]:
             arguments = {"message": args.message, "capabilities": args.capability}
             task = await session.call_tool("taskAssign", arguments, progress_callback=progressed)
             said = {"text": getattr(task.content[0], "text", None), "isError": task.isError}
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await told.wait()
         for uri in WATCHED:
             await session.unsubscribe_resource(AnyUrl(uri))

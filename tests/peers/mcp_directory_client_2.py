@@ -82,7 +82,7 @@ async def look(args: Any) -> dict[str, Any]:
             arguments = {"message": args.message, "capabilities": args.capability}
             task = await client.call_tool("taskAssign", arguments, progress_callback=progressed)
             said = {"text": task.content[0].text, "isError": task.is_error}
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await told.wait()
         if not modern:
             for uri in WATCHED:

@@ -31,7 +31,7 @@ def replayable(one: capture.Exchange) -> bool:
 
 @pytest.fixture
 def http(agent_connect_replay: Process) -> Iterator[httpx2.Client]:
-    with httpx2.Client(base_url=agent_connect_replay.url, timeout=10) as client:
+    with httpx2.Client(base_url=agent_connect_replay.url, timeout=30) as client:
         yield client
 
 

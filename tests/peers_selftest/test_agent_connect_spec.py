@@ -50,7 +50,7 @@ class Caller:
 
 @pytest.fixture
 def call(agent_connect_agent: Process) -> Iterator[Caller]:
-    with httpx2.Client(base_url=agent_connect_agent.url, timeout=10) as http:
+    with httpx2.Client(base_url=agent_connect_agent.url, timeout=30) as http:
         yield Caller(http)
 
 

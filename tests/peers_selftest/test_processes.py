@@ -84,7 +84,7 @@ def test_a_gateway_that_is_forked_says_and_ends_as_a_fresh_one(tmp_path: Path) -
         seen = []
         for fresh in (False, True):
             with start([*PROGRAM, *arguments], variables, cwd=tmp_path, fresh=fresh) as process:
-                seen.append((process.wait(30), process.stdout(), process.stderr()))
+                seen.append((process.wait(60), process.stdout(), process.stderr()))
         assert seen[0] == seen[1] and any(seen[0][1:])
 
 
@@ -95,4 +95,4 @@ def test_a_forked_gateway_is_a_process_that_ends_by_a_signal(tmp_path: Path) -> 
         assert gateway.process.wait(1) == -signal.SIGKILL and not port_answers(gateway.port)()
         gateway.restart()
         gateway.process.signal(signal.SIGTERM)
-        assert gateway.process.wait(20) == 0
+        assert gateway.process.wait(60) == 0

@@ -156,7 +156,7 @@ async def whole(chunks: AsyncIterator[bytes]) -> bytes:
     return b"".join([chunk async for chunk in chunks])
 
 
-async def eventually(found: Any, within: float = 8.0) -> Any:
+async def eventually(found: Any, within: float = 30.0) -> Any:
     """What the coroutine function `found` returns as soon as that is true; AssertionError after `within` seconds."""
     deadline = time.monotonic() + within
     while True:

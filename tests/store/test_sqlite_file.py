@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +17,10 @@ import pytest
 
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
-from gateway.store import open_store
-from gateway.store.sqlite import SqliteStore, schema
+from gateway.store import Change, open_store
+from gateway.store.sqlite import SqliteStore, hand, schema
 from tests.store.contracts.retention import ended
-from tests.store.place import NOW, entry, make_run, numbers, tokens
+from tests.store.place import NOW, entry, eventually, make_run, make_thread, numbers, tokens
 from tests.support.aio import run
 
 
@@ -31,6 +36,15 @@ def raw(path: Path, statement: str) -> list[Any]:
         return connection.execute(statement).fetchall()
     finally:
         connection.close()
+
+
+def seen(path: Path, statement: str, number: int) -> Any:
+    """For `eventually`: whether another program sees this number."""
+
+    async def found() -> bool:
+        return raw(path, statement) == [(number,)]
+
+    return found
 
 
 async def inside(store: SqliteStore, statement: str, *, durable: bool = False) -> Any:
@@ -187,7 +201,7 @@ def test_the_file_shrinks_when_runs_are_forgotten(path: Path) -> None:
         await store.close()
         return before
 
-    before = run(main(), timeout=30)
+    before = run(main())
     assert path.stat().st_size < before * 4096 / 4
 
 
@@ -215,13 +229,145 @@ def test_commits_that_wait_together_share_a_transaction_and_one_wake(path: Path)
     run(main())
 
 
-def test_commits_are_synced_and_tokens_alone_are_not(path: Path) -> None:
+@dataclass
+class Disk:
+    """What the store does to it. While `stuck` is set a sync does not end; `broken` makes it fail."""
+
+    syncs: int = 0
+    stuck: threading.Event = field(default_factory=threading.Event)
+    broken: OSError | None = None
+
+    def sync(self, descriptor: int) -> None:
+        while self.stuck.is_set():
+            time.sleep(0.001)
+        os.fsync(descriptor)
+        self.syncs += 1
+        if self.broken is not None:
+            raise self.broken
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk = Disk()
+    monkeypatch.setattr(hand, "sync", disk.sync)
+    yield disk
+    disk.stuck.clear()
+
+
+def test_a_commit_waits_for_the_disk_and_tokens_do_not(path: Path, disk: Disk) -> None:
     async def main() -> None:
         store = SqliteStore(path)
         await store.open()
-        assert await inside(store, "PRAGMA synchronous", durable=True) == 2
-        assert await inside(store, "PRAGMA synchronous", durable=False) == 1
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        before = disk.syncs
+        store.append(one.id, tokens(2, 5))
+        await store.flush()
+        assert disk.syncs == before
+        disk.stuck.set()
+        commit = asyncio.ensure_future(store.commit(one.id, Change(events=(entry(7),))))
+        await eventually(seen(path, "SELECT count(*) FROM log WHERE last = 7", 1))
+        await asyncio.wait([commit], timeout=0.05)
+        assert not commit.done(), "it is written, and not on the disk yet"
+        disk.stuck.clear()
+        await commit
+        assert disk.syncs == before + 1
         await store.close()
+
+    run(main())
+
+
+def test_commits_are_written_while_others_wait_for_the_disk_and_share_the_next_sync(path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        runs = [make_run() for _ in range(20)]
+        disk.stuck.set()
+        before = disk.syncs
+        first = asyncio.ensure_future(store.create_run(runs[0], [], reserved=1))
+        await eventually(seen(path, "SELECT count(*) FROM runs", 1))
+        others = [asyncio.ensure_future(store.create_run(one, [], reserved=1)) for one in runs[1:]]
+        await eventually(seen(path, "SELECT count(*) FROM runs", 20))
+        assert not any(one.done() for one in (first, *others))
+        disk.stuck.clear()
+        assert await asyncio.gather(first, *others) == [True] * 20
+        assert disk.syncs == before + 2
+        await store.close()
+
+    run(main())
+
+
+def test_a_run_that_nobody_is_told_of_is_written_at_once_and_on_the_disk_moments_later(path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        before = disk.syncs
+        disk.stuck.set()
+        assert await store.create_run(make_run(), [entry(1)], reserved=99, soon=True)
+        assert raw(path, "SELECT count(*) FROM runs") == [(1,)], "another process sees it"
+        disk.stuck.clear()
+
+        async def synced() -> bool:
+            return disk.syncs == before + 1
+
+        await eventually(synced)
+        await store.close()
+
+    run(main())
+
+
+def test_what_is_owed_to_the_disk_is_synced_though_a_sync_was_under_way(path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        before = disk.syncs
+        disk.stuck.set()
+        first = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
+        await eventually(seen(path, "SELECT count(*) FROM runs", 1))
+        assert await store.create_run(make_run(), [], reserved=1, soon=True)
+
+        async def reminded() -> bool:
+            return store._writer._sync_alarm is None
+
+        await eventually(reminded)
+        assert not first.done()
+        disk.stuck.clear()
+
+        async def synced() -> bool:
+            return disk.syncs == before + 2
+
+        await eventually(synced)
+        assert await first
+        await store.close()
+
+    run(main())
+
+
+def test_a_disk_that_does_not_take_it_is_an_error_for_those_who_wait_for_it(path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        disk.broken = OSError("broken")
+        with pytest.raises(Unavailable) as failed:
+            await store.create_run(make_run(), [], reserved=1)
+        assert "broken" in failed.value.detail and "broken" not in str(failed.value)
+        disk.broken = None
+        assert await store.create_run(make_run(), [], reserved=1)
+        await store.close()
+
+    run(main())
+
+
+def test_closing_waits_for_the_disk(path: Path, disk: Disk) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        before = disk.syncs
+        made = [asyncio.ensure_future(store.create_run(make_run(), [], reserved=1)) for _ in range(3)]
+        await asyncio.sleep(0)
+        await store.close()
+        assert await asyncio.gather(*made) == [True] * 3
+        assert disk.syncs > before
 
     run(main())
 
@@ -237,6 +383,26 @@ def test_neighbouring_tokens_share_a_row(path: Path) -> None:
         await store.flush()
         assert await inside(store, "SELECT count(*) FROM log") < 100
         assert len(await store.events(one.id)) == 1001
+        await store.close()
+
+    run(main())
+
+
+def test_what_was_appended_before_a_commit_shares_its_row(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        store.append(one.id, [entry(2), entry(3)])
+        store.append(one.id, [entry(4)])
+        await store.commit(one.id, Change(events=(entry(5),)))
+        assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5]
+        assert await inside(store, "SELECT count(*) FROM log") == 2
+        store.append(one.id, [entry(6)])
+        with pytest.raises(NotFound):
+            await store.commit(one.id, Change(events=(entry(7),), thread=make_thread()))
+        assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5, 6], "what was refused took nothing with it"
         await store.close()
 
     run(main())
@@ -285,15 +451,15 @@ def test_work_that_cannot_be_written_fails_alone(path: Path, caplog: pytest.LogC
     assert "drops what cannot be written" in caplog.text
 
 
-def test_without_fsync_a_commit_is_written_but_not_waited_for_on_disk(path: Path) -> None:
+def test_without_fsync_a_commit_is_written_but_not_waited_for_on_disk(path: Path, disk: Disk) -> None:
     async def scene() -> None:
         store = open_store(f"sqlite:///{path}", fsync=False)
         assert isinstance(store, SqliteStore)
         await store.open()
-        assert await inside(store, "PRAGMA synchronous", durable=True) == 1
         made = make_run()
         await store.create_run(made, [], reserved=1)
         assert raw(path, "SELECT count(*) FROM runs") == [(1,)]
+        assert disk.syncs == 0
         await store.close()
 
     run(scene())

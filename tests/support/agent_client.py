@@ -52,7 +52,7 @@ def agent_client_client(
     *steps: str,
     command: Sequence[str] | None = None,
     url: str | None = None,
-    within: float = 60.0,
+    within: float = 150.0,
     env: Mapping[str, str] | None = None,
 ) -> list[Line]:
     """One conversation of the client with an agent on stdio (`command`) or at `url` (`http:`, `ws:`); what it printed.
@@ -76,7 +76,7 @@ def agent_client_conversation(
         yield process
 
 
-def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any], within: float = 100.0) -> list[list[Line]]:
+def agent_client_conversations(sdk: Sdk, *conversations: Mapping[str, Any], within: float = 150.0) -> list[list[Line]]:
     """Several conversations in one process, each `{"steps": [...], "command" or "url": ...}`; what each printed.
 
     Starting the SDK is what takes long. AssertionError as `agent_client_client` has it.
@@ -153,7 +153,7 @@ def example_agent_command(sdk: Sdk) -> list[str]:
     return [str(node()), str(_typescript_examples(sdk) / "agent.js")]
 
 
-def example_client(sdk: Sdk, command: Sequence[str], stdin: str, within: float = 60.0) -> str:
+def example_client(sdk: Sdk, command: Sequence[str], stdin: str, within: float = 150.0) -> str:
     """What the SDK's own example client on stdio prints when it drives `command` and is typed `stdin`.
 
     Python: each line typed is a prompt. TypeScript: one prompt, and each line chooses an option by its number; its
@@ -170,7 +170,7 @@ def example_client(sdk: Sdk, command: Sequence[str], stdin: str, within: float =
         return _typed([str(node()), str(_typescript_examples(sdk) / "client.js")], stdin, path, within)
 
 
-def example_remote_client(sdk: Sdk, url: str, within: float = 60.0) -> str:
+def example_remote_client(sdk: Sdk, url: str, within: float = 150.0) -> str:
     """What the SDK's own example client prints at `url`, over Streamable HTTP (`http:`) or WebSocket (`ws:`)."""
     scheme, _, address = url.partition("://")
     socket = scheme == "ws"

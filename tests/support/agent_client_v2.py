@@ -29,7 +29,7 @@ def agent_command_v2(sdk: SdkV2, *args: str) -> list[str]:
     return standing_in(command) if sdk == "py" else command
 
 
-def conversations_v2(sdk: SdkV2, *conversations: Mapping[str, Any], within: float = 100.0) -> list[list[Line]]:
+def conversations_v2(sdk: SdkV2, *conversations: Mapping[str, Any], within: float = 150.0) -> list[list[Line]]:
     """Several conversations of the client in one process, each `{"steps": [...], "command" or "url": ...}`.
 
     What each printed. AssertionError with all its output if the script did not run to its end.

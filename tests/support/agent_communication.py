@@ -99,7 +99,7 @@ def client(
     *steps: str,
     command: Sequence[str] | None = None,
     url: str | None = None,
-    within: float = 60.0,
+    within: float = 150.0,
     env: Mapping[str, str] | None = None,
 ) -> list[Line]:
     """One conversation of the client with a server on stdio (`command`) or at `url`; what it printed.
@@ -124,7 +124,7 @@ def conversation(
         yield process
 
 
-def clients(kind: Client, *conversations: Mapping[str, Any], within: float = 60.0) -> list[list[Line]]:
+def clients(kind: Client, *conversations: Mapping[str, Any], within: float = 150.0) -> list[list[Line]]:
     """Several conversations in one process (not `ts`): each `{"steps": [...], "command" or "url": ...}`; their lines.
 
     Starting the SDK is what takes long.
@@ -169,6 +169,6 @@ def deltas(lines: Sequence[Line], token: Any = None) -> list[Any]:
     return [params["delta"] for params in found]
 
 
-def waited_for(file: Path, text: str, process: Process, within: float = 20.0) -> None:
+def waited_for(file: Path, text: str, process: Process, within: float = 150.0) -> None:
     """Returns when the file that a server was given as `--told` has the text; ProcessFailed if it never does."""
     process.wait_until(lambda: file.exists() and text in file.read_text(encoding="utf-8"), text, within)

@@ -9,9 +9,35 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time a test puts forward, by `ahead`. Give `run` more seconds than that."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+class Still(Clock):
+    """One whose time stands still but for that, however slow the machine is."""
+
+    def time(self) -> float:
+        return self.ahead
+
+
+async def later(seconds: float) -> float:
+    """Put the `Clock` forward, and let what is due then happen; what time it is."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, Clock)
+    loop.ahead += seconds
+    for _ in range(20):
+        await asyncio.sleep(0)
+    return loop.time()
+
+
 def run(
     coro: Coroutine[Any, Any, T],
-    timeout: float = 10,
+    timeout: float = 120,
     *,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> T:

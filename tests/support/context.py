@@ -92,6 +92,10 @@ class FakeContext:
     async def drain(self) -> None:
         await asyncio.sleep(0)
 
+    @property
+    def flowing(self) -> bool:
+        return True
+
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
         self.upstreams.append(upstream)
         self.run = msgspec.structs.replace(self.run, upstream=upstream)
@@ -175,7 +179,7 @@ class FakeContext:
                 seen.append(document)
         return seen
 
-    async def until(self, true: Callable[[FakeContext], bool], within: float = 10) -> None:
+    async def until(self, true: Callable[[FakeContext], bool], within: float = 30) -> None:
         """Return when `true(self)`; it is looked at after every event and every record."""
         async with asyncio.timeout(within):
             while not true(self):

@@ -110,8 +110,9 @@ def serve(listening: socket.socket, path: str, prepare: Callable[[list[str]], Jo
         ready = [file for file, _ in poll.poll(patience)]
         for file in ready:
             if file in running:  # nobody wants to know any more
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(running[file], signal.SIGKILL)
+                for kill in (os.kill, os.killpg):  # it may have no group of its own yet
+                    with contextlib.suppress(ProcessLookupError):
+                        kill(running[file], signal.SIGKILL)
                 poll.unregister(file)
             elif file in ways:
                 job, files, _, _ = socket.recv_fds(ways[file], LARGEST, 4)

@@ -149,7 +149,7 @@ def _install(argv: Sequence[str], what: str, cwd: Path, env: dict[str, str] | No
         raise PeerUnavailable(f"installing {what} failed:\n{done.stdout}{done.stderr}")
 
 
-def run_program(name: str, program: str, *args: str, within: float = 60.0, check: bool = True) -> list[dict[str, Any]]:
+def run_program(name: str, program: str, *args: str, within: float = 150.0, check: bool = True) -> list[dict[str, Any]]:
     """Runs `tests/peers/<program>` under the SDK `name`; what it printed, one JSON object a line.
 
     AssertionError with all its output if it ends badly (unless `check` is off) or not `within` seconds.
@@ -168,7 +168,7 @@ def lines_of(process: Process, within: float, *, check: bool = True) -> list[dic
 
 
 def agent_connect_client(
-    command: str, url: str, *args: str, api_key: str | None = None, within: float = 60.0
+    command: str, url: str, *args: str, api_key: str | None = None, within: float = 150.0
 ) -> list[dict[str, Any]]:
     """One conversation of the real `agntcy-acp` client; see `agent_connect_client.py` for the commands."""
     (lines,) = agent_connect_conversations(url, [command, *args], api_key=api_key, within=within)
@@ -176,7 +176,7 @@ def agent_connect_client(
 
 
 def agent_connect_conversations(
-    url: str, *conversations: Sequence[str], api_key: str | None = None, within: float = 60.0
+    url: str, *conversations: Sequence[str], api_key: str | None = None, within: float = 150.0
 ) -> list[list[dict[str, Any]]]:
     """Several conversations in one process, each `[command, option, ...]`: starting the SDK is what takes long.
 
@@ -195,7 +195,7 @@ def agent_connect_conversations(
     return said
 
 
-def agent_protocol_client(command: str, url: str, *args: str, within: float = 60.0) -> list[dict[str, Any]]:
+def agent_protocol_client(command: str, url: str, *args: str, within: float = 150.0) -> list[dict[str, Any]]:
     """One conversation of the real `agent-protocol-client`; see `agent_protocol_client.py`."""
     program = "agent_protocol_client.py"
     return run_program("e2b-client", program, command, "--url", url, *args, within=within)

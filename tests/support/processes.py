@@ -5,6 +5,7 @@ group when the block is left, whatever happened in it. Nothing here sleeps blind
 and has a deadline, and a process that dies while it is waited for is reported at once with what it had printed.
 """
 
+import collections
 import contextlib
 import functools
 import os
@@ -29,8 +30,12 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers"
 PROGRAM = [sys.executable, "-m", "gateway"]
 """The gateway's command line, which comes before its arguments."""
-READY_WITHIN = 30.0
+READY_WITHIN = 60.0
 """Seconds a process gets to become ready; generous, since test machines have few cores and many workers."""
+
+
+_held: collections.deque[socket.socket] = collections.deque()
+"""The sockets of `free_port`."""
 
 
 class ProcessFailed(AssertionError):
@@ -38,11 +43,20 @@ class ProcessFailed(AssertionError):
 
 
 def free_port() -> int:
-    """A port on 127.0.0.1 that was free a moment ago. Another process may take it first; that is rare."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port on 127.0.0.1 on which nobody listens, for a server of the test's.
+
+    It stays bound here while the next hundred are asked for, so that no other process is given it, for a server or for
+    a connection of its own, before that server listens or while it is started anew. A server may listen all the same,
+    since servers bind with SO_REUSEADDR.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _held.append(held)
+    if len(_held) > 100:
+        _held.popleft().close()
+    port: int = held.getsockname()[1]
+    return port
 
 
 def port_answers(port: int) -> Callable[[], bool]:
@@ -208,7 +222,7 @@ class Process:
     def kill9(self) -> None:
         """SIGKILL to the process itself, as a crash would end it: no shutdown, children left to notice."""
         self.signal(signal.SIGKILL)
-        self._popen.wait(timeout=10)
+        self._popen.wait(timeout=60)
 
     def terminate(self, grace: float = 5.0) -> int:
         """SIGTERM to the process, then SIGKILL to what is left of its group after `grace` seconds."""
@@ -223,7 +237,7 @@ class Process:
                 os.killpg(self.pid, signal.SIGKILL)
                 time.sleep(0.005)
                 self._popen.poll()
-        return self._popen.wait(timeout=10)
+        return self._popen.wait(timeout=60)
 
     def close(self, grace: float = 5.0) -> None:
         """Ends it and gives back its files; what it printed can't be read any more."""
@@ -309,7 +323,7 @@ class Gateway:
         argv = [*PROGRAM, "serve", str(self.file), "--host", "127.0.0.1"]
         argv += ["--port", str(self.port), *self._args]
         ready = url_answers(f"{self.url}/readyz")
-        running = start(argv, self._env, port=self.port, ready=ready, fresh=self._fresh)
+        running = start(argv, self._env, port=self.port, ready=ready, grace=60, fresh=self._fresh)
         self.process = self._stack.enter_context(running)
 
     def rewrite(self, routes: str) -> None:

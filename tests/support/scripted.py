@@ -99,7 +99,7 @@ def request(message: Json = "hello there", **fields: Json) -> RunRequest:
     return RunRequest(**fields)
 
 
-async def until(condition: Callable[[], bool], timeout: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
     """Yield to the loop until something has become true; TimeoutError if it does not."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - the condition is in no one's hands

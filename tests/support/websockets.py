@@ -49,11 +49,11 @@ async def uvicorn_serving(endpoint: Callable[[WebSocket], Awaitable[None]], **op
         listener.setblocking(False)
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            await asyncio.wait_for(server.up.wait(), 5)
+            await asyncio.wait_for(server.up.wait(), 30)
             yield f"ws://127.0.0.1:{listener.getsockname()[1]}/ws"
         finally:
             server.should_exit = True
-            await asyncio.wait([running], timeout=5)
+            await asyncio.wait([running], timeout=30)
 
 
 @asynccontextmanager

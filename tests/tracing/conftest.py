@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gateway import tracing
-from gateway.tracing import metrics
+from gateway.tracing import metrics, otel
 
 
 @dataclass
@@ -40,7 +40,8 @@ def attributes(owner: Span | Span.Event) -> dict[str, object]:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Received]:
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
+    monkeypatch.setattr(otel, "SHUTDOWN_SECONDS", 60.0)  # all is to come here, however slow the machine is
     received = Received()
 
     class Handler(BaseHTTPRequestHandler):
@@ -70,7 +71,7 @@ def receiver() -> Iterator[Received]:
     yield received
     server.shutdown()
     server.server_close()
-    thread.join(5)
+    thread.join(60)
 
 
 @pytest.fixture(autouse=True)

@@ -28,11 +28,11 @@ telemetry: {{otlp: "{receiver.url}"}}
             f"{gateway.url}/agent-connect/runs/wait",
             json={"agent_id": "echo", "input": {"message": words}},
             headers={"traceparent": CLIENT},
-            timeout=20,
+            timeout=60,
         )
         assert answer.json()["run"]["status"] == "success"
         metrics = httpx2.get(f"{gateway.url}/metrics").text
-        assert gateway.process.terminate() == 0
+        assert gateway.process.terminate(60) == 0
     server, run, call = (receiver.span(name) for name in ("agent_connect ", "invoke_agent", "call "))
     assert {span.trace_id.hex() for span in (server, run, call)} == {TRACE}
     assert server.parent_span_id.hex() == "b7ad6b7169203331"

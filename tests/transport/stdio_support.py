@@ -85,7 +85,7 @@ def marked() -> Iterator[Marked]:
     mark = Marked()
     try:
         yield mark
-        mark.wait_gone(2)
+        mark.wait_gone(30)
     finally:
         for pid in mark.pids():
             os.kill(pid, 9)

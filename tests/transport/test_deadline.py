@@ -10,29 +10,11 @@ import pytest
 
 from gateway.transport.deadline import Deadline
 from tests.support import aio
-
-
-class Clock(asyncio.SelectorEventLoop):
-    """A loop whose clock a test can put forward."""
-
-    ahead = 0.0
-
-    def time(self) -> float:
-        return super().time() + self.ahead
+from tests.support.aio import later
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    aio.run(work, timeout=10_000, loop_factory=Clock)  # on its own clock
-
-
-async def later(seconds: float) -> float:
-    """Put the clock forward, and let what is due then happen."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, Clock)
-    loop.ahead += seconds
-    for _ in range(5):
-        await asyncio.sleep(0)
-    return loop.time()
+    aio.run(work, timeout=10_000, loop_factory=aio.Still)
 
 
 def test_work_that_takes_too_long_ends_with_a_timeout_of_this_deadline() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from gateway.core.errors import AgentGone, AgentTimeout, Conflict
-from gateway.transport.rpc import Peer
+from gateway.transport.rpc import Peer, outbox
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, RpcError
 from tests.support import aio
@@ -246,15 +245,17 @@ def test_a_request_that_is_not_answered_in_time_fails_and_says_so_if_told_to() -
 def test_an_answer_that_comes_as_the_time_runs_out_is_taken() -> None:
     async def main() -> None:
         async with one() as (peer, far):
-            asking = asyncio.create_task(peer.request("m", timeout=0.3, cancel=cancel_request))
+            asking = asyncio.create_task(peer.request("m", timeout=3, cancel=cancel_request))
             await hear(far, 1)
             far.inject(b'{"id":1,"result":"just in time"}')
-            time.sleep(0.4)  # noqa: ASYNC251  both are due in the next turn of the loop
+            clock = asyncio.get_running_loop()
+            assert isinstance(clock, aio.Clock)
+            clock.ahead += 4  # both are due in the next turn of the loop
             assert value(await asking) == "just in time"
             await say(far, {"jsonrpc": "2.0", "id": 9, "method": "echo"})
             assert [m.get("id") for m in await hear(far, 1)] == [9]
 
-    aio.run(main())
+    aio.run(main(), loop_factory=aio.Still)
 
 
 def test_who_is_cancelled_while_asking_tells_the_other_end_if_told_to() -> None:
@@ -339,7 +340,11 @@ def test_an_incoming_request_can_be_cancelled_and_is_answered() -> None:
 
 
 @pytest.mark.parametrize("eager", [False, True])
-def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order(eager: bool) -> None:
+def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order(
+    eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "PAUSE", 60.0)  # whatever this machine is at, no pause
+
     async def main() -> None:
         async with one(eager=eager) as (peer, far):
             assert isinstance(peer.pipe, type(far))
@@ -352,6 +357,27 @@ def test_what_a_turn_of_the_loop_says_goes_out_in_one_write_in_order(eager: bool
             assert [m.get("params", ["asked"])[0] for m in await hear(far, 102)] == [*range(100), "asked", "last"]
             assert [len(messages) for messages in peer.pipe.sends] == [100, 2]
             asked.cancel()
+
+    aio.run(main())
+
+
+def test_what_is_said_after_a_pause_goes_out_at_once_and_what_follows_it_in_one_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "PAUSE", 60.0)
+
+    async def main() -> None:
+        async with one(eager=True) as (peer, far):
+            assert isinstance(peer.pipe, EagerPipe)
+            peer.pipe.record = True
+            await settled()
+            for n in range(3):
+                peer.notify("n", [n])
+            assert [len(messages) for messages in peer.pipe.sends] == [1]
+            await settled()
+            assert [len(messages) for messages in peer.pipe.sends] == [1, 2]
+            monkeypatch.setattr(outbox, "PAUSE", 0.0)
+            assert [m["params"] for m in await hear(far, 3)] == [[0], [1], [2]]
 
     aio.run(main())
 

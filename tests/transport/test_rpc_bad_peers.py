@@ -392,7 +392,7 @@ def test_closing_is_bounded_though_nobody_reads_and_a_handler_will_not_end(caplo
             await settled()
             peer.notify("a" * 100)
             peer.notify("b" * 100)
-            await asyncio.wait_for(peer.aclose(), 2)
+            await asyncio.wait_for(peer.aclose(), 30)
             release.set()
 
     aio.run(main())

@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    return lambda coro: aio.run(closing(coro), 30, loop_factory=request.param)
+    return lambda coro: aio.run(closing(coro), loop_factory=request.param)
 
 
 async def _end(pipe: StdioPipe) -> str:
@@ -180,7 +180,7 @@ def test_a_cancelled_receive_loses_nothing(run: Run) -> None:
 def test_what_an_agent_said_before_it_died_arrives_before_the_error(run: Run) -> None:
     async def scene() -> None:
         pipe = await start(["sh", "-c", "echo one; echo 'no such model' >&2; printf two; exit 3"])
-        await until_async(lambda: pipe.exit is not None, 10)
+        await until_async(lambda: pipe.exit is not None, 30)
         assert await receive(pipe, 2) == [b"one", b"two"]
         for _ in range(2):
             assert await _end(pipe) == "agent exited with 3: no such model"
@@ -220,7 +220,7 @@ def test_an_agent_may_close_its_output_and_listen_on(run: Run) -> None:
         pipe = await start(agent("mute"))
         assert await pipe.receive() == []
         await pipe.send([b"hello"])
-        await until_async(lambda: pipe.stderr() == ["heard hello"], 10)
+        await until_async(lambda: pipe.stderr() == ["heard hello"], 30)
         assert pipe.exit is None
 
     run(scene())
@@ -326,7 +326,7 @@ def test_closing_goes_on_when_the_one_who_closes_is_cancelled(run: Run) -> None:
         closing = asyncio.create_task(pipe.aclose())
         await asyncio.wait([closing], timeout=0.01)
         closing.cancel()
-        await until_async(lambda: pipe.exit is not None, 5)
+        await until_async(lambda: pipe.exit is not None, 30)
         assert str(pipe.exit) == "was ended by SIGTERM"
 
     run(scene())

@@ -29,7 +29,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    return lambda coro: aio.run(coro, 30, loop_factory=request.param)
+    return lambda coro: aio.run(coro, loop_factory=request.param)
 
 
 async def echo(server: ServerConnection) -> None:
@@ -307,7 +307,7 @@ def test_who_does_not_speak_websocket_is_told_so(run: Run, answer: bytes, error:
     async def main() -> None:
         async with tcp_serving(odd) as url:
             with pytest.raises(error) as caught:
-                await connect(url, open_timeout=5)
+                await connect(url, open_timeout=30)
             assert type(caught.value) is error
 
     run(main())
@@ -340,7 +340,7 @@ def test_a_caller_that_is_cancelled_while_connecting_leaves_nothing(run: Run) ->
             connecting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await connecting
-            await asyncio.wait_for(gone.wait(), 5)
+            await asyncio.wait_for(gone.wait(), 30)
 
     run(main())
 
@@ -448,9 +448,9 @@ def test_closing_is_bounded_though_the_other_end_reads_nothing(run: Run, monkeyp
             sending = asyncio.create_task(pipe.send([b"x" * MIB] * 64))
             done, _ = await asyncio.wait([sending], timeout=0.2)
             assert not done  # it waits for the reader, and holds little
-            await asyncio.wait_for(pipe.aclose(), 2)
+            await asyncio.wait_for(pipe.aclose(), 30)
             with pytest.raises(AgentGone):
-                await asyncio.wait_for(sending, 2)
+                await asyncio.wait_for(sending, 30)
 
     run(main())
 

@@ -30,7 +30,7 @@ Endpoint = Callable[[ServerSocket], Coroutine[Any, Any, None]]
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    return lambda coro: aio.run(coro, 60, loop_factory=request.param)
+    return lambda coro: aio.run(coro, loop_factory=request.param)
 
 
 class Served:
@@ -46,7 +46,7 @@ class Served:
         await self.done.wait()
 
     async def pipe(self) -> ServerSocket:
-        return await asyncio.wait_for(self._pipe, 5)
+        return await asyncio.wait_for(self._pipe, 30)
 
 
 async def echo(websocket: WebSocket) -> None:
@@ -332,7 +332,7 @@ def test_an_agent_that_dies_in_mid_turn_fails_who_waits(run: Run) -> None:
                 with pytest.raises(AgentGone, match="lost"):
                     await peer.request("session/prompt")
                 assert handler.heard == [("notify", "session/update", 1)]
-                await asyncio.wait_for(peer.wait_closed(), 5)
+                await asyncio.wait_for(peer.wait_closed(), 30)
 
     run(main())
 
@@ -354,7 +354,7 @@ def test_a_client_that_leaves_in_mid_turn_ends_the_endpoint_and_its_tasks(run: R
             await client.send('{"jsonrpc":"2.0","id":2,"method":"echo"}')
             await client.recv()
             client.transport.abort()
-            await asyncio.wait_for(ended.wait(), 5)
+            await asyncio.wait_for(ended.wait(), 30)
         await settled()
         assert not asyncio.all_tasks() - before
 

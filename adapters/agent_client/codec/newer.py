@@ -1,26 +1,28 @@
 """What clients of version 1 are told of agents of version 2, whose events are in version 1's words already.
 
 A message that is rewritten is told as another; what is cleared, terminals and whatever version 1 has no word for is
-counted (losses.py).
+counted (losses.py). Options that it has no type for are left out, of answers too (`told`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 from adapters.agent_client.codec import plain
-from adapters.agent_client.codec.v2.calls import DELETION, TERMINAL, UNKNOWN, block_to_v1
+from adapters.agent_client.codec.turn import OURS
+from adapters.agent_client.codec.v2 import shapes
+from adapters.agent_client.codec.v2.calls import DELETION, UNKNOWN, block_to_v1
 from adapters.agent_client.codec.v2.known import another
-from adapters.agent_client.codec.v2.wire import STATE, TERMINAL_CHUNK, UPDATE, WHOLE
-from adapters.agent_client.codec.v2.wire import TERMINAL as TERMINAL_UPDATE
+from adapters.agent_client.codec.v2.wire import STATE, TERMINAL, TERMINAL_CHUNK, UPDATE, WHOLE
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.core import events as e
 from gateway.core.types import Json, JsonObject, Role
 
 UPDATES: Final = "unknown_update"
+OPTION: Final = "unknown_option"
 _OPTION_KINDS: Final = ("allow_once", "allow_always", "reject_once", "reject_always")
-_QUIET: Final = (STATE, "tool_call_content_chunk")
+_QUIET: Final = (STATE, "tool_call_content_chunk", TERMINAL, TERMINAL_CHUNK)
 """What a client of version 1 learns in another way."""
 
 
@@ -43,9 +45,7 @@ class Newer:
             self._losses[name] += 1
         if isinstance(event, e.Custom) and event.name == ORIGIN_V2:
             kind = event.data.get(UPDATE) if isinstance(event.data, dict) else None
-            if kind in (TERMINAL_UPDATE, TERMINAL_CHUNK):
-                self._losses[TERMINAL] += 1
-            elif kind not in _QUIET and not _says_nothing(event.data):
+            if kind not in _QUIET and not _says_nothing(event.data):
                 self._losses[UPDATES] += 1
 
     def message(self, event: e.MessageStarted, id: str | None) -> str | None:
@@ -76,6 +76,13 @@ class Newer:
         self._heard.add(now)
         return now
 
+    def state(self, said: JsonObject) -> JsonObject:
+        """An update of a session's state, with what is left out of it counted."""
+        found, lossy = told(said)
+        if lossy:
+            self._losses[OPTION] += 1
+        return found
+
     def sound(self, said: JsonObject | None) -> JsonObject | None:
         """An update without what version 1 does not know in its content; None if nothing is left."""
         if said is None or said.get(plain.KEY) not in plain.CHUNKS:
@@ -85,6 +92,22 @@ class Newer:
             self._losses[UNKNOWN] += 1
             return None
         return said if block is said["content"] else {**said, "content": block}
+
+
+def told(said: JsonObject) -> tuple[JsonObject, bool]:
+    """An answer, or an update of a session's state, without what is version 2's; and whether options were left out.
+
+    That is said in its `_meta`.
+    """
+    found = {key: value for key, value in said.items() if key != ORIGIN_V2} if ORIGIN_V2 in said else said
+    options = found.get("configOptions")
+    known = shapes.known_to_v1(options) if isinstance(options, list) else options
+    if known is options:
+        return found, False
+    meta = _object(found.get("_meta"))
+    ours = _object(meta.get(OURS))
+    lost = sorted({OPTION, *ours.get("lost", ())})
+    return {**found, "configOptions": known, "_meta": {**meta, OURS: {**ours, "lost": lost}}}, True
 
 
 def permission(payload: JsonObject) -> JsonObject:
@@ -106,6 +129,10 @@ def permission(payload: JsonObject) -> JsonObject:
 def _option(option: JsonObject) -> JsonObject:
     """An option of a kind that version 1 has not counts as approval: nothing is declined by choosing it."""
     return option if option.get("kind") in _OPTION_KINDS else {**option, "kind": "allow_once"}
+
+
+def _object(value: Any) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _says_nothing(said: Json) -> bool:

@@ -127,11 +127,6 @@ class UpdateDecoder:
         return [_custom(said)] if events is None else [*events]
 
 
-def encoded(chunk: Chunk) -> Raw:
-    """The update that a chunk is, as JSON."""
-    return Raw(msgspec.json.encode(chunk))
-
-
 def stray(update: Raw | bytes) -> ThreadUpdate:
     """An update that belongs to no run. Said content is `kind="output", kept=True`. Raises AgentBroken as `feed`."""
     said = read(update)

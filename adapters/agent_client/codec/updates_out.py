@@ -17,7 +17,7 @@ from msgspec import Raw
 from adapters.agent_client.codec import content, plain
 from adapters.agent_client.codec.assembly import Assembly
 from adapters.agent_client.codec.foreign import ForeignText
-from adapters.agent_client.codec.newer import Newer
+from adapters.agent_client.codec.newer import Newer, told
 from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
 from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
 from gateway.adapter import Snapshot
@@ -151,7 +151,7 @@ class UpdateEncoder:
 
     def _custom(self, event: e.Custom, out: list[bytes]) -> None:
         if event.name == PROTOCOL and (self._native or not self._known) and _is_update(event.data):
-            self._put(event.data, out)
+            self._put(event.data if self._newer is None else self._newer.state(event.data), out)
         elif self._newer is None or event.name != ORIGIN_V2:
             self._losses["custom"] += 1
 
@@ -273,7 +273,7 @@ def user(blocks: Iterable[JsonObject]) -> list[bytes]:
 
 def update(value: JsonObject) -> bytes:
     """Any update object encoded, for instance `ThreadUpdate.data` of this protocol."""
-    return _encode({key: each for key, each in value.items() if key != ORIGIN_V2} if ORIGIN_V2 in value else value)
+    return _encode(told(value)[0])
 
 
 def text(said: str) -> bytes:

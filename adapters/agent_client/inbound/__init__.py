@@ -8,6 +8,7 @@ follow.py      one run: its updates, and the answer of its prompt
 asking.py      the run's questions
 replay.py      what was, for who loads a session
 choices.py     the agent, modes and options
+servers.py     MCP servers that are new in a session that is taken up again
 lists.py       session/list
 clients.py     what all connections share
 dialects/      what differs between version 1 and 2

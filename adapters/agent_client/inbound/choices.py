@@ -84,6 +84,8 @@ async def set_option(session: Session, params: Raw) -> Raw | JsonObject:
     agent = await session.gateway.agent(session.agent, PROTOCOL)
     if agents.native(agent) is not None:
         return await _set_native(session, params)
+    if not isinstance(asked.value, str | bool):
+        raise Invalid("value: a text or a boolean", path="/value")
     config = agents.set_option(agent, session.config, asked.config_id, asked.value)
     await session.change({"config": config})
     for each in (session, *session.elsewhere()):

@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from adapters.agent_client.inbound.people import People
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel.doors import Doors
 from adapters.agent_client.tunnel.switchboard import Switchboard
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
+from gateway.adapter.access import People
 from gateway.core.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:

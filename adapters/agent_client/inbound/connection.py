@@ -144,10 +144,19 @@ class Connection:
         """See `tunnel.doors.Housed`."""
         return self.clients.doors
 
+    @property
+    def tools(self) -> tuple[str, ...] | None:
+        """See `tunnel.rules.Scoped`."""
+        return self.visitor.tools
+
     def telling(self, method: str, params: Raw) -> None:
         """As `asking`."""
         with contextlib.suppress(AgentGone):
             self._peer.notify(method, params)
+
+    def linger_for(self, work: asyncio.Future[Any]) -> None:
+        """A client that has said its last is told of this to its end, as of what it has asked."""
+        self._peer.linger_for(work)
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the requests, until the connection ends."""

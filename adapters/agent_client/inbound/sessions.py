@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
-from adapters.agent_client.inbound import choices, governed, lists, turns
+from adapters.agent_client.inbound import choices, governed, lists, servers, turns
 from adapters.agent_client.inbound.session import Session, Way
 from adapters.agent_client.tunnel import words as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -197,7 +197,7 @@ class Sessions:
         params = await governed.folders(governed.of(self._gateway, name), params)
         session = await self._opened(thread, name, params, way)
         try:
-            return self._shown(session, await choices.settings(session))
+            return self._shown(session, await servers.told(session, await choices.settings(session)))
         except BaseException:
             await self.drop(session)
             raise

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from adapters.agent_client.inbound.people import People, Principal
 from adapters.agent_client.wire import JsonObject
+from gateway.adapter.access import OWNER, People, Principal
 from gateway.core.errors import Conflict, Denied, NotFound
 from gateway.core.types import Identity, Thread
 
@@ -17,8 +16,6 @@ METHOD: Final = "interlingua"
 """Id of the gateway's own among `authMethods`."""
 OPEN: Final = frozenset({"initialize", "authenticate", "auth/login"})
 """Methods that anybody may call."""
-OWNER: Final = "owner"
-"""Key of a thread's attributes: whose session it is. Nobody's without it."""
 TRIES: Final = 3
 """Wrong tokens after which a connection is ended."""
 LOOK_SECONDS: Final = 3600.0
@@ -92,7 +89,7 @@ class Visitor:
     def may_use(self, agent: str) -> bool:
         """Whether the agent is there for it. A stranger may see what any agent answers to `initialize`."""
         known = self._known
-        return known is None or any(fnmatchcase(agent, pattern) for pattern in known.agents)
+        return known is None or known.may_use(agent)
 
     def among(self, agents: Sequence[str]) -> list[str]:
         """Those of the agents that are there for it."""
@@ -103,7 +100,7 @@ class Visitor:
         known, owner = self._known, thread.attributes.get(OWNER)
         if known is None:
             return not self.required and owner is None
-        return owner == known.who.id or (known.oversees and isinstance(owner, str))
+        return known.has(owner)
 
     def marks(self) -> JsonObject:
         """Attributes of the sessions that it makes."""

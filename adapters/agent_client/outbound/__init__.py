@@ -2,7 +2,7 @@
 
 links.py       connections, one for each set of client capabilities     connection.py  one of them
 sessions.py    the agent's sessions of threads                          session.py     one of them
-turn.py        one prompt                                               asks.py        what the agent asks for
+turn.py        one prompt, settings.py: what is set before it           asks.py        what the agent asks for
 relays.py      what clients of the same protocol say beside prompts     raw.py         messages that are passed on
 workspace.py   files of a folder, terminals.py: commands in it
 governed.py    the rules of a governed route, calls.py: for what the agent says of its tool calls
@@ -29,7 +29,9 @@ from gateway.core.types import Agent
 
 
 class AgentClientOutbound:
-    """See `gateway.adapter.Outbound`, `Relay` and `Supervised`."""
+    """See `gateway.adapter.Outbound`, `Relay`, `Supervised` and `Prefacing`."""
+
+    prefaces = True
 
     def __init__(self, target: AgentClientTarget) -> None:
         self._target = target
@@ -55,7 +57,9 @@ class AgentClientOutbound:
             del self._turns[context.run.id]
 
     async def attach(self, context: RunContext) -> None:
-        """The protocol has no way back to a prompt under way, and it is never sent twice. Raises AgentGone."""
+        """The protocol has no way back to a prompt under way, in either version, and it is never sent twice (README,
+        re-attach). Raises AgentGone.
+        """
         raise AgentGone("the gateway was stopped while the agent worked on this prompt; what came of it is not known")
 
     async def cancel(self, context: RunContext) -> None:

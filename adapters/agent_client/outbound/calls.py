@@ -80,8 +80,11 @@ class Calls:
         if len(items) < len(found):
             self._lost(REFUSED)
         first = next((item for item in items if isinstance(item, _CALLS)), None)
-        if first is not None and update is not None:
-            said = delta.sound(jsonrpc.unpack(update))
+        said = delta.sound(jsonrpc.unpack(update)) if first is not None and update is not None else None
+        if is_terminal(said):
+            known = {call.name for call in self._calls.values()}
+            items = [item for item in items if not isinstance(item, _CALLS) or item.call in known]
+        elif first is not None and said is not None:
             id = str(said.get("toolCallId"))
             late = id in self._earlier and id not in self._calls and goes_on(said)
             if late:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from adapters.agent_client.codec import errors, updates_in
+from adapters.agent_client.codec import errors
 from adapters.agent_client.outbound import lines, raw
 from adapters.agent_client.outbound.dialects import Dialect
 from adapters.agent_client.outbound.dialects.v1 import V1
-from adapters.agent_client.outbound.lines import UPDATE, Said
+from adapters.agent_client.outbound.lines import UPDATE
 from adapters.agent_client.wire import PROTOCOL, CancelRequest
 from gateway.adapter import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
@@ -28,6 +28,7 @@ from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError
 if TYPE_CHECKING:
     from adapters.agent_client.outbound.asks import Asks
     from adapters.agent_client.outbound.session import Session
+    from adapters.agent_client.outbound.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Connection:
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._newest = newest
         self._asks = asks
-        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, decode=lines.decode)
+        self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, batches=True)
         self._next_id = 0
         self._asking: dict[Id, ThreadContext] = {}
         self._opening: list[Session] = []
@@ -86,7 +87,6 @@ class Connection:
         info = {"name": "interlingua", "title": "Interlingua", "version": _version()}
         answer = jsonrpc.unpack(await self._greet(info))
         self.dialect = self._newest if _speaks(answer, self._newest) else V1
-        self._peer.batches = self.dialect.batches
         self.agent = self.dialect.read_agent(answer, self.name)
         self.initialized = self.agent.extra[PROTOCOL]
 
@@ -263,14 +263,24 @@ class Connection:
         ours, said = self.dialect.asked(method, params, id)
         return self.dialect.answered(method, await self._asks.answer(self, ours, said))
 
-    def notification(self, method: str, params: Raw | Said) -> Awaitable[None] | None:
+    def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
+        """See `Swift.take`: chunks of text that go on where those before them left off."""
+        turns: set[Turn] = set()
+        at = start
+        for at in range(start, len(messages)):
+            if (said := lines.said(messages[at])) is None or (session := self.sessions.get(said.session_id)) is None:
+                break
+            if (turn := session.more(said.update)) is None:
+                break
+            turns.add(turn)
+        else:
+            at = len(messages)
+        for turn in turns:
+            turn.told()
+        return at
+
+    def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         """See `Handler.notification`."""
-        if isinstance(params, Said):
-            session = self.sessions.get(params.session_id)
-            if session is not None:
-                return session.said(params.update)
-            self._keep(params.session_id, updates_in.encoded(params.update))
-            return None
         if method == UPDATE:
             try:
                 name, update = raw.update_of(params)

@@ -17,7 +17,7 @@ from adapters.agent_client.codec import errors, tools
 from adapters.agent_client.governed import admitted, untrusted
 from adapters.agent_client.outbound import raw
 from adapters.agent_client.outbound.calls import goes_on, is_call, is_terminal
-from gateway.adapter import Governor, RunGovernor
+from gateway.adapter import Governor, Instruction, RunGovernor
 from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
 from gateway.core.types import Json, JsonObject, ThreadUpdate
@@ -44,6 +44,22 @@ ACTS: Final[Mapping[str, Act]] = {
     "fs/write_text_file": Act("fs.write", 1, "path"),
     "terminal/create": Act("terminal.create", 2, "cwd"),
 }
+
+
+def preface(rules: RunGovernor | None, capabilities: JsonObject) -> list[JsonObject]:
+    """The blocks of a prompt that come before what was asked: the skills of the agent's operator, for the agent alone.
+
+    `capabilities` are its `promptCapabilities`: one that takes no resources is given text.
+    """
+    return [] if rules is None else [_skill(one, capabilities) for one in rules.preface]
+
+
+def _skill(one: Instruction, capabilities: JsonObject) -> JsonObject:
+    about: JsonObject = {"annotations": {"audience": ["assistant"]}, "_meta": {"aip44": {"skill": one.name}}}
+    if capabilities.get("embeddedContext") is True:
+        inner = {"uri": one.uri, "mimeType": "text/markdown", "text": one.text}
+        return {"type": "resource", "resource": inner, **about}
+    return {"type": "text", "text": one.plain, **about}
 
 
 async def act(session: Session, method: str, params: Raw, do: Callable[[Raw], Awaitable[Any]]) -> Any:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from adapters.agent_client.codec.updates_in import Chunk
-from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Message, Notification
+from gateway.transport.pipe import Unreadable
 
-UPDATE = "session/update"
+UPDATE: Final = "session/update"
 
 
 class Said(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -27,15 +26,15 @@ class _Line(Struct, forbid_unknown_fields=True, gc=False):
     params: Said
 
 
-_line = msgspec.json.Decoder(_Line).decode
+_line: Final = msgspec.json.Decoder(_Line).decode
 
 
-def decode(data: bytes) -> Message:
-    """`jsonrpc.decode`, but a chunk of text is a notification whose `params` are read already: a `Said`.
+def said(line: bytes | Unreadable) -> Said | None:
+    """The chunk of text that a message is; None for anything else.
 
     Else a line is read three times, for its envelope, for whose session it is, and for what it says.
     """
     try:
-        return Notification(UPDATE, _line(data).params)  # type: ignore[arg-type]
-    except (ValueError, RecursionError):
-        return jsonrpc.decode(data)
+        return _line(line).params  # type: ignore[arg-type]
+    except (ValueError, TypeError, RecursionError):
+        return None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.codec import updates_in
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.outbound import governed
 from adapters.agent_client.outbound.dialects import Dialect
@@ -236,11 +235,12 @@ class Session:
 
     # --- what the agent says -------------------------------------------------------------------------------------
 
-    def said(self, chunk: Chunk) -> Awaitable[None] | None:
-        """`update` for a chunk of text."""
-        if self.foreground is not None and self.foreground.said(chunk):
+    def more(self, chunk: Chunk) -> Turn | None:
+        """A chunk of text, for the turn whose it is if it goes on there; None if it is to be given to `update`."""
+        turn = self.turn
+        if turn is None or (self.foreground is not None and not self.foreground.more(chunk)):
             return None
-        return self.take(updates_in.encoded(chunk)) if self.turn is None else self.turn.said(chunk)
+        return turn if turn.more(chunk) else None
 
     def update(self, update: Raw) -> Awaitable[None] | None:
         """A `session/update` for it. What is returned is to be awaited before the next."""

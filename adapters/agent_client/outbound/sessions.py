@@ -41,6 +41,8 @@ class Sessions:
         self._tunnels = tunnels
         self._by_thread: dict[str, Session] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._hanging: set[Connection] = set()
+        """Those that are to be ended when nobody works with them."""
 
     def of(self, context: ThreadContext) -> Session:
         """The session of the context's thread, open or not; a new one without a thread."""
@@ -102,7 +104,10 @@ class Sessions:
             return await self._new(session, connection, params, _asked(params))
 
     async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
-        """`session/load` or `session/resume` of a client. What the agent replays is told as it comes."""
+        """`session/load` or `session/resume` of a client. What the agent replays is told as it comes.
+
+        An agent that can only load is asked for that; what it replays then nobody has asked for.
+        """
         session = self.of(context)
         async with session.in_use(), session.lock:
             session.seen(context)
@@ -113,6 +118,9 @@ class Sessions:
             there = session.open and session.name == name
             if not there:
                 session.bind(connection, name)
+            loads = connection.offers("loadSession") and not connection.offers("sessionCapabilities", "resume")
+            if method == "session/resume" and loads:
+                method, session.swallow = "session/load", True
             session.replaying = method == "session/load" or "replayFrom" in raw.members(params)
             try:
                 sent, _ = await self._tunnels.declared(session, connection, raw.with_session(params, name))
@@ -127,7 +135,7 @@ class Sessions:
                     session.detach(connection)
                 raise
             finally:
-                session.replaying = False
+                session.replaying = session.swallow = False
             session.settle(jsonrpc.unpack(result))
             await self._record(session, _asked(params))
             return result
@@ -179,11 +187,15 @@ class Sessions:
             log.info("%s did not close session %s: %s", self._links.name, session.name, error)
 
     async def hangs(self, session: Session) -> None:
-        """The agent does not answer a `session/close`: it is ended, unless others need it (AIP-44, security)."""
+        """The agent does not answer a `session/close`: it is ended, once no other works with it (AIP-44, security)."""
         connection = session.connection
-        if connection is not None and not self._needed(session, connection):
-            log.warning("%s does not close session %s and is ended", self._links.name, session.name)
-            await connection.aclose()
+        if connection is None:
+            return
+        if self._needed(session, connection):
+            self._keep(self._end_later(session, connection))
+            return
+        log.warning("%s does not close session %s and is ended", self._links.name, session.name)
+        await connection.aclose()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -258,7 +270,8 @@ class Sessions:
     async def _recovered(self, session: Session) -> bool:
         """Whether a session that is open can be used: one that still owes an answer is waited for, for a moment.
 
-        If the answer does not come, the agent is ended, unless others need it. Raises AgentTimeout then.
+        If the answer does not come, the agent is ended. Raises AgentTimeout where others work with it: then it is ended
+        when they have done.
         """
         owed, connection = session.zombie, session.connection
         if owed is None or connection is None:
@@ -267,6 +280,7 @@ class Sessions:
         if owed.done():
             return session.open
         if self._needed(session, connection):
+            self._keep(self._end_later(session, connection, owed))
             raise AgentTimeout(f"{self._links.name} is still busy with a prompt of this session that was cancelled")
         log.warning("%s does not end a cancelled prompt and is ended itself", self._links.name)
         await connection.aclose()
@@ -276,6 +290,31 @@ class Sessions:
         """Whether others work with the agent, or have sessions that it would forget."""
         others = [each for each in connection.sessions.values() if each is not session]
         return any(each.busy or not connection.remembers for each in others)
+
+    async def _end_later(
+        self, session: Session, connection: Connection, owed: asyncio.Future[Any] | None = None
+    ) -> None:
+        """End an agent that does not answer in a session, once no other works with it; unless it has given what it
+        `owed` by then, or would forget another's session.
+        """
+        if connection in self._hanging:
+            return
+        self._hanging.add(connection)
+        try:
+            while connection.alive and self._needed(session, connection):
+                others = [each.run for each in connection.sessions.values() if each is not session]
+                ends = [asyncio.ensure_future(run.ended.wait()) for run in others if run is not None]
+                if not ends:
+                    return
+                waits: list[asyncio.Future[Any]] = [*ends, connection.closed]
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for end in ends:
+                    end.cancel()
+            if connection.alive and not (owed is not None and owed.done()):
+                log.warning("%s did not answer in session %s and is ended", self._links.name, session.name)
+                await connection.aclose()
+        finally:
+            self._hanging.discard(connection)
 
     async def _record(self, session: Session, asked: Upstream) -> None:
         if session.context is not None:

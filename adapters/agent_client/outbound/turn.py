@@ -17,13 +17,15 @@ from adapters.agent_client.outbound.calls import Calls
 from adapters.agent_client.outbound.connection import CANCEL, Connection
 from adapters.agent_client.outbound.dialects import Decoder, Dialect, Prompt
 from adapters.agent_client.outbound.dialects.v1 import V1
+from adapters.agent_client.outbound.governed import preface
 from adapters.agent_client.outbound.session import Session
 from adapters.agent_client.outbound.sessions import Sessions
+from adapters.agent_client.outbound.settings import configure
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Conflict, IllegalEvent, Invalid, TooLarge, Unsupported
-from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, ThreadUpdate
+from gateway.core.types import Agent, Answer, Interrupt, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
 
@@ -126,13 +128,20 @@ class Turn:
             return None
         return self._take(found, len(update), update)
 
-    def said(self, chunk: Chunk) -> Awaitable[None] | None:
-        """A chunk of text: `update` for nearly all of them."""
-        delta = self._decoder.more(chunk)
-        if delta is None:
-            return self._take(self._decoder.begun(chunk), len(chunk.content.text))
-        self._hold(delta)
-        return self._counted(len(chunk.content.text))
+    def more(self, chunk: Chunk) -> bool:
+        """A chunk of text that goes on where the last one left off; False for another, or if it is time to drain.
+
+        Those are for `update`. Whoever calls this calls `told` before he lets others run.
+        """
+        size = len(chunk.content.text)
+        if self._count >= DRAIN_EVERY - 1 or self._bytes + size > DRAIN_BYTES:
+            return False
+        if (delta := self._decoder.more(chunk)) is None:
+            return False
+        self._held.append(delta)
+        self._count += 1
+        self._bytes += size
+        return True
 
     def _take(
         self, found: list[e.Event | ThreadUpdate], size: int, update: Raw | None = None
@@ -151,7 +160,7 @@ class Turn:
     def _hold(self, delta: e.PartDelta) -> None:
         """What arrives together is logged together, which is three times as fast."""
         if not self._held:
-            asyncio.get_running_loop().call_soon(self.flush)
+            asyncio.get_running_loop().call_soon(self.told)
         self._held.append(delta)
 
     def _counted(self, size: int) -> Awaitable[None] | None:
@@ -181,8 +190,15 @@ class Turn:
         else:
             self.context.emit(said)
 
+    def told(self) -> None:
+        """`flush`, for who cannot be told what is wrong with it."""
+        try:
+            self.flush()
+        except (AgentBroken, IllegalEvent) as error:
+            self._unread(error)
+
     def flush(self) -> None:
-        """Log what the agent has said by now."""
+        """Log what the agent has said by now. Raises IllegalEvent."""
         if self._held:
             held, self._held = self._held, []
             self.context.emit(*held)
@@ -260,7 +276,8 @@ class Turn:
         self.dialect = connection.dialect
         self._decoder = self.dialect.decoder(session)
         blocks = self._blocks(connection)
-        if await self._unless_stopped(self._configure(session, connection)) is None:
+        config, patience = self.context.run.request.config, self._target.request_timeout
+        if await self._unless_stopped(configure(session, connection, config, patience)) is None:
             return [self._cancelled()]
         await self.context.set_upstream({"session": session.name})
         if session.turn is not None:
@@ -341,10 +358,11 @@ class Turn:
         """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
         request = self.context.run.request
         try:
-            return content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
+            blocks = content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
         except Invalid as error:
             content.blocks_of(request, _taking(self.context.agent, EVERYTHING))
             raise Unsupported(str(error), detail=error.detail) from error
+        return [*preface(self.context.governed, connection.prompt_capabilities), *blocks]
 
     def _params(self, session: Session, blocks: list[JsonObject]) -> JsonObject:
         creation = self.context.run.request.creation if self._same else {}
@@ -355,42 +373,7 @@ class Turn:
         params = {**creation, "sessionId": session.name, "prompt": blocks}
         return {**params, "_meta": meta} if meta else params
 
-    async def _configure(self, session: Session, connection: Connection) -> bool:
-        """Set the options that the run's `config` names, where they are not so already."""
-        for name, value in self.context.run.request.config.items():
-            option = next((each for each in session.options or () if _named(each, name)), None)
-            if option is not None and option.get("currentValue") == value and type(value) in (str, bool):
-                continue
-            if option is None and name == "mode" and session.modes is not None:
-                if session.modes.get("currentModeId") == value:
-                    continue
-                method, params = "session/set_mode", {"modeId": value}
-            else:
-                method, params = "session/set_config_option", {"configId": name, **_value(name, value)}
-            try:
-                result = await connection.ask(
-                    method, {"sessionId": session.name, **params}, timeout=self._target.request_timeout
-                )
-            except RpcError as error:
-                if error.error.code not in (jsonrpc.INVALID_PARAMS, jsonrpc.METHOD_NOT_FOUND):
-                    raise
-                raise Invalid(f"the agent does not take {name}: {error}", path=f"/config/{name}") from error
-            session.settle(jsonrpc.unpack(result), in_run=True)
-        return True
-
 
 def _taking(agent: Agent, capabilities: JsonObject) -> Agent:
     """The agent with these prompt capabilities."""
     return replace(agent, extra={PROTOCOL: {"agentCapabilities": {"promptCapabilities": capabilities}}})
-
-
-def _named(option: Any, name: str) -> bool:
-    return isinstance(option, dict) and option.get("id") == name
-
-
-def _value(name: str, value: Json) -> JsonObject:
-    if isinstance(value, bool):
-        return {"type": "boolean", "value": value}
-    if isinstance(value, str):
-        return {"value": value}
-    raise Invalid(f"option {name} is a text or a boolean", path=f"/config/{name}")

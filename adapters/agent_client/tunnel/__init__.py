@@ -9,6 +9,7 @@ tunnels.py      the outbound half: what each session was offered   end.py  the a
 native.py       ends of agents that speak it themselves
 bridge.py       ends of agents that do not, on this machine: an MCP server that they start, shim.py
 doors.py        and elsewhere: Streamable HTTP on the gateway's port
+subscriptions.py  resources that are followed, in either revision's way
 translation.py  ends that speak another revision of MCP than the server: link.py to proxy.py over upstream.py
 rules.py        what a governed route lets through
 

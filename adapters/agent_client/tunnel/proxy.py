@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw
 
 from adapters.agent_client.tunnel import rules, words
+from adapters.agent_client.tunnel.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
 from adapters.agent_client.tunnel.upstream import Upstream
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.core.types import JsonObject
@@ -31,8 +32,8 @@ METHODS: Final = (
     "resources/list",
     "resources/templates/list",
     "resources/read",
-    "resources/subscribe",
-    "resources/unsubscribe",
+    SUBSCRIBE,
+    UNSUBSCRIBE,
     "prompts/list",
     "prompts/get",
     "completion/complete",
@@ -59,6 +60,7 @@ class Proxy:
         self._upstream = upstream
         self._sessions: dict[Session, None] = {}
         self._waiting: dict[str, Waiting] = {}
+        self._subscriptions = Subscriptions(upstream)
         upstream.news = self._news
 
     def identity(self, session: Session) -> Identity:
@@ -69,6 +71,8 @@ class Proxy:
     async def request(self, call: Call) -> Any:
         """See `Service`."""
         params = jsonrpc.unpack(call.params)
+        if call.method in (SUBSCRIBE, UNSUBSCRIBE):
+            return await self._followed(call, params)
         waiting = self._waiting.pop(str(params.get(STATE)), None) if STATE in params else None
         if waiting is None:
             self._upstream.introduce(call.client)
@@ -88,6 +92,16 @@ class Proxy:
         waiting.expires(PATIENCE, lambda: self._waiting.pop(state, None))
         raise InputRequired(asked, state)
 
+    async def _followed(self, call: Call, params: JsonObject) -> Raw:
+        """What up to 2025-11-25 is a request for each resource."""
+        if versions.modern(call.client.version):
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{call.method} is not of {call.client.version}")
+        uri = params.get("uri")
+        if call.method == UNSUBSCRIBE:
+            return await self._subscriptions.unsubscribe(call.session, uri)
+        waiting = Waiting(call)
+        return await self._subscriptions.subscribe(call.session, uri, self._called(params, waiting))
+
     def error(self, call: Call, error: Exception) -> ErrorObject:
         """See `Service`."""
         if isinstance(error, Denied):
@@ -103,13 +117,16 @@ class Proxy:
     def joined(self, session: Session) -> None:
         """See `Service`."""
         self._sessions[session] = None
+        self._subscriptions.joined(session)
 
     def left(self, session: Session) -> None:
         """See `Service`."""
         self._sessions.pop(session, None)
+        self._subscriptions.left(session)
 
     def close(self) -> None:
         """What waits for an agent to come back is given up."""
+        self._subscriptions.close()
         for waiting in self._waiting.values():
             waiting.end()
         self._waiting.clear()
@@ -126,8 +143,17 @@ class Proxy:
         return lambda: self._upstream.call(waiting.call.method, sent, waiting)
 
     def _news(self, method: str, params: Raw) -> None:
+        said = jsonrpc.unpack(params) if params else None
+        if isinstance(said, dict) and isinstance(said.get(wire.META), dict):
+            meta = {key: each for key, each in said[wire.META].items() if key != wire.META_SUBSCRIPTION}
+            said = {
+                **{key: each for key, each in said.items() if key != wire.META},
+                **({wire.META: meta} if meta else {}),
+            }
+        uri = said.get("uri") if isinstance(said, dict) else None
         for session in list(self._sessions):
-            session.tell(method, jsonrpc.unpack(params) if params else None)
+            if method != wire.UPDATED or self._subscriptions.follows(session, uri):
+                session.tell(method, said)
 
 
 class Waiting:

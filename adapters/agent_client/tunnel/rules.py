@@ -1,14 +1,16 @@
-"""What a governed route lets through: tools that its operator may have, calls that were decided and audited."""
+"""What a governed route lets through: tools that its operator and its client may have, calls that were decided and
+audited."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from msgspec import Raw
 
 from adapters.agent_client.tunnel import words
 from gateway.adapter import Governor, RunGovernor
+from gateway.adapter.access.patterns import fits
 from gateway.adapter.governing import risk_of
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.wire import jsonrpc
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
 
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
+
+
+@runtime_checkable
+class Scoped(Protocol):
+    """A caller of this very gateway's inbound half."""
+
+    @property
+    def tools(self) -> Iterable[str] | None:
+        """Patterns of the tools that may be called for it; None where nobody asked who it is."""
 
 
 def govern(server: Server, method: str) -> bool:
@@ -36,7 +47,7 @@ async def asked(server: Server, method: str, params: Raw, send: Callable[[], Awa
         return await send()
     name = server.offered.name
     if method == LIST:
-        return _allowed(await send(), governor, name)
+        return _allowed(await send(), governor, server)
     called = words.members(params)
     tool = jsonrpc.unpack(called["name"]) if "name" in called else None
     arguments = jsonrpc.unpack(called["arguments"]) if called.get("arguments") else {}
@@ -71,14 +82,28 @@ async def _called(governed: RunGovernor, call: str, send: Callable[[], Awaitable
     return result
 
 
-def _allowed(result: Raw, governor: Governor, server: str) -> Raw:
-    """A list of tools without those that the operator may not have."""
+def _allowed(result: Raw, governor: Governor, server: Server) -> Raw:
+    """A list of tools without those that the operator may not have, or whoever it is for."""
+    name, patterns = server.offered.name, _patterns(server)
+
+    def may_have(tool: str) -> bool:
+        return governor.offers(tool, name) and (patterns is None or fits(tool, patterns))
+
     tools: Any = words.members(result).get("tools")
     listed = jsonrpc.unpack(tools) if tools else []
     if not isinstance(listed, list):
         raise RpcError(words.BROKEN, "the list of tools is none")
-    kept = [tool for tool in listed if isinstance(tool, dict) and governor.offers(str(tool.get("name")), server)]
+    kept = [tool for tool in listed if isinstance(tool, dict) and may_have(str(tool.get("name")))]
     return words.replaced(result, tools=kept)
+
+
+def _patterns(server: Server) -> Iterable[str] | None:
+    """Of the tools that may be called for whoever has prompted, else for the client that is there; None: all."""
+    turn, context = server.session.turn, server.session.context
+    if turn is not None:
+        return turn.context.run.request.tools
+    caller = context.caller if context is not None else None
+    return caller.tools if isinstance(caller, Scoped) else None
 
 
 def _governor(server: Server) -> Governor | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
@@ -32,6 +32,10 @@ async def _never() -> None:
     """It lasts as long as its connection."""
 
 
+def _unheard(agreed: JsonObject) -> None:
+    """Nobody has asked for it."""
+
+
 def _nobody(method: str, params: Raw) -> None:
     """Nobody is told news yet."""
 
@@ -42,6 +46,8 @@ class Upstream(End):
     def __init__(self, server: Server, capabilities: JsonObject, info: JsonObject) -> None:
         super().__init__(server)
         self.news: Callable[[str, Raw], None] = _nobody
+        self.acknowledged: Callable[[JsonObject], object] = _unheard
+        """Is told what a server of 2026-07-28 has agreed to tell of."""
         self.version = ""
         self.renew: Callable[[], Awaitable[None]] = _never
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
@@ -80,6 +86,14 @@ class Upstream(End):
         """A request, to its result. Raises what `ClientSession.call` does."""
         return await self._session.call(method, params, listener=listener)
 
+    async def beside(self, method: str, params: JsonObject) -> Raw:
+        """The same for a request that is no MCP client's."""
+        return await self._session.call(method, params)
+
+    async def listen(self, wanted: JsonObject) -> None:
+        """Hear of what is wanted (`subscriptions/listen`), until cancelled, or the server does not tell."""
+        await self._session.listen(wanted)
+
     def tell_later(self, method: str, params: Raw) -> None:
         """A notification, if the server takes such."""
         if not versions.modern(self.version):
@@ -109,6 +123,10 @@ class Upstream(End):
     async def told(self, message: Raw) -> None:
         """See `End`."""
         said = words.read(message)
+        if said.method == wire.ACKNOWLEDGED:
+            agreed = words.unpacked(said.params, dict[str, Any]).get("notifications")
+            self.acknowledged(agreed if isinstance(agreed, dict) else {})
+            return
         waiting = self._calls.heard(said.method, said.params)
         if waiting is not None:
             await waiting

@@ -20,6 +20,7 @@ from adapters.agent_communication.inbound.service import AgentService
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import AGENTS_CHANGED, PROTOCOL, TOOLS_CHANGED
 from gateway.adapter import Callback, Gateway
+from gateway.adapter.access import People
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.mcp.runs import House
@@ -34,7 +35,7 @@ class AgentCommunicationInbound:
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
         self.house = House(PROTOCOL, gateway)
         self.service = AgentService(options, self.house)
-        self.server = McpServer(self.service, options)
+        self.server = McpServer(self.service, options, people=People(options.authentication))
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`."""

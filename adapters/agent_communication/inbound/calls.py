@@ -96,7 +96,7 @@ class Calls:
         )
         try:
             handle = tools.answers(arguments)
-            run = await self._house.gateway.run(handle[0])
+            run = await self._house.of(call.session).run(handle[0])
             agent = await self._house.agent(call.session, run.agent)
             await self._waiting.answer(call, handle, agent, given)
         except NotFound:

@@ -50,7 +50,7 @@ class AgentService:
     def identity(self, session: Session) -> Identity:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
         if session.agent is not None and not self._house.names(session):
-            raise NotFound(f"no agent {session.agent}; there are {', '.join(self._house.gateway.names(PROTOCOL))}")
+            raise NotFound(f"no agent {session.agent}; there are {', '.join(self._house.of(session).names(PROTOCOL))}")
         info: JsonObject = {"name": "interlingua", "version": _version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
@@ -118,14 +118,14 @@ class AgentService:
         asked = read(call.params, wire.Create)
         self._free(call.session, "create agents")
         template = await self._house.agent(call.session, asked.template_name, "/templateName")
-        made = await self._house.whole(self._house.gateway.create_agent(template.name, PROTOCOL, asked.config))
+        made = await self._house.whole(self._house.of(call.session).create_agent(template.name, PROTOCOL, asked.config))
         return {"agent": codec.entry_of(made)}
 
     async def _destroy(self, call: Call) -> JsonObject:
         asked = read(call.params, wire.Destroy)
         self._free(call.session, "destroy agents")
         agent = await self._house.agent(call.session, asked.name)
-        await self._house.whole(self._house.gateway.destroy_agent(agent.name, PROTOCOL))
+        await self._house.whole(self._house.of(call.session).destroy_agent(agent.name, PROTOCOL))
         return {}
 
     def _free(self, session: Session, what: str) -> None:

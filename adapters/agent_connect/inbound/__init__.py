@@ -9,7 +9,7 @@ call.py     one request and its answer, on ASGI itself
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -17,11 +17,12 @@ from starlette.routing import BaseRoute, Route
 from adapters.agent_connect import codec
 from adapters.agent_connect.inbound import call
 from adapters.agent_connect.inbound.agents import Agents
-from adapters.agent_connect.inbound.call import Endpoint, Operation
+from adapters.agent_connect.inbound.call import Call, Endpoint, Operation, Reply
 from adapters.agent_connect.inbound.runs import Runs
 from adapters.agent_connect.inbound.threads import Threads
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.adapter import Callback, Gateway
+from gateway.adapter.access import Door
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Run
 
@@ -29,51 +30,70 @@ _RUN = "/runs/{run_id}"
 _THREAD = "/threads/{thread_id}"
 
 
+class Desk:
+    """The operations as one client has them, or everybody where nobody is asked who it is."""
+
+    def __init__(self, gateway: Gateway, keep_alive: float) -> None:
+        self.agents = Agents(gateway)
+        self.threads = Threads(gateway)
+        self.runs = Runs(gateway, keep_alive)
+
+
+Pick = Callable[[Desk], Operation]
+
+
 class AgentConnectInbound:
     """See `gateway.adapter.Inbound`."""
 
     def __init__(self, options: AgentConnectServe, gateway: Gateway) -> None:
-        self._options = options
-        self._agents = Agents(gateway)
-        self._threads = Threads(gateway)
-        self._runs = Runs(gateway, options.keep_alive)
+        self._limit = options.max_body
+        self._door = Door(options.authentication, gateway, lambda own: Desk(own, options.keep_alive))
 
     def routes(self) -> Sequence[BaseRoute]:
         """Those most used first: the router tries them in order."""
-        agents, threads, runs = self._agents, self._threads, self._runs
-        table: list[tuple[str, str, Operation]] = []
+        table: list[tuple[str, str, Pick]] = []
         for under in ("", _THREAD):
             table += [
-                ("POST", f"{under}/runs/wait", runs.create_and_wait),
-                ("POST", f"{under}/runs/stream", runs.create_and_stream),
-                ("POST", f"{under}/runs", runs.create),
+                ("POST", f"{under}/runs/wait", lambda desk: desk.runs.create_and_wait),
+                ("POST", f"{under}/runs/stream", lambda desk: desk.runs.create_and_stream),
+                ("POST", f"{under}/runs", lambda desk: desk.runs.create),
             ]
-        table.append(("POST", "/runs/search", runs.search))
+        table.append(("POST", "/runs/search", lambda desk: desk.runs.search))
         for under in ("", _THREAD):
             table += [
-                ("GET", f"{under}{_RUN}", runs.get),
-                ("GET", f"{under}{_RUN}/wait", runs.wait),
-                ("GET", f"{under}{_RUN}/stream", runs.stream),
-                ("POST", f"{under}{_RUN}", runs.resume),
-                ("POST", f"{under}{_RUN}/cancel", runs.cancel),
-                ("DELETE", f"{under}{_RUN}", runs.delete),
+                ("GET", f"{under}{_RUN}", lambda desk: desk.runs.get),
+                ("GET", f"{under}{_RUN}/wait", lambda desk: desk.runs.wait),
+                ("GET", f"{under}{_RUN}/stream", lambda desk: desk.runs.stream),
+                ("POST", f"{under}{_RUN}", lambda desk: desk.runs.resume),
+                ("POST", f"{under}{_RUN}/cancel", lambda desk: desk.runs.cancel),
+                ("DELETE", f"{under}{_RUN}", lambda desk: desk.runs.delete),
             ]
         table += [
-            ("GET", f"{_THREAD}/runs", runs.of_thread),
-            ("POST", "/threads", threads.create),
-            ("POST", "/threads/search", threads.search),
-            ("GET", _THREAD, threads.get),
-            ("PATCH", _THREAD, threads.patch),
-            ("DELETE", _THREAD, threads.delete),
-            ("POST", f"{_THREAD}/copy", threads.copy),
-            ("GET", f"{_THREAD}/history", threads.history),
-            ("POST", "/agents/search", agents.search),
-            ("GET", "/agents/agent/{agent_id}/descriptor", agents.descriptor),
-            ("GET", "/agents/{agent_id}/descriptor", agents.descriptor),
-            ("GET", "/agents/{agent_id}", agents.get),
+            ("GET", f"{_THREAD}/runs", lambda desk: desk.runs.of_thread),
+            ("POST", "/threads", lambda desk: desk.threads.create),
+            ("POST", "/threads/search", lambda desk: desk.threads.search),
+            ("GET", _THREAD, lambda desk: desk.threads.get),
+            ("PATCH", _THREAD, lambda desk: desk.threads.patch),
+            ("DELETE", _THREAD, lambda desk: desk.threads.delete),
+            ("POST", f"{_THREAD}/copy", lambda desk: desk.threads.copy),
+            ("GET", f"{_THREAD}/history", lambda desk: desk.threads.history),
+            ("POST", "/agents/search", lambda desk: desk.agents.search),
+            ("GET", "/agents/agent/{agent_id}/descriptor", lambda desk: desk.agents.descriptor),
+            ("GET", "/agents/{agent_id}/descriptor", lambda desk: desk.agents.descriptor),
+            ("GET", "/agents/{agent_id}", lambda desk: desk.agents.get),
         ]
-        limit = self._options.max_body
-        return [Route(path, Endpoint(operation, limit), methods=[method]) for method, path, operation in table]
+        served = self._everybody() if self._door.open else self._asked
+        return [Route(path, Endpoint(served(pick), self._limit), methods=[method]) for method, path, pick in table]
+
+    def _everybody(self) -> Callable[[Pick], Operation]:
+        desk = self._door.everybody()
+        return lambda pick: pick(desk)
+
+    def _asked(self, pick: Pick) -> Operation:
+        async def operation(call: Call) -> Reply | None:
+            return await pick(self._door.enter(call.scope))(call)
+
+        return operation
 
     def refusal(self, error: InterlinguaError) -> Response:
         """See `Inbound.refusal`."""

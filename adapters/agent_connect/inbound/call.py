@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 from starlette.types import Receive, Scope, Send
 
 from adapters.agent_connect import codec, codec_request
-from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unavailable, lookup
+from gateway.adapter.access import challenge
+from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unauthenticated, Unavailable, lookup
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,11 @@ NOTHING = Reply(status=204)
 
 def refusal(error: InterlinguaError) -> Reply:
     """An error as `ErrorResponse`: a JSON string."""
-    headers = {"retry-after": "1"} if isinstance(error, Unavailable) else None
+    headers: Mapping[str, str] | None = None
+    if isinstance(error, Unavailable):
+        headers = {"retry-after": "1"}
+    elif isinstance(error, Unauthenticated):
+        headers = challenge(error)
     return Reply(msgspec.json.encode(codec.error_text(error)), lookup(codec.ERRORS, error), headers)
 
 

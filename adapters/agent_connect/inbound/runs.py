@@ -39,7 +39,7 @@ class Runs:
         """`POST .../runs/wait`: start, answer when it has stopped."""
         timeout = call.seconds("timeout")
         body = await self._body(call)
-        run = await self._start(call, body)
+        run = await self._start(call, body, told=timeout is not None)
         try:
             return await self._wait(call, run.id, timeout)
         except ClientGone:
@@ -67,7 +67,7 @@ class Runs:
             return await call.read(wire.stateful)
         return await call.read(wire.stateless)
 
-    async def _start(self, call: Call, body: wire.RunCreate) -> Run:
+    async def _start(self, call: Call, body: wire.RunCreate, *, told: bool = True) -> Run:
         threaded = call.has("thread_id")
         request = codec_request.run_request(
             body,
@@ -81,7 +81,7 @@ class Runs:
         if not threaded and body.get("on_completion") == "keep":
             thread = new_thread()
             return await self._start_on(thread, replace(request, thread=thread.id, attributes={KEPT: True}))
-        return await self._gateway.start(request)
+        return await self._gateway.start(request, told=told)
 
     async def _exists(self, thread_id: str | None) -> bool:
         try:

@@ -6,14 +6,13 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 
-from starlette.types import Send
-
 from adapters.agent_connect import codec
 from adapters.agent_connect.codec_stream import KEEPALIVE, StreamEncoder, stream_error
 from adapters.agent_connect.inbound.call import INTERNAL, Call, ClientGone, WhileConnected
-from gateway.adapter import Gateway, Watch
+from gateway.adapter import Batch, Gateway, Watch
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.core.types import Agent, Run
+from gateway.transport.asgi.uvicorn import short_way
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class Stream:
         folding = "custom" in modes or number <= REPLAY
         start = 0 if folding else number - partial
         encoder = StreamEncoder(run.id, agent, modes, after=(number, partial), joining=joining, folding=folding)
-        out = _Out(call.send, headers)
+        out = _Out(call, headers)
         try:
             with WhileConnected(call.receive):
                 await self._follow(run.id, start, encoder, out, every=not joining)
@@ -84,12 +83,24 @@ class Stream:
         Returns the number to go on after, when the stream has ended or deltas may be skipped from now on.
         """
         clock = asyncio.get_running_loop().time
+
+        def take(batch: Batch) -> bool:
+            """Where every event is worth a snapshot and the client keeps up, a batch is on its way when it was said."""
+            nonlocal at
+            if not (out.ready and encoder.exact) or encoder.stops(batch):
+                return False
+            at = batch.last
+            frames = encoder.feed(batch, watch.run, clock())
+            if frames:
+                out.put(frames)
+            return True
+
         while encoder.custom or encoder.exact or not every:
             now = clock()
             due = encoder.due(now)
             silence = max(0.0, out.written_at + self._keep_alive - now)
             try:
-                batch = await watch.next(silence if due is None else min(due, silence))
+                batch = await watch.next(silence if due is None else min(due, silence), take)
             except TimeoutError:
                 now = clock()
                 frames = encoder.flush(now) if due is not None else b""
@@ -112,12 +123,13 @@ class Stream:
 class _Out:
     """The answer's messages."""
 
-    def __init__(self, send: Send, headers: Mapping[str, str] | None) -> None:
+    def __init__(self, call: Call, headers: Mapping[str, str] | None) -> None:
         self.started = False
         self.ended = False
         self._clock = asyncio.get_running_loop().time
         self.written_at = self._clock()
-        self._send = send
+        self._send = call.send
+        self._short = short_way(call.scope)
         self._headers = headers or {}
 
     async def write(self, frames: bytes) -> None:
@@ -125,6 +137,17 @@ class _Out:
             await self._begin()
         self.written_at = self._clock()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
+
+    @property
+    def ready(self) -> bool:
+        """Whether `put` may be called."""
+        return self._short is not None and self.started and self._short.ready
+
+    def put(self, frames: bytes) -> None:
+        """`write`, by a call."""
+        assert self._short is not None
+        self.written_at = self._clock()
+        self._short.put(frames)
 
     async def end(self, frames: bytes) -> None:
         if not self.started:

@@ -214,36 +214,45 @@ class Follower:
         context, decoder, frames = self._context, self._decoder, sse.Decoder()
         loop = asyncio.get_running_loop()
         opening, named = True, self.place is not None
+
+        def hear(chunk: bytes) -> bool:
+            """All that is done with a piece without waiting. Whether that was all."""
+            ready = frames.feed(chunk)
+            if ready:
+                self._last_id = frames.last_event_id
+                self._looker.heard = loop.time()
+                events = decoder.feed([frame.data for frame in ready], where)
+                self._looker.hint, self._looker.last = decoder.verdict, decoder.last
+                if events:
+                    context.emit(*events)
+                    self._breaks = 0
+            elif len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
+                self._looker.heard = loop.time()
+            return context.flowing and decoder.verdict is None and decoder.broken is None
+
         async for chunk in opened.chunks():
             if opening and (start := chunk.lstrip()):
                 opening = False
                 if start[:1] in b"{[":
                     return await self._not_a_stream(chunk + await opened.read(MAX_BYTES), where, thread)
                 expect_stream(opened, where)
-            ready = frames.feed(chunk)
-            if not ready:
-                if len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
-                    self._looker.heard = loop.time()
-                continue
-            self._last_id = frames.last_event_id
-            self._looker.heard = loop.time()
-            events = decoder.feed([frame.data for frame in ready], where)
-            self._looker.hint, self._looker.last = decoder.verdict, decoder.last
-            if not named and decoder.run_id is not None:
-                named = True
-                await self.name(Place(decoder.run_id, thread, thread))
-            if events:
-                context.emit(*events)
-                self._breaks = 0
-                await context.drain()
-            if decoder.broken is not None:
-                raise decoder.broken
-            if decoder.settled:
-                self._silence.move(loop.time() + SETTLED_SILENCE)
-            elif decoder.verdict is not None:
-                return None
-            elif self._silence.due is not None:
-                self._silence.move(None)
+            hear(chunk)
+            while True:
+                if not named and decoder.run_id is not None:
+                    named = True
+                    await self.name(Place(decoder.run_id, thread, thread))
+                if not context.flowing:
+                    await context.drain()
+                if decoder.broken is not None:
+                    raise decoder.broken
+                if decoder.settled:
+                    self._silence.move(loop.time() + SETTLED_SILENCE)
+                elif decoder.verdict is not None:
+                    return None
+                elif self._silence.due is not None:
+                    self._silence.move(None)
+                if not named or not await opened.pour(hear):
+                    break
         frames.close()
         if self.place is None:
             raise AgentBroken(f"the stream of {where} ended before it named a run")

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
+from gateway.adapter.access.patterns import fits
 from gateway.core.types import JsonObject, Standing
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
@@ -157,7 +157,7 @@ def rank(
     for one in candidates:
         if needs.only is not None and one.id != needs.only:
             continue
-        if not any(fnmatchcase(one.id, pattern) for pattern in needs.allowed):
+        if not fits(one.id, needs.allowed):
             continue  # whoever may not give it tasks is not told that it is there
         left_out.pop(one.id, None)
         if (reason := why_not(one, needs)) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec import Raw
@@ -18,6 +17,7 @@ from adapters.agent_context.coordination.choosing import Chooser
 from adapters.agent_context.coordination.job import RUNNING, WAITING, Asking, Attempt, Job
 from adapters.agent_context.options import AgentContextServe
 from gateway.adapter import Gateway
+from gateway.adapter.access.patterns import fits
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, Denied, InterlinguaError, NotFound, Unavailable
@@ -252,7 +252,7 @@ class Work:
         if agent in self._job.kept.approved:
             return False
         standing = next(one.candidate.standing for one in ranking.ranked if one.candidate.id == agent)
-        return standing.approve or any(fnmatchcase(agent, pattern) for pattern in self._options.approve)
+        return standing.approve or fits(agent, self._options.approve)
 
     async def _ask(self, asking: Asking) -> None:
         """Raises Denied unless it is approved."""

@@ -52,10 +52,10 @@ class People:
         return principal
 
     def identity(self, call: Call) -> Identity | None:
-        """Who asks, for whatever needs somebody's approval; None for whoever has shown nothing. It has no roles."""
+        """Who asks, for whatever needs somebody's approval; None for whoever has shown nothing."""
         with contextlib.suppress(Denied):
-            name = self.principal(call.session, call.bearer).name
-            return None if name == ANONYMOUS else Identity(id=name)
+            found = self.principal(call.session, call.bearer)
+            return None if found.name == ANONYMOUS else Identity(id=found.name, roles=found.roles)
         return None
 
     def owns(self, call: Call, run: Run) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Final
 
 from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
 from adapters.agent_context.security.credentials import Verifier
 from adapters.agent_context.wire.records import AgentAuth
-from gateway.adapter.access import ANONYMOUS, Subjects, Tokens
+from gateway.adapter.access import ANONYMOUS, Subjects, Tokens, roles_of
+from gateway.adapter.access.patterns import fits
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
 
@@ -36,7 +36,8 @@ _OF: Final[dict[Right, str]] = {
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody, and what they may do: `may` with the agents whose ids fit one of the patterns.
+    """Somebody, and what they may do: `may` with the agents whose ids fit one of the patterns. `roles`: by which they
+    may approve what a governed agent asks approval for.
 
     Two principals of the same name are the same somebody, and own the same agents.
     """
@@ -44,12 +45,13 @@ class Principal:
     name: str
     may: frozenset[str] = field(default_factory=frozenset)
     agents: tuple[str, ...] = ("*",)
+    roles: tuple[str, ...] = ()
 
     def can(self, right: Right, agent_id: str | None = None) -> bool:
         """Whether it may do something (with this agent; None: at all)."""
         if right not in self.may:
             return False
-        return agent_id is None or any(fnmatchcase(agent_id, pattern) for pattern in self.agents)
+        return agent_id is None or fits(agent_id, self.agents)
 
     def check(self, right: Right, agent_id: str | None = None) -> None:
         """Raise Denied if it may not."""
@@ -91,22 +93,31 @@ class Access:
         if self._options is None:
             return ANYBODY
         token = auth.token.get_secret_value() if auth is not None and auth.token is not None else None
-        names = {self._name(each) for each in (bearer, token) if each is not None}
-        if len(names) > 1:
+        shown = [self._bearer(each) for each in (bearer, token) if each is not None]
+        if len({each.name for each in shown}) > 1:
             raise Denied("the token of the connection and that of the agent are different clients'")
-        name = next(iter(names), None)
+        known = shown[0] if shown else None
         if record is not None:
-            name = self._signer(name, record, auth.signature if auth is not None else None)
-        return self._named(name)
+            name = known.name if known is not None else None
+            signer = self._signer(name, record, auth.signature if auth is not None else None)
+            if signer is not None and signer != name:
+                known = _listed(self._clients[signer])
+        return known or Principal(ANONYMOUS, frozenset(self._options.anonymous))
 
-    def _name(self, token: str) -> str:
+    def _bearer(self, token: str) -> Principal:
+        """A client of the list has the rights that the list gives it, others those of the token."""
         client = self._tokens.client(token)
         if client is not None:
-            return client.name
-        name = self._subjects.name(token) if self._subjects is not None else None
-        if name is None or name == ANONYMOUS:
+            return _listed(client)
+        found = self._subjects.find(token) if self._subjects is not None else None
+        if found is None or found.name == ANONYMOUS:
             raise Denied("the token is not valid")
-        return name
+        client = self._clients.get(found.name)
+        if client is not None:
+            return _listed(client)
+        jwt = self._options.jwt if self._options is not None else None
+        assert jwt is not None, "a name that no client of the list has is a JWT's"
+        return Principal(found.name, frozenset(jwt.may), jwt.agents, roles_of(found.claims.get(jwt.roles)))
 
     def _signer(self, name: str | None, record: JsonObject, signature: str | None) -> str | None:
         """Who registers: `name` by its token; None if it showed none."""
@@ -122,13 +133,6 @@ class Access:
             raise Denied("the signature is not valid")
         return signer.name
 
-    def _named(self, name: str | None) -> Principal:
-        assert self._options is not None
-        if name is None:
-            return Principal(ANONYMOUS, frozenset(self._options.anonymous))
-        client = self._clients.get(name)
-        if client is not None:
-            return Principal(name, frozenset(client.may), client.agents)
-        jwt = self._options.jwt
-        assert jwt is not None, "a name that no client of the list has is a JWT's"
-        return Principal(name, frozenset(jwt.may), jwt.agents)
+
+def _listed(client: Client) -> Principal:
+    return Principal(client.name, frozenset(client.may), client.agents, client.roles)

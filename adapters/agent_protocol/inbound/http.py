@@ -13,8 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from adapters.agent_protocol.codec import ERRORS
+from gateway.adapter.access import challenge
 from gateway.core.delta import encode
-from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unavailable, lookup
+from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unauthenticated, Unavailable, lookup
 from gateway.core.types import JsonObject
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,11 @@ def refusal(error: InterlinguaError) -> Response:
     content: JsonObject = {"message": str(error)}
     if isinstance(error, Invalid) and error.path:
         content["detail"] = [{"loc": error.path.strip("/").split("/"), "msg": str(error)}]
-    headers = {"Retry-After": "1"} if isinstance(error, Unavailable) else None
+    headers: Mapping[str, str] | None = None
+    if isinstance(error, Unavailable):
+        headers = {"Retry-After": "1"}
+    elif isinstance(error, Unauthenticated):
+        headers = challenge(error)
     return answer(content, lookup(ERRORS, error), headers)
 
 

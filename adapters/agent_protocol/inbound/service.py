@@ -1,4 +1,4 @@
-"""Serves Agent Protocol clients: a task is a thread, a step one leg of a run (openapi.yml v1, the RFC's paths)."""
+"""What Agent Protocol clients ask for: a task is a thread, a step one leg of a run (openapi.yml v1, and the RFC)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Sequence
 from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from adapters.agent_protocol import codec, requests, wire
 from adapters.agent_protocol.inbound import files
-from adapters.agent_protocol.inbound.http import Operations, answer, body, page, refusal
+from adapters.agent_protocol.inbound.http import answer, body, page
 from adapters.agent_protocol.legs import Leg, cut
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import announced, run_steps, step_json
-from gateway.adapter import Callback, Gateway
-from gateway.core.errors import Conflict, InterlinguaError, NotFound, Unsupported
+from gateway.adapter import Gateway
+from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import (
     Agent,
     Answer,
@@ -34,43 +32,13 @@ from gateway.core.types import (
     agent_id,
 )
 
-PREFIXES = ("/ap/v1", "", "/ap/v1/ap/v1")
-"""The specification's, the RFC's older one, and what a client makes of a base address that already has it."""
 
-
-class AgentProtocolInbound:
-    """See `gateway.adapter.Inbound`."""
+class Tasks:
+    """The operations as one client has them, or everybody where nobody is asked who it is."""
 
     def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
         self._options = options
         self._gateway = gateway
-
-    def routes(self) -> Sequence[BaseRoute]:
-        """See `Inbound.routes`. Below `[/{agent}]`, `/ap/v1/agent/tasks...` and the RFC's `/agent/tasks...`."""
-        task = "/agent/tasks/{task_id}"
-        paths = {
-            "/agent/tasks": Operations(GET=self.list_tasks, POST=self.create_task),
-            task: Operations(GET=self.get_task),
-            f"{task}/steps": Operations(GET=self.list_steps, POST=self.execute_step),
-            f"{task}/steps/{{step_id}}": Operations(GET=self.get_step),
-        }
-        for word in ("artifacts", "artifact"):
-            paths[f"{task}/{word}"] = Operations(GET=self.list_artifacts, POST=self.upload_artifact)
-            paths[f"{task}/{word}/{{artifact_id}}"] = Operations(GET=self.download_artifact)
-        return [
-            Route(agent + prefix + path, operations)
-            for agent in ("", "/{agent}")
-            for prefix in PREFIXES
-            for path, operations in paths.items()
-        ]
-
-    def refusal(self, error: InterlinguaError) -> Response:
-        """See `Inbound.refusal`."""
-        return refusal(error)
-
-    def callback(self, run: Run) -> Callback:
-        """The protocol has no callbacks."""
-        raise Unsupported("Agent Protocol has no callbacks")
 
     # tasks
 

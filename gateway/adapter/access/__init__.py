@@ -1,25 +1,51 @@
-"""Who a client is: what the adapters have in common that tell their clients apart.
+"""Who a client is, and what is there for it: what the doors have in common that tell their clients apart.
 
-options.py      what a section of routes.yaml says of it: clients with tokens, whoever signs JSON Web Tokens
-credentials.py  how that is checked
+options.py         what a section of routes.yaml says of it: clients with tokens, whoever signs JSON Web Tokens
+credentials.py     how that is checked
+patterns.py        names that are meant by pattern
+authentication.py  `authentication`: the option that means the same at every door
+people.py          whose token it is, by that option; visit.py: how long somebody may stay
+own.py             the gateway as it is for one of them; agents.py: its agents; lasting.py: waits that end with a token
+door.py            what is served to whom, over plain requests
 
-What somebody may do is each adapter's own. Nothing here logs, or says which part of a credential was wrong.
+Nothing here says which part of a credential was wrong, or logs any of it.
 """
 
 from __future__ import annotations
 
+from gateway.adapter.access.authentication import Asking, Authentication, Person, Signed
 from gateway.adapter.access.credentials import Subject, Subjects, Tokens, bearer
-from gateway.adapter.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, Patterns, each_its_own
+from gateway.adapter.access.door import Door, entering
+from gateway.adapter.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
+from gateway.adapter.access.own import OWNER, Own
+from gateway.adapter.access.patterns import Patterns, fits
+from gateway.adapter.access.people import EXPIRED, People, Principal, challenge, roles_of
+from gateway.adapter.access.visit import Visit
 
 __all__ = [
     "ANONYMOUS",
+    "EXPIRED",
+    "OWNER",
     "Algorithm",
+    "Asking",
+    "Authentication",
     "Credentials",
+    "Door",
     "JwtOptions",
+    "Own",
     "Patterns",
+    "People",
+    "Person",
+    "Principal",
+    "Signed",
     "Subject",
     "Subjects",
     "Tokens",
+    "Visit",
     "bearer",
+    "challenge",
     "each_its_own",
+    "entering",
+    "fits",
+    "roles_of",
 ]

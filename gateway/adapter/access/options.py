@@ -14,8 +14,6 @@ from gateway.adapter.options import Options
 Algorithm = Literal[
     "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
 ]
-Patterns = tuple[Annotated[str, Field(min_length=1)], ...]
-"""Names, with the wildcards of `fnmatch`. Case counts."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
 
 ANONYMOUS: Final = "anonymous"

@@ -114,6 +114,18 @@ def closed(*, operator: str, session: str) -> Event:
     )
 
 
+def skill(*, operator: str, session: str, skill: str, version: str | None, sha256: str, size: int) -> Event:
+    """The agent of a session is given the instructions of a skill: `sha256` and `size` (bytes) are theirs."""
+    given: JsonObject = {"skill": skill, "version": version, "sha256": sha256, "bytes": size}
+    return Event(
+        actor=Actor(HOST, "system"),
+        action="skill.activated",
+        subject=_subject("skill", skill),
+        input={key: value for key, value in given.items() if value is not None},
+        metadata=_metadata("skill", operator, session),
+    )
+
+
 def _actor(name: str, role: str = "operator") -> Actor:
     return Actor((name or "unknown")[:256], role[:64]) if role else Actor((name or "unknown")[:256])
 

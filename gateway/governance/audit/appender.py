@@ -27,6 +27,8 @@ from gateway.governance.audit.redact import Redactor, snapshot
 logger = logging.getLogger(__name__)
 
 CLOCK_SLACK = 1.0
+FILE_SECONDS = 86_400.0
+"""The time of one file, where old ones are to be removed."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -51,14 +53,22 @@ class Appender:
         self._place = place
         self._redactor = redactor
         self._signer = signer
-        self._algorithm = algorithm
         self._rotate_bytes = rotate_bytes
+        self.algorithm = algorithm
+        self.by_day = False
+        """Whether a file is closed when it is a day old as well."""
         self._lock = -1
         self._fd = -1
         self._size = 0
         self._first = 0
+        self._since = 0.0
         self._suspect = False
         self._last = Found()
+
+    @property
+    def newest(self) -> float:
+        """When the newest entry was recorded, in seconds since the epoch; 0 while there is none."""
+        return self._last.ts
 
     @property
     def head(self) -> Head | None:
@@ -79,7 +89,7 @@ class Appender:
                 files.sync_folder(self._place.folder)
             self._last = recover(self._place, self._fd, known)
             files.sync(self._fd)  # a process that was killed may have left whole lines that are not on disk yet
-            self._size, self._first = os.fstat(self._fd).st_size, self._last.first
+            self._size, self._first, self._since = os.fstat(self._fd).st_size, self._last.first, self._last.since
             for note, path in self._last.notes:
                 self._note(note, now)
                 os.rename(path, path.with_name(path.name.removesuffix(".new")))
@@ -105,7 +115,8 @@ class Appender:
         try:
             self._repair()
             self._look()
-            if self._size >= self._rotate_bytes:
+            aged = self.by_day and self._size and pieces and pieces[0].at - self._since >= FILE_SECONDS
+            if self._size >= self._rotate_bytes or aged:
                 self._rotate()
             return self._append(pieces)
         except OSError as error:
@@ -121,6 +132,8 @@ class Appender:
             except InterlinguaError as error:
                 out.append(error)
                 continue
+            if not self._size and not lines:
+                self._since = ts
             lines.append(line)
             out.append(entry)
             last = Found(entry.seq, entry.hash, ts)
@@ -155,7 +168,7 @@ class Appender:
                 "seq": last.seq + 1,
                 "ts": _written(ts),
                 "prevHash": last.hash,
-                "hashAlg": self._algorithm,
+                "hashAlg": self.algorithm,
             }
             if self._signer is not None:
                 own["signature"] = self._signer.sign(canonical(entry, simple=ready.simple))
@@ -164,7 +177,7 @@ class Appender:
             raise TooLarge(f"audit event: it cannot be written: {error}") from error
         if len(body) > LONGEST:
             raise TooLarge(f"audit event: {len(body)} bytes, over the limit of {LONGEST}")
-        value = digest(body, self._algorithm)
+        value = digest(body, self.algorithm)
         line = canonical({**entry, "hash": value}, simple=ready.simple) + b"\n"
         return line, Entry(entry["seq"], entry["ts"], value, last.hash), ts
 

@@ -51,6 +51,11 @@ class Place:
         """What was moved aside and not yet noted."""
         return sorted(self._matching(r"\d{12,}\.[0-9a-f]{8}\.torn\.new"))
 
+    def torn_until(self, seq: int) -> list[Path]:
+        """What was moved aside where an entry up to that number should have been."""
+        found = self._matching(r"\d{12,}\.[0-9a-f]{8}\.torn")
+        return [path for path in found if int(path.name.removeprefix(f"{self.name}.").partition(".")[0]) <= seq]
+
     def _matching(self, pattern: str) -> Iterator[Path]:
         wanted = re.compile(re.escape(self.name) + r"\." + pattern)
         if self.folder.is_dir():

@@ -41,12 +41,20 @@ class Keeper:
         self._waiting: Head | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
+        self._taken = -1
+        self._moved = asyncio.Event()
 
     def put(self, head: Head) -> None:
         """Hand over a newer head; an older one that still waits is left out."""
         self._waiting = head
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def reached(self, seq: int) -> None:
+        """Return when that entry, or a newer one, was taken."""
+        while self._taken < seq:
+            self._moved.clear()
+            await self._moved.wait()
 
     async def aclose(self) -> None:
         """Return when the newest was taken, or refused once more."""
@@ -60,6 +68,8 @@ class Keeper:
             pause = self._every
             try:
                 await self._on_head(head.seq, head.hash)
+                self._taken = head.seq
+                self._moved.set()
             except Exception as error:
                 logger.warning("the head of the audit log was not kept: %s", error)
                 if self._closing.is_set():

@@ -17,14 +17,19 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unavailable
+from gateway.governance.audit import pointer
 from gateway.governance.audit.appender import Appender, Piece
 from gateway.governance.audit.canonical import ALGORITHMS
 from gateway.governance.audit.event import Entry, Event, Head
 from gateway.governance.audit.files import Place
 from gateway.governance.audit.heads import Keeper
 from gateway.governance.audit.keys import Signer
+from gateway.governance.audit.pointer import Pointer
 from gateway.governance.audit.redact import SECRETS, Redactor, snapshot
+from gateway.governance.audit.upkeep import Upkeep
 
 BATCH_EVENTS = 1024
 BATCH_BYTES = 1024 * 1024
@@ -32,6 +37,15 @@ LIMIT_BYTES = 64 * 1024
 MOST_LIMIT = 1024 * 1024
 WAITING_BYTES = 64 * 1024 * 1024
 ROTATE_BYTES = 16 * 1024 * 1024
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How a log is kept: `days` is how long (None: for ever), `pointer` whether its head is published, signed."""
+
+    algorithm: str = "sha256"
+    days: int | None = None
+    pointer: bool = False
+
 
 OnHead = Callable[[int, str], Awaitable[None]]
 
@@ -64,8 +78,7 @@ class AuditLog:
         waiting: int = WAITING_BYTES,
     ) -> None:
         """Raises Invalid for an algorithm that an audit event cannot name, or a limit that is none."""
-        if algorithm not in ALGORITHMS:
-            raise Invalid(f"audit: no hash algorithm {algorithm!r}; have {', '.join(ALGORITHMS)}")
+        _known(algorithm)
         if not 0 < limit <= MOST_LIMIT:
             raise Invalid(f"audit: a limit of {limit} bytes; it is at most {MOST_LIMIT}")
         self._place = Place(path)
@@ -76,7 +89,12 @@ class AuditLog:
             algorithm=algorithm,
             rotate_bytes=rotate_bytes,
         )
-        self._known = head
+        self._head_known = head
+        self._signer = signer
+        self._terms = Terms(algorithm=algorithm)
+        self._pointer: Keeper | None = None
+        self._pointing = False
+        self._upkeep = Upkeep(self._place, self._put, lambda: self._appender.newest, self._kept)
         self._most_waiting = waiting
         self._waiting = 0
         self._queue: queue.SimpleQueue[tuple[Piece, asyncio.Future[Entry]] | None] = queue.SimpleQueue()
@@ -91,6 +109,11 @@ class AuditLog:
     def path(self) -> Path:
         """The file that is being written."""
         return self._place.active
+
+    @property
+    def newest(self) -> float:
+        """When the newest entry was recorded, in seconds since the epoch; 0 while there is none."""
+        return self._appender.newest
 
     async def open(self) -> None:
         """Take the lock, check the newest file, repair what a crash tore. Called once.
@@ -108,18 +131,37 @@ class AuditLog:
             ready.add_done_callback(_retrieved)
             raise
         self._usable = True
+        self.keep(self._terms)
         if self._keeper is not None and self.head is not None:
             self._keeper.put(self.head)
 
     async def aclose(self) -> None:
         """Write what waits, tell `on_head` the last entry, let go of the files. No error if it is closed."""
+        self._upkeep.stop()
         if self._usable:
             self._usable = False
             self._queue.put(None)
         if self._gone is not None:
             await asyncio.shield(self._gone)
-        if self._keeper is not None:
-            await self._keeper.aclose()
+        for keeper in (self._keeper, self._pointer):
+            if keeper is not None:
+                await keeper.aclose()
+
+    def keep(self, terms: Terms) -> None:
+        """How it is kept from now on. Raises Invalid for what cannot be done: then nothing has changed."""
+        _known(terms.algorithm)
+        if terms.pointer and self._signer is None:
+            raise Invalid("audit: there is no key to sign the head pointer with")
+        self._terms = terms
+        self._appender.algorithm, self._appender.by_day = terms.algorithm, terms.days is not None
+        if not self._usable:
+            return  # `open` does the rest
+        self._upkeep.keep(terms.days)
+        if terms.pointer and self._pointer is None and self._signer is not None:
+            self._pointer = Keeper(Pointer(self.path, self._signer).publish, every=pointer.EVERY_SECONDS)
+            if self.head is not None:
+                self._pointer.put(self.head)
+        self._pointing = terms.pointer
 
     async def __aenter__(self) -> AuditLog:
         await self.open()
@@ -138,11 +180,14 @@ class AuditLog:
         can hold, Unavailable if the disk fails, too much waits or the log is closed (a later one may go through),
         AuditBroken if somebody else touched the file (none goes through until it is opened again).
         """
+        if "interlingua" in event.metadata:
+            raise Invalid("audit event: metadata.interlingua is the log's own", path="/metadata/interlingua")
+        return self._put(event)
+
+    def _put(self, event: Event) -> asyncio.Future[Entry]:
         if not self._usable:
             raise Unavailable("the audit log is closed")
         assert self._loop is not None
-        if "interlingua" in event.metadata:
-            raise Invalid("audit event: metadata.interlingua is the log's own", path="/metadata/interlingua")
         try:
             piece = Piece(snapshot(event), time.time())
         except UnicodeEncodeError as error:
@@ -176,12 +221,18 @@ class AuditLog:
             self.head = head
             if self._keeper is not None:
                 self._keeper.put(head)
+            if self._pointer is not None and self._pointing:
+                self._pointer.put(head)
+
+    async def _kept(self, seq: int) -> None:
+        if self._keeper is not None:
+            await self._keeper.reached(seq)
 
     # --- runs in the thread
 
     def _main(self, ready: asyncio.Future[Head | None]) -> None:
         try:
-            self._appender.open(self._known, time.time())
+            self._appender.open(self._head_known, time.time())
         except BaseException as error:
             self._call(_fail, ready, error)
             self._call(_done, self._gone, None)
@@ -226,6 +277,11 @@ class AuditLog:
             self._loop.call_soon_threadsafe(what, *arguments)
         except RuntimeError:
             logger.debug("the event loop is gone; an answer of the audit log goes nowhere")
+
+
+def _known(algorithm: str) -> None:
+    if algorithm not in ALGORITHMS:
+        raise Invalid(f"audit: no hash algorithm {algorithm!r}; have {', '.join(ALGORITHMS)}")
 
 
 def _done(future: asyncio.Future[object], result: object) -> None:

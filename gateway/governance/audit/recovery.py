@@ -19,21 +19,22 @@ import msgspec
 from gateway.governance.audit import files
 from gateway.governance.audit.canonical import GENESIS
 from gateway.governance.audit.event import HOST, Actor, AuditBroken, Event, Head, Subject
-from gateway.governance.audit.line import LONGEST
+from gateway.governance.audit.line import LONGEST, Line
 from gateway.governance.audit.walk import Fault, Walk
 
 
 class Found(msgspec.Struct, frozen=True):
     """The end of a log: number (-1 if it is empty), hash and time of the last entry.
 
-    `first` is the number of the active file's first entry; `notes` is what the log must say next, each with the file
-    that was moved aside.
+    `first` is the number of the active file's first entry, `since` its time; `notes` is what the log must say next,
+    each with the file that was moved aside.
     """
 
     seq: int = -1
     hash: str = GENESIS
     ts: float = 0.0
     first: int = 0
+    since: float = 0.0
     notes: tuple[tuple[Event, Path], ...] = ()
 
 
@@ -43,9 +44,9 @@ def recover(place: files.Place, fd: int, known: Head | None) -> Found:
     Raises AuditBroken, OSError.
     """
     walk = _before(place, known)
-    first = walk.seq + 1
-    noted, torn = _read(place, walk, known)
-    if known is not None and known.seq < first:
+    since, noted, torn = _read(place, walk)
+    first = since.seq if since is not None else walk.seq + 1
+    if known is not None and known.seq < first and known != walk.before:
         _look_for(place, known)
     if known is not None and walk.seq < known.seq:
         last = f"entry {walk.seq}" if walk.seq >= 0 else "nothing"
@@ -60,7 +61,8 @@ def recover(place: files.Place, fd: int, known: Head | None) -> Found:
         else:
             notes.append((note, path))
     ts = walk.ts.timestamp() if walk.ts is not None else 0.0
-    return Found(walk.seq, walk.hash, ts, first, tuple(notes))
+    began = since.ts.timestamp() if since is not None else 0.0
+    return Found(walk.seq, walk.hash, ts, first, began, tuple(notes))
 
 
 def _before(place: files.Place, known: Head | None) -> Walk:
@@ -75,25 +77,36 @@ def _before(place: files.Place, known: Head | None) -> Walk:
     return Walk.following(last, head=known)
 
 
-def _read(place: files.Place, walk: Walk, known: Head | None) -> tuple[set[str], int | None]:
-    """Walk the active file. Returns the fragments that it has notes of, and where a torn end begins if it has one."""
+def _read(place: files.Place, walk: Walk) -> tuple[Line | None, set[str], int | None]:
+    """Walk the active file. Returns its first entry, the fragments that it has notes of, and where a torn end begins
+    if it has one.
+    """
+    first: Line | None = None
     noted: set[str] = set()
+    torn_at: int | None = None
     offset = number = 0
     with place.active.open("rb") as file:
         while raw := file.readline(LONGEST + 1):
             number += 1
             if b"\0" in raw or (not raw.endswith(b"\n") and len(raw) <= LONGEST):
-                return noted, offset
+                torn_at = offset
+                break
             if faults := walk.feed(raw):
-                fault = faults[0]
-                raise AuditBroken(f"{place.active}#L{number}:{fault.field} {fault.code} {fault.what}")
+                raise _broken(place, number, faults[0])
             offset += len(raw)
+            first = first or walk.line
             if walk.line is not None and walk.line.action == "audit.note":
                 own = walk.line.metadata.get("interlingua")
                 torn = own.get("torn") if isinstance(own, dict) else None
                 if isinstance(torn, dict):
                     noted.add(str(torn.get("sha256")))
-    return noted, None
+    if faults := walk.beginning():
+        raise _broken(place, 1, faults[0])
+    return first, noted, torn_at
+
+
+def _broken(place: files.Place, number: int, fault: Fault) -> AuditBroken:
+    return AuditBroken(f"{place.active}#L{number}:{fault.field} {fault.code} {fault.what}")
 
 
 def _look_for(place: files.Place, known: Head) -> None:

@@ -41,6 +41,8 @@ class Report(msgspec.Struct):
     signed: int = 0
     unsigned: int = 0
     head: Head | None = None
+    removed: Head | None = None
+    """The last entry of those that were removed as too old, as the log itself says."""
     mistakes: list[Mistake] = []
     more: bool = False
 
@@ -70,8 +72,9 @@ def verify(
     """
     walk = Walk(after, head=head, keyring=keyring, any_form=any_form)
     report = Report()
-    path = Path()
+    path, first = Path(), ""
     for path in paths:
+        first = first or str(path)
         report.files += 1
         try:
             with path.open("rb") as file:
@@ -82,8 +85,10 @@ def verify(
             break
     else:
         report.mistakes += [Mistake(str(path), number if report.files else 0, *_parts(fault)) for fault in walk.end()]
+        report.mistakes[:0] = [Mistake(first, 1, *_parts(fault)) for fault in walk.beginning()]
     report.signed, report.unsigned = walk.signed, walk.unsigned
     report.head = Head(walk.seq, walk.hash) if report.entries else None
+    report.removed = walk.before if walk.vouched else None
     return report
 
 

@@ -13,6 +13,9 @@ from gateway.governance.audit.event import Head
 from gateway.governance.audit.keys import Keyring
 from gateway.governance.audit.line import Line, decode
 
+REMOVED = "removed"
+"""In `metadata.interlingua` of a note: the files that were too old, each with its last entry (SEQ:HASH)."""
+
 
 class Fault(msgspec.Struct, frozen=True):
     """What is wrong with a line: the field, AIP-7's code for it, and why in words."""
@@ -42,6 +45,11 @@ class Walk:
         """The last line, if it was an entry."""
         self.signed = 0
         self.unsigned = 0
+        self.before: Head | None = None
+        """The entry before the first, as that names it, where nobody has said which it is."""
+        self.vouched = False
+        """Whether a later entry says that what comes before the first was removed."""
+        self._open = after is None
         self._head = head
         self._keyring = keyring
         self._any_form = any_form
@@ -82,6 +90,10 @@ class Walk:
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors
             return self.skip(str(error))
         faults: list[Fault] = []
+        if self._open and line.seq > 0 and self.seq < 0:
+            self.before = Head(line.seq - 1, line.prevHash)
+            self.seq, self.hash = self.before.seq, self.before.hash
+        self._open = False
         if not intact:
             faults.append(Fault("hash", "chain.tampered", "the line is not what was hashed: it was changed"))
         elif not exact and not (self._any_form and _unambiguous(raw)):
@@ -91,12 +103,15 @@ class Walk:
             faults += self._signature(self._keyring, entry, line)
         if self._head is not None and line.seq == self._head.seq and stated != self._head.hash:
             faults.append(Fault("hash", "chain.broken", f"entry {line.seq} is not the one of the head that is known"))
+        if self.before is not None and line.action == "audit.note" and not faults:
+            self.vouched = self.vouched or str(self.before) in _removed(line)
         self.seq, self.hash, self.line, self._linked = line.seq, stated, line, intact
         return faults
 
     def skip(self, why: str) -> list[Fault]:
         """Go on behind a line that is no entry."""
         self.line = None
+        self._open = False
         self.seq += 1
         self._linked = False
         return [Fault("", "schema.invalid", f"no audit event: {why}")]
@@ -111,14 +126,23 @@ class Walk:
             return [Fault("metadata", "signature.invalid", "no entry is signed")]
         return []
 
+    def beginning(self) -> list[Fault]:
+        """What is wrong with where the log begins, if that is not entry 0. Called once, after the last line."""
+        if self.before is None:
+            return []
+        first = self.before.seq + 1
+        if not self.vouched:
+            return [Fault("seq", "chain.seq_gap", _missing(0, first))]
+        if self._head is not None and self._head.seq <= self.before.seq and self._head != self.before:
+            what = f"the log begins with entry {first}: whether it held the known entry {self._head.seq} cannot be seen"
+            return [Fault("seq", "chain.truncated", what)]
+        return []
+
     def _order(self, line: Line) -> list[Fault]:
         faults = []
         expected = self.seq + 1
         if line.seq > expected:
-            missing = (
-                f"entry {expected} is" if line.seq == expected + 1 else f"entries {expected} to {line.seq - 1} are"
-            )
-            faults.append(Fault("seq", "chain.seq_gap", f"{missing} missing before entry {line.seq}"))
+            faults.append(Fault("seq", "chain.seq_gap", _missing(expected, line.seq)))
         elif line.seq < expected:
             what = f"entry {line.seq} comes after entry {self.seq}: it is there twice, or out of order"
             faults.append(Fault("seq", "chain.seq_gap", what))
@@ -142,6 +166,18 @@ class Walk:
         self.signed += 1
         wrong = keyring.check(block, canonical(entry), line.ts)
         return [Fault("metadata.interlingua.signature", *wrong)] if wrong else []
+
+
+def _missing(first: int, found: int) -> str:
+    which = f"entry {first} is" if found == first + 1 else f"entries {first} to {found - 1} are"
+    return f"{which} missing before entry {found}"
+
+
+def _removed(line: Line) -> list[str]:
+    """The last entries of the files that a note says were removed."""
+    own = line.metadata.get("interlingua")
+    named = own.get(REMOVED) if isinstance(own, dict) else None
+    return [str(one.get("last")) for one in named if isinstance(one, dict)] if isinstance(named, list) else []
 
 
 def _hashed(raw: bytes, stated: str) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.adapter.access.patterns import fits
 from gateway.adapter.governing import APPROVAL, APPROVALS, APPROVE, DECISION
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, RunRequest
@@ -38,7 +38,7 @@ class Asked:
 
 def within(request: RunRequest, tool: str) -> bool:
     """Whether whoever asked for the run may have the tool called at all."""
-    return request.tools is None or any(fnmatchcase(tool, pattern) for pattern in request.tools)
+    return request.tools is None or fits(tool, request.tools)
 
 
 def check(call: Call, by: Signatory) -> None:

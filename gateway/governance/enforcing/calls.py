@@ -67,6 +67,8 @@ class Call:
     """Its arguments are others than the log has."""
     content: Json = None
     """What it has given so far."""
+    old: bool = False
+    """It was shown before a restart, and there is no end of it yet."""
     act: bool = False
     """No event speaks of it: it is done by way of the gateway."""
     twin: Call | None = None

@@ -18,9 +18,12 @@ from gateway.adapter.governing import OF_CALL, risk_of
 from gateway.core import events as e
 from gateway.core.errors import Denied, IllegalEvent, InterlinguaError, Unavailable
 from gateway.core.types import JsonObject
+from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing.approval import why_not
 from gateway.governance.enforcing.calls import WAITING, Call, Phase
-from gateway.governance.enforcing.judge import REFUSED, Host, Judge
+from gateway.governance.enforcing.host import REFUSED, Host
+from gateway.governance.enforcing.judge import Judge
+from gateway.governance.enforcing.past import UNKNOWN
 from gateway.governance.enforcing.session import Session
 from gateway.governance.policy import Kind, Rules
 
@@ -114,7 +117,7 @@ class Gate(Judge):
         for call in list(self.calls.values()):
             if call.phase is Phase.ALLOWED:
                 call.phase = Phase.ENDED
-                await self.session.ended(call, None, "the run ended")
+                await self.session.ended(call, None, UNKNOWN if call.old else "the run ended")
             elif call.phase in (Phase.ANNOUNCED, Phase.ASKING) and not call.turn:
                 call.phase = Phase.REFUSED
                 await self.session.refused(call, "the run ended before it was approved")
@@ -128,12 +131,23 @@ class Gate(Judge):
         if isinstance(event, e.ToolCallStarted):
             call = self.calls[event.call] = Call(id=event.call)
             call.started(event, risk_of(event.kind))
-            call.phase, call.recorded, call.grown = Phase.ALLOWED, True, False
+            call.phase, call.recorded, call.grown, call.old = Phase.ALLOWED, True, False, True
             self.before.pop(event.call, None)
         elif isinstance(event, e.ToolCallEnded) and event.call in self.calls:
             self.calls[event.call].phase = Phase.ENDED
         else:
             super().replay(event)
+
+    def goes_on(self, state: State) -> None:
+        """The run goes on, and everything was replayed. `state` is what it was doing then, by its own record."""
+        left = self.session.left
+        for name, call in self.calls.items():
+            if name in left.ended:  # which nobody was shown any more
+                call.phase = Phase.ENDED
+            elif (begun := left.calls.get(name)) is not None and begun.approval is not None:
+                call.approval = begun.approval
+        going = [name for name, call in self.calls.items() if call.phase is Phase.ALLOWED]
+        self.session.goes_on(state, {*going, *self.before})
 
     # --- the queue -----------------------------------------------------------------------------------------------
 

@@ -13,11 +13,13 @@ from gateway.governance import tiers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.calls import Call
 from gateway.governance.enforcing.gate import Gate
+from gateway.governance.enforcing.host import Host
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.enforcing.judge import Host
 from gateway.governance.enforcing.session import Session, by
 from gateway.governance.printing import capabilities
+from gateway.governance.revision import ANOTHER, REVISION, same, spoken, stated
 from gateway.governance.roots import Roots
+from gateway.governance.skills import Skill
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +32,7 @@ class RouteGovernor:
         self.journal = journal
         self.rules = binding.rules(budgets=journal.budgets)
         self.next: RouteGovernor | None = None
+        self._tracked: str | None = None
         self.operator = binding.operator.id if binding.operator is not None else binding.manifest.id
 
     # --- what adapters ask ---------------------------------------------------------------------------------------
@@ -39,6 +42,8 @@ class RouteGovernor:
         """See `Governor.about`."""
         manifest, operator = self.binding.manifest, self.binding.operator
         said = {"tier": manifest.tier, "acp_rev": manifest.acp_rev}
+        if not spoken(manifest.acp_rev):
+            said["acp_rev_spoken"] = REVISION
         return said if operator is None else {**said, "operator": operator.id}
 
     @property
@@ -98,6 +103,11 @@ class RouteGovernor:
         """What the run's events pass."""
         return Gate(host, lambda: self._now.rules, self._session(run.thread or run.id))
 
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """What the agent is to be told of."""
+        return self._now.binding.skills
+
     def vouch(self, agent: Agent) -> None:
         """Raises Unavailable where the agent, as it is described, cannot do what the manifest promises."""
         self.check(capabilities(agent))
@@ -105,6 +115,7 @@ class RouteGovernor:
     def broken(self, agent: Agent) -> list[Mistake]:
         """The same as mistakes in the manifest."""
         page = self.binding.manifest.page
+        self._compare(agent)
         found: list[Mistake] = []
         for what in self._missing(capabilities(agent)):
             own = ("metadata", "aip44", "capabilities", *what.split("."))
@@ -114,6 +125,16 @@ class RouteGovernor:
         return found
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    def _compare(self, agent: Agent) -> None:
+        """Say once that the agent tracks another revision than its manifest."""
+        manifest, tracked = self.binding.manifest, stated(agent)
+        if tracked is None or tracked == self._tracked or same(tracked, manifest.acp_rev):
+            return
+        self._tracked = tracked
+        page, where = manifest.page, ("metadata", "aip44", "acp_rev")
+        message = f"pins {manifest.acp_rev}, and agent {agent.name} tracks {tracked}"
+        log.warning("%s", Mistake(page.document.file, page.line(where), ".".join(where), message, code=ANOTHER))
 
     @property
     def _now(self) -> RouteGovernor:

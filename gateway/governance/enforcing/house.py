@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from gateway.core.errors import Invalid
+from gateway.core.errors import Invalid, Unavailable
+from gateway.document import Mistake
+from gateway.governance import demands
 from gateway.governance.audit import AuditLog, KeptHead, Signer
 from gateway.governance.audit.heads import Keeping
 from gateway.governance.binding import Binding
@@ -24,10 +26,17 @@ class Enforcement:
         self._keeping = keeping
         self._key = key
         self._journals: dict[str, Journal] = {}
+        self._told: set[Mistake] = set()
 
     def governor(self, binding: Binding) -> RouteGovernor:
         """What governs a route. Its audit log is opened by `open`, or by `prepare` where that was before."""
-        return RouteGovernor(binding, self._journal(binding))
+        for caution in binding.cautions:
+            if caution not in self._told:
+                self._told.add(caution)
+                log.warning("%s", caution)
+        journal = self._journal(binding)
+        journal.want(binding.manifest.path, demands.terms(binding))
+        return RouteGovernor(binding, journal)
 
     async def open(self) -> None:
         """Open every log. Called when the store is open, before any run goes on. Raises as `prepare`."""
@@ -41,12 +50,29 @@ class Enforcement:
         """
         for journal in {id(found): found for found in map(self._journal, bindings)}.values():
             await journal.open()
+            await journal.settle()
+
+    async def settle(self) -> None:
+        """Record as over what was begun before and no run goes on with. Called when it is known which do.
+
+        Raises nothing: what cannot be written now will be before the session's next event.
+        """
+        for journal in list(self._journals.values()):
+            try:
+                await journal.settle()
+            except Unavailable as error:
+                log.error("%s: what was begun before is not recorded as over: %s", journal.path, error.detail)
 
     async def sweep(self, governors: Iterable[object]) -> None:
         """Let go of the logs that none of these, which are those of all routes and runs there are, uses any more."""
-        used = {id(one.journal) for one in governors if isinstance(one, RouteGovernor)}
+        used: dict[int, set[Path]] = {}
+        for one in governors:
+            if isinstance(one, RouteGovernor):
+                used.setdefault(id(one.journal), set()).add(one.binding.manifest.path)
         for name, journal in list(self._journals.items()):
-            if id(journal) not in used:
+            if id(journal) in used:
+                journal.forget_all_but(used[id(journal)])
+            else:
                 del self._journals[name]
                 await journal.aclose()
 
@@ -68,23 +94,19 @@ class _Maker:
     """Makes one log, when it is to be opened."""
 
     def __init__(self, binding: Binding, folder: Path, keeping: Keeping, key: Path | None) -> None:
-        self._governance = binding.governance
+        self._binding = binding
         self._folder = folder
         self._keeping = keeping
         self._key = key
 
     async def __call__(self) -> AuditLog:
-        governance = self._governance
-        if governance is not None and governance.signing_required and self._key is None:
-            raise Invalid(
-                f"{governance.path}: `signing.required` has every audit entry signed, and no `audit.key` says with what"
-            )
+        if unmet := [*demands.unmet(self._binding, key=self._key is not None)]:
+            raise Invalid("\n".join(map(str, unmet)))
         kept = KeptHead(self._keeping, str(self._folder))
-        audit = governance.effective.get("audit", {}) if governance is not None else {}
         return AuditLog(
             self._folder,
             signer=Signer.load(self._key) if self._key is not None else None,
-            algorithm=audit.get("hashAlgo", "sha256"),
+            algorithm=demands.terms(self._binding).algorithm,
             head=await kept.newest(),
             on_head=kept.keep,
         )

@@ -6,14 +6,14 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.governance.audit import AuditLog, Event
+from gateway.governance.audit import AuditLog, Event, Terms
 from gateway.governance.audit.aip44 import State
-from gateway.governance.budgets import Budgets
-from gateway.governance.enforcing.spent import spent
+from gateway.governance.budgets import DAY, Budgets
+from gateway.governance.enforcing.past import AT_WORK, Left, read
 
 log = logging.getLogger(__name__)
 
@@ -30,42 +30,137 @@ class Journal:
         self._make = make
         self._log: AuditLog | None = None
         self._states: OrderedDict[str, State] = OrderedDict()
+        self._left: dict[str, Left] = {}
+        """By session, what an earlier process has begun and no run goes on with, until that is recorded."""
+        self._wanted: dict[Path, Terms] = {}
+        self.told: dict[str, tuple[str, ...]] = {}
+        """By session, the digests of the skills that its agent was told of."""
 
     @property
     def path(self) -> Path | None:
         """The file that is being written; None if there is none."""
         return self._log.path if self._log is not None else None
 
+    def want(self, who: Path, terms: Terms) -> None:
+        """How the log is to be kept for a route, by its manifest: nothing goes that any of them keeps.
+
+        Takes effect at once. Raises Invalid.
+        """
+        self._wanted[who] = terms
+        self._keep()
+
+    def forget_all_but(self, who: Collection[Path]) -> None:
+        """The routes that there still are."""
+        self._wanted = {name: terms for name, terms in self._wanted.items() if name in who}
+        self._keep()
+
+    def _keep(self) -> None:
+        if self._log is None or not self._wanted:
+            return
+        found = list(self._wanted.values())
+        days = [terms.days for terms in found if terms.days is not None]
+        self._log.keep(
+            Terms(
+                algorithm=found[-1].algorithm,
+                days=max(days) if len(days) == len(found) else None,
+                pointer=any(terms.pointer for terms in found),
+            )
+        )
+
     async def open(self) -> None:
-        """Open the log, unless it is, and read back what was spent. Raises Unavailable, AuditBroken, Invalid."""
+        """Open the log, unless it is, and read back what it says. Raises Unavailable, AuditBroken, Invalid."""
         if self._make is None or self._log is not None:
             return
         opened = await self._make()
         await opened.open()
         try:
-            for one in await asyncio.to_thread(spent, opened.path, time.time()):
-                self.budgets.restore(one)
+            past = await asyncio.to_thread(read, opened.path, time.time())
         except Exception as error:
             await opened.aclose()
-            raise Unavailable(f"{opened.path}: what was spent cannot be read", detail=str(error)) from error
+            raise Unavailable(f"{opened.path}: what was recorded cannot be read", detail=str(error)) from error
+        for one in past.spent:
+            self.budgets.restore(one)
+        for session, left in past.sessions.items():
+            if left:
+                self._left[session] = left
+            if left.state is not None:
+                self.moved(session, "interrupted" if left.state in AT_WORK else left.state)
         self._log = opened
+        self._keep()
 
     async def aclose(self) -> None:
         """Write what waits, and let go of the files."""
         if self._log is not None:
             await self._log.aclose()
 
-    async def write(self, *events: Event) -> None:
-        """Record events, in order; they are on disk then. Raises Unavailable if they are not, whatever the reason."""
+    async def write(self, session: str, *events: Event) -> None:
+        """Record events of a session, in order; they are on disk then. What was left in it comes before.
+
+        Raises Unavailable if they are not, whatever the reason.
+        """
         if self._make is None:
             return
         if self._log is None:
             raise Unavailable("the audit log is not open")
         try:
+            if session in self._left:
+                await self._end(self._log, session)
             await asyncio.gather(*[self._log.append(event) for event in events])
         except InterlinguaError as error:
             log.error("%s: %s %s", self._log.path, error, error.detail)
             raise Unavailable("what happens cannot be audited", detail=str(error)) from error
+
+    # --- what an earlier process has begun -----------------------------------------------------------------------
+
+    def left(self, session: str) -> Left:
+        """What was begun in a session before this process opened the log, as long as that is not recorded as over."""
+        return self._left.get(session) or Left()
+
+    def goes_on(self, session: str, calls: Collection[str]) -> None:
+        """A run of an earlier process goes on in it, with these of its calls."""
+        left = self._left.pop(session, None)
+        if left is None:
+            return
+        if left.state in AT_WORK:
+            self.moved(session, left.state)
+        left.state = None
+        left.calls = {name: begun for name, begun in left.calls.items() if name not in calls}
+        if left:
+            self._left[session] = left
+
+    async def settle(self) -> None:
+        """Record as over whatever no run goes on with. Called when it is known which do.
+
+        Raises Unavailable: what is not recorded then will be before its session's next event.
+        """
+        done = await asyncio.gather(*[self.write(session) for session in self._left], return_exceptions=True)
+        for outcome in done:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _end(self, audit: AuditLog, session: str) -> None:
+        left = self._left.pop(session)
+        names = [*left.calls]
+        done = await asyncio.gather(*[audit.append(event) for event in left.ends(session)], return_exceptions=True)
+        for name, outcome in zip(names, done, strict=False):
+            if not isinstance(outcome, BaseException):
+                del left.calls[name]
+        if len(done) > len(names) and not isinstance(done[-1], BaseException):
+            left.state = None
+        if left:
+            self._left[session] = left
+        for outcome in done:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    # --- states --------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The time that rules go by, in seconds since the epoch: a clock that was set back refills no budget. One that
+        is more than a day behind the log is taken for right, and to have been wrong before.
+        """
+        now, newest = time.time(), self._log.newest if self._log is not None else 0.0
+        return newest if now < newest <= now + DAY else now
 
     def state(self, session: str) -> State | None:
         """What its operator was last doing, as far as is remembered."""
@@ -74,7 +169,9 @@ class Journal:
     def moved(self, session: str, state: State | None) -> None:
         """Remember another state; None: the session is over."""
         self._states.pop(session, None)
-        if state is not None:
+        if state is None:
+            self.told.pop(session, None)
+        else:
             self._states[session] = state
             while len(self._states) > MOST_STATES:
-                self._states.popitem(last=False)
+                self.told.pop(self._states.popitem(last=False)[0], None)

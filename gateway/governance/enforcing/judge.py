@@ -10,50 +10,27 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.adapter.governing import Instruction
 from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError
-from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome, Run
+from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
 from gateway.governance.audit.aip44 import AUTO
 from gateway.governance.enforcing import approval
 from gateway.governance.enforcing.approval import TURN, Asked
 from gateway.governance.enforcing.calls import Call, Phase
+from gateway.governance.enforcing.host import REFUSED, Host
 from gateway.governance.enforcing.session import ANONYMOUS, Session
+from gateway.governance.enforcing.twins import Twins
 from gateway.governance.policy import RANK, Decision, Kind, Rules
 
 log = logging.getLogger(__name__)
 
-REFUSED: Final = "tool_refused"
-"""What a call that is not shown is counted as."""
-MOST_TWINS: Final = 64
 DECLINED: Final = Answer(outcome=Outcome.DECLINED)
-
-
-class Host(Protocol):
-    """The run, as its gate needs it."""
-
-    run: Run
-
-    def show(self, events: Sequence[e.Event]) -> None:
-        """Append to the run's log. Raises IllegalEvent."""
-
-    async def put(self, interrupt: Interrupt) -> Answer:
-        """Ask the run's caller, however long it takes. What `answering` has not let through is no answer."""
-
-    def lost(self, what: str, count: int = 1) -> None:
-        """Count something that is not said."""
-
-    def was_asked(self, name: str) -> bool:
-        """Whether there was a question of that id in the run."""
-
-    def interrupt(self, failure: Failure) -> None:
-        """End the run: its agent is told to stop, and nothing else is shown."""
 
 
 class Judge:
@@ -64,13 +41,14 @@ class Judge:
         self.session = session
         self.closed = False
         self.host = host
+        self.preface: Sequence[Instruction] = ()
+        """See `RunGovernor.preface`."""
         self.calls: dict[str, Call] = {}
         self._now = rules
         self._asked: dict[str, Asked] = {}
         self._released: set[str] = set()
         """Questions whose approval was enough, and was audited."""
-        self._twins: dict[tuple[str, str], deque[Call]] = {}
-        """Calls of MCP servers' tools of which only events, or only acts, have spoken: by server and tool."""
+        self._twins = Twins()
         self.before: dict[str, tuple[str, Call]] = {}
         """Questions that were asked before a restart about calls that were not shown then: their ids, by call."""
 
@@ -127,7 +105,7 @@ class Judge:
             raise Denied("the run is over")
         name = f"act-{secrets.token_hex(6)}"
         call = Call(id=name, tool=tool, server=server, risk=risk, arguments=arguments, act=True)
-        told = self._twin(call)
+        told = self._twins.find(call)
         self.calls[name] = call
         with self._audited():
             if told is None:
@@ -167,9 +145,14 @@ class Judge:
 
     # --- what the engine calls -----------------------------------------------------------------------------------
 
+    @property
+    def gated(self) -> bool:
+        """Whether the operator's turn needs somebody's word."""
+        return self._rules.turn().kind is not Kind.ALLOW
+
     async def turn(self) -> None:
         """Before the run is sent: whether the operator may take a turn. Raises Denied, Unavailable."""
-        if self._rules.turn().kind is Kind.ALLOW:
+        if not self.gated:
             return
         call = self.calls[TURN] = Call(id=TURN, tool=TURN, turn=True)
         await self.decide(call)
@@ -238,7 +221,7 @@ class Judge:
                 call.signed = set()
             call.stale = call.another = call.grown = call.recorded = False
             call.judged = True
-            if not call.act and (act := self._twin(call)) is not None:
+            if not call.act and (act := self._twins.find(call)) is not None:
                 call.phase = Phase.ASKING
                 if act.phase is Phase.ALLOWED:
                     await self._settled_twin(act)
@@ -270,6 +253,7 @@ class Judge:
         self, call: Call, question: Interrupt | None = None, grants: Callable[[Answer], bool] = approval.approves
     ) -> Answer:
         """Have the call approved, by a question of ours unless there is one. It is ALLOWED or REFUSED then."""
+        asked, _ = self.before.get(call.id, ("", None))
         question = question or approval.question(call, self._name(call))
         call.phase = Phase.ASKING
         before = self._asked.get(question.id)
@@ -277,7 +261,8 @@ class Judge:
             call.signed |= before.call.signed
         try:
             call.grown = False
-            await self.session.waits(call, approval.approvers(call.decision))
+            if question.id != asked:  # else it was recorded before a restart
+                await self.session.waits(call, approval.approvers(call.decision))
             self._asked[question.id] = Asked(call, grants)
             answer = await self.host.put(question)
         except asyncio.CancelledError:
@@ -324,23 +309,6 @@ class Judge:
                 self.interrupt(error)
             raise
 
-    def _twin(self, call: Call) -> Call | None:
-        """The same call, where the agent speaks of it in another way as well: of an act, the call of its events, or the
-        other way round. Each is that of one other.
-        """
-        if call.server is None or call.twin is not None:
-            return None
-        among = self._twins.setdefault((call.server, call.tool), deque(maxlen=MOST_TWINS))
-        for other in among:
-            alike = other.act is not call.act and other.like(call) and (call.act or other.risk >= call.risk)
-            if alike and other.phase not in (Phase.REFUSED, Phase.ENDED):
-                call.twin, other.twin = other, call
-                among.remove(other)
-                return other
-        if call not in among:
-            among.append(call)
-        return None
-
     async def _settled_twin(self, act: Call) -> None:
         """What became of an act has become of the call that its agent told meanwhile, or tells now."""
         call = act.twin
@@ -370,7 +338,9 @@ class Judge:
         for tool, _ in said:
             if not approval.within(self.host.run.request, tool):
                 return Decision(kind=Kind.DENY, policy=None, why=f"whoever asked for the run has no tool {tool}")
-        decisions = [self._rules.call(tool, server=server, risk=call.risk, at=time.time()) for tool, server in said]
+        decisions = [
+            self._rules.call(tool, server=server, risk=call.risk, at=self.session.now()) for tool, server in said
+        ]
         return max(decisions, key=lambda one: RANK[one.kind])
 
     def _recalled(self, interrupt: Interrupt) -> Asked | None:

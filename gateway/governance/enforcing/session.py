@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.core.types import Json, JsonObject
 from gateway.governance.audit import Event, Policy, aip44
 from gateway.governance.audit.aip44 import AUTO, State
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.enforcing.spent import BUDGETS
+from gateway.governance.enforcing.past import Left
 from gateway.governance.policy import Decision
+from gateway.governance.skills import Skill
 
 if TYPE_CHECKING:
     from gateway.governance.enforcing.calls import Call
 
 ANONYMOUS = "anonymous"
 """Who answered, where nobody was authenticated."""
+BUDGETS: Final = "budgets"
+"""The key in the record of a call (`metadata.aip44.audit`) with the slugs of the policies that counted it."""
 
 
 class Session:
@@ -26,6 +30,10 @@ class Session:
         self._journal = journal
         self._who: dict[str, Any] = {"operator": operator, "session": name}
 
+    def now(self) -> float:
+        """The time that rules go by, in seconds since the epoch."""
+        return self._journal.now()
+
     # --- transitions ---------------------------------------------------------------------------------------------
 
     @property
@@ -33,16 +41,23 @@ class Session:
         """What its operator was last doing, as far as is known."""
         return self._journal.state(self.name)
 
-    def restore(self, state: State) -> None:
-        """It was doing that before a restart."""
-        self._journal.moved(self.name, state)
+    @property
+    def left(self) -> Left:
+        """What was begun in it before a restart, as the log has it."""
+        return self._journal.left(self.name)
+
+    def goes_on(self, state: State, calls: Collection[str]) -> None:
+        """A run goes on in it that was begun before a restart, with these calls. `state` where the log has none."""
+        self._journal.goes_on(self.name, calls)
+        if self.state is None:
+            self._journal.moved(self.name, state)
 
     async def moved(self, after: State, why: JsonObject | None = None) -> None:
         """The operator does something else now. One that does so already is not recorded twice."""
         before = self.state
         if before == after:
             return
-        await self._journal.write(aip44.transition(**self._who, before=before, after=after, why=why))
+        await self._write(aip44.transition(**self._who, before=before, after=after, why=why))
         self._journal.moved(self.name, after)
 
     async def begins(self, who: JsonObject | None = None) -> bool:
@@ -59,18 +74,39 @@ class Session:
 
     async def closed(self) -> None:
         """The session is over, and its audit with it."""
-        await self._journal.write(aip44.closed(**self._who))
+        await self._write(aip44.closed(**self._who))
         self._journal.moved(self.name, None)
 
     def forget(self) -> None:
         """Nothing else will happen in it."""
         self._journal.moved(self.name, None)
 
+    # --- skills --------------------------------------------------------------------------------------------------
+
+    def told_of(self, skills: Sequence[Skill]) -> bool:
+        """Whether its agent was told of these, as they are now."""
+        return self._journal.told.get(self.name) == _digest(skills)
+
+    async def tells(self, skills: Sequence[Skill]) -> None:
+        """Its agent is going to be told of these."""
+        await self._write(
+            *(
+                aip44.skill(
+                    **self._who, skill=one.id, version=one.version, sha256=one.sha256, size=len(one.body.encode())
+                )
+                for one in skills
+            )
+        )
+
+    def told(self, skills: Sequence[Skill]) -> None:
+        """It was, and has answered."""
+        self._journal.told[self.name] = _digest(skills)
+
     # --- tool calls ----------------------------------------------------------------------------------------------
 
     async def called(self, call: Call, approval: str | None = AUTO) -> None:
         """The call may be shown now; without `approval` it waits for one."""
-        await self._journal.write(self._call(call, approval))
+        await self._write(self._call(call, approval))
 
     async def waits(self, call: Call, approvers: list[str]) -> None:
         """The call is wanted, and somebody is asked."""
@@ -79,9 +115,9 @@ class Session:
             **self._who, tool=call.tool, call=call.id, policy=_policy(decision), of=approvers, why=decision.why
         )
         if call.turn:
-            await self._journal.write(asked)
+            await self._write(asked)
         else:
-            await self._journal.write(self._call(call, None), asked)
+            await self._write(self._call(call, None), asked)
 
     async def answered(self, call: Call, by: str, role: str, *, approved: bool) -> None:
         """Somebody has answered."""
@@ -90,7 +126,7 @@ class Session:
         given = aip44.approval_given(
             **self._who, by=who, role=role, tool=call.tool, call=call.id, approved=approved, policy=policy
         )
-        await self._journal.write(given)
+        await self._write(given)
 
     async def refused(self, call: Call, why: str) -> None:
         """The call is never shown."""
@@ -105,19 +141,23 @@ class Session:
             why=why,
             server=call.server,
             risk=call.risk,
+            notes=list(call.decision.notes) or None,
         )
-        await self._journal.write(event)
+        await self._write(event)
 
     async def ended(self, call: Call, result: Json, error: Json) -> None:
         """The call has ended."""
         event = aip44.tool_result(
             **self._who, tool=call.tool, call=call.id, result=result, error=error, approval=call.approval
         )
-        await self._journal.write(event)
+        await self._write(event)
+
+    async def _write(self, *events: Event) -> None:
+        await self._journal.write(self.name, *events)
 
     def _call(self, call: Call, approval: str | None) -> Event:
         decision = call.decision
-        more: JsonObject = {"server": call.server, "risk": call.risk}
+        more: JsonObject = {"server": call.server, "risk": call.risk, "notes": list(decision.notes) or None}
         if decision.counted and not call.recorded:
             more[BUDGETS] = list(decision.counted)
         return aip44.tool_call(
@@ -130,6 +170,10 @@ class Session:
             why=decision.why,
             **more,
         )
+
+
+def _digest(skills: Sequence[Skill]) -> tuple[str, ...]:
+    return tuple(one.sha256 for one in skills)
 
 
 def by(principal: str | None, protocol: str) -> JsonObject:

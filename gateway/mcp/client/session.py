@@ -108,7 +108,7 @@ class ClientSession:
         if not (modern and await self._discovered()):
             await self._handshake()
         if versions.modern(self.version) and (wanted := self._wanted()):
-            self._listening = asyncio.create_task(self._listen(wanted), name=f"{self._channel.name} subscription")
+            self._listening = asyncio.create_task(self.listen(wanted), name=f"{self._channel.name} subscription")
 
     async def _handshake(self) -> None:
         self._channel.version = ""
@@ -308,8 +308,8 @@ class ClientSession:
         found = {said: offered.get(name) for name, said in NEWS.items()}
         return {said: True for said, each in found.items() if isinstance(each, dict) and each.get("listChanged")}
 
-    async def _listen(self, wanted: JsonObject) -> None:
-        """Subscribe, again and again, until the session ends or the server does not want it."""
+    async def listen(self, wanted: JsonObject) -> None:
+        """Subscribe (to `notifications`), again and again, until the session ends or the server does not want it."""
         time = asyncio.get_running_loop().time
         tries, pause = 0, RELISTEN[0]
         while tries < TRIES:

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.core import events as e
-from gateway.core.errors import AgentGone, InterlinguaError, Invalid
+from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 from gateway.mcp.runs.asker import Asker
 from gateway.mcp.runs.house import House
+from gateway.mcp.runs.speaking import Log
 from gateway.mcp.runs.waiting import TRIES
 from gateway.mcp.server.contract import Call
 from gateway.wire import jsonrpc
@@ -27,9 +28,10 @@ log = logging.getLogger(__name__)
 class Questions:
     """Told of every interrupt and answer of the run in order; asks nobody before `ask` is called."""
 
-    def __init__(self, house: House, call: Call, run_id: str, asker: Asker) -> None:
+    def __init__(self, house: House, call: Call, run_id: str, asker: Asker, log: Log) -> None:
         self._house = house
         self._call = call
+        self._log = log
         self._run_id = run_id
         self._asker = asker
         self._open: dict[str, Interrupt] = {}
@@ -132,6 +134,8 @@ class Questions:
         except Invalid as error:
             self._answering = None
             return error
+        except Denied as error:  # it stays open for others, and the call goes on
+            self._log.refused(interrupt.id, error)
         except InterlinguaError as error:
             log.info("run %s: an answer came to nothing: %s", self._run_id, error)
         self._open.pop(interrupt.id, None)

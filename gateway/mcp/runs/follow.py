@@ -16,7 +16,7 @@ from gateway.core.types import Agent, Interrupt, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs.asker import ELICITATION, Asker
 from gateway.mcp.runs.asking import Questions
-from gateway.mcp.runs.house import House
+from gateway.mcp.runs.house import House, left
 from gateway.mcp.runs.speaking import Log
 from gateway.mcp.runs.waiting import state_of
 from gateway.mcp.runs.words import Events, Words
@@ -75,7 +75,7 @@ class Follow:
         self._outlives = outlives
         self._native = native if house.documents.native(agent) is not None else None
         self._log = Log(call, run)
-        self._questions = Questions(house, call, run.id, asker or ELICITATION)
+        self._questions = Questions(house, call, run.id, asker or ELICITATION, self._log)
         self._counted: Counter[str] = Counter()
         self._end: e.Event | None = None
         self._news: asyncio.Task[Batch | None] | None = None
@@ -85,7 +85,7 @@ class Follow:
         """Tell the client of the run from its beginning, and return the answer of its call, or raise it.
 
         A run whose client wants no answer any more, or has gone and cannot answer, is cancelled; one that waits for
-        another call goes on waiting.
+        another call goes on waiting, and one whose client's token has expired goes on.
         """
         try:
             return await self._follow()
@@ -101,7 +101,7 @@ class Follow:
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _follow(self) -> Any:
-        gateway = self._house.gateway
+        gateway = self._house.of(self._call.session)
         seen = self._words.tells or self._log.on or self._native is not None
         if not seen:  # then nothing is worth a look before it stops
             run = await gateway.wait(self._run.id)
@@ -184,7 +184,7 @@ class Follow:
     @property
     def _left(self) -> bool:
         """Whether the run goes on although its call does not."""
-        return self._outlives and not self._call.session.alive
+        return left(self._call.session, outlives=self._outlives)
 
     def _so_far(self) -> bytes:
         return b"null" if self._snapshot is None else self._snapshot.encoded

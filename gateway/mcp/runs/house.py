@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from gateway.adapter import LIST_SECONDS, Gateway
+from gateway.adapter.access import Own
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
 from gateway.mcp.runs.caller import ASKABLE, CallCaller
@@ -55,15 +56,19 @@ class House:
 
     # --- agents -----------------------------------------------------------------------------------------------
 
+    def of(self, session: Session) -> Gateway:
+        """The gateway as it is for the session's client."""
+        return self.gateway if session.visit is None else Own(self.gateway, session.visit)
+
     def names(self, session: Session) -> Sequence[str]:
         """The agents that a session may see and call."""
-        names = self.gateway.names(self.protocol)
+        names = self.of(session).names(self.protocol)
         return names if session.agent is None else [name for name in names if name == session.agent]
 
     async def agent(self, session: Session, name: str, path: str = "/name") -> Agent:
         """One of them, by name or UUID. Raises NotFound with the names there are."""
         with contextlib.suppress(NotFound):
-            agent = await self.gateway.agent(name, self.protocol)
+            agent = await self.of(session).agent(name, self.protocol)
             if session.agent in (None, agent.name):
                 return agent
         raise NotFound(f"{path}: no agent {name}; there are {', '.join(self.names(session)) or 'none'}")
@@ -83,14 +88,14 @@ class House:
 
     async def start(self, request: RunRequest, call: Call, *, outlives: bool = False) -> Run:
         """`Gateway.start`; a run that starts while its client takes the call back is cancelled. `outlives`: not so
-        where that is because the client's connection ends."""
+        where that is because the client's connection ends, nor where its token has expired."""
         asked = call.can_ask or call.session.can_ask
         caller = CallCaller(self.protocol, call, self._askable) if asked else None
-        starting = asyncio.ensure_future(self.gateway.start(request, caller=caller))
+        starting = asyncio.ensure_future(self.of(call.session).start(request, caller=caller))
         try:
             run = await self.whole(starting)
         except asyncio.CancelledError:
-            if not (outlives and not call.session.alive):
+            if not left(call.session, outlives=outlives):
                 starting.add_done_callback(self._unwanted)
             raise
         if caller is not None:
@@ -112,7 +117,8 @@ class House:
     async def answer(self, call: Call, run_id: str, answer: Answer, interrupt_id: str) -> None:
         """`Gateway.answer`, by the call's client."""
         by = self._who(call)
-        await self.whole(self.gateway.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
+        gateway = self.of(call.session)
+        await self.whole(gateway.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
 
     async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled."""
@@ -161,3 +167,11 @@ class House:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.debug("for whoever still waits: %r", error)
+
+
+def left(session: Session, *, outlives: bool) -> bool:
+    """Whether a call that is cancelled was not given up by its client: its connection has gone, which the run
+    `outlives`, or was ended because its token had expired.
+    """
+    expired = session.visit is not None and session.visit.expired
+    return (outlives or expired) and not session.alive

@@ -10,6 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from gateway.core import events as e
+from gateway.core.errors import Denied
 from gateway.core.types import Run
 from gateway.mcp.server.contract import Call
 from gateway.mcp.wire import LEVELS, MESSAGE
@@ -84,6 +85,11 @@ class Log:
             if run.failure is not None:
                 said |= {"code": run.failure.code, "message": run.failure.message}
             self._say(ERROR, {"failure": said})
+
+    def refused(self, interrupt: str, error: Denied) -> None:
+        """The client's answer to a question does not count: somebody else's has to."""
+        if wanted(self._call.log_level, WARNING):
+            self._say(WARNING, {"refused": {"interrupt": interrupt, "code": error.code, "message": str(error)}})
 
     def _say(self, level: str, data: dict[str, Any]) -> None:
         self._call.notify(MESSAGE, {"level": level, "logger": self._run.agent, "data": {"run": self._run.id, **data}})

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.adapter.access import Visit
 from gateway.core.types import JsonObject
 from gateway.wire.jsonrpc import Id
 
@@ -84,12 +85,20 @@ class Session(Protocol):
         `Service.notification` of the one it came with). None on standard input.
         """
 
+    @property
+    def visit(self) -> Visit | None:
+        """Who the client is, by its token; None where nobody asks (`people` of `McpServer`), and on standard input."""
+
     def tell(self, method: str, params: Any = None) -> None:
         """A notification that belongs to no request (list_changed). Never blocks; dropped where nobody listens.
 
         In 2026-07-28 it reaches only who subscribed to it (`subscriptions/listen`): see SUBSCRIBED, and for
         `notifications/resources/updated` to its `uri`.
         """
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """2026-07-28: the resources that it listens to. Up to 2025-11-25 none, as below."""
 
     def subscribed(self, uri: str) -> bool:
         """2026-07-28: whether it listens to this resource. Up to 2025-11-25 False: `resources/subscribe` is the

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
+from starlette.types import Scope
+
+from gateway.adapter.access import People, Visit, entering
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions
 from gateway.mcp.server.contract import Service, Session
@@ -13,16 +17,21 @@ from gateway.mcp.server.options import McpServeOptions
 
 log = logging.getLogger(__name__)
 
+NOBODY_ASKED: Final = People(None)
+
 
 class Hub:
     """One per server."""
 
-    def __init__(self, service: Service, options: McpServeOptions, dialects: Mapping[str, str]) -> None:
+    def __init__(
+        self, service: Service, options: McpServeOptions, dialects: Mapping[str, str], people: People = NOBODY_ASKED
+    ) -> None:
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
             raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
         self.service = service
         self.options = options
         self.dialects = dialects
+        self.people = people
         self.quiet = False
         """Nobody new is served."""
         self.joined: dict[Session, None] = {}
@@ -30,6 +39,10 @@ class Hub:
         """Has a client leave that can be done without, if there is one."""
         self._seats = 0
         self._ends: dict[Callable[[], None], None] = {}
+
+    def enter(self, scope: Scope) -> Visit | None:
+        """Who sends a request; None where nobody is asked. Raises Unauthenticated."""
+        return entering(self.people, scope) if self.people.required else None
 
     @property
     def versions(self) -> list[str]:

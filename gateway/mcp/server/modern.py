@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from gateway.adapter.access import Visit
 from gateway.core.errors import Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
@@ -52,6 +53,10 @@ class Carrier(Protocol):
 
     @property
     def bearer(self) -> str | None:
+        """See `Session`."""
+
+    @property
+    def visit(self) -> Visit | None:
         """See `Session`."""
 
 
@@ -102,6 +107,7 @@ class ModernSession:
         self.client = Client(version, capabilities, info if isinstance(info, dict) else {})
         self.log_level = None if level is None else checked_level(level)
         self.bearer = carrier.bearer
+        self.visit = carrier.visit
         self._carrier = carrier
         self.over = False
         self._wanted = Wanted()
@@ -120,6 +126,11 @@ class ModernSession:
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
         """See `Session`."""
         raise Unsupported(f"a client of {self.client.version} cannot be asked {method}")
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """See `Session`."""
+        return self._wanted.uris
 
     def subscribed(self, uri: str) -> bool:
         """See `Session`."""

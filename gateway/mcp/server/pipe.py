@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from gateway.adapter.access import Visit
 from gateway.core.errors import AgentGone, Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import cancelled
@@ -40,9 +41,17 @@ async def converse(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0)
             await pipe.aclose()
 
 
-async def serve(hub: Hub, pipe: Pipe, agent: str | None, linger: float = 0.0, *, bearer: str | None = None) -> None:
-    """The same for a client that is seated already. `bearer`: see `Session`."""
-    await PipeSession(hub, pipe, agent, linger, bearer).run()
+async def serve(
+    hub: Hub,
+    pipe: Pipe,
+    agent: str | None,
+    linger: float = 0.0,
+    *,
+    bearer: str | None = None,
+    visit: Visit | None = None,
+) -> None:
+    """The same for a client that is seated already. `bearer`, `visit`: see `Session`."""
+    await PipeSession(hub, pipe, agent, linger, bearer=bearer, visit=visit).run()
 
 
 class PipeSession(HandshakeSession):
@@ -51,9 +60,12 @@ class PipeSession(HandshakeSession):
     A request that says the revision of a modern client is served as that, whatever came before it.
     """
 
-    def __init__(self, hub: Hub, pipe: Pipe, agent: str | None, linger: float, bearer: str | None) -> None:
+    def __init__(
+        self, hub: Hub, pipe: Pipe, agent: str | None, linger: float, *, bearer: str | None, visit: Visit | None
+    ) -> None:
         super().__init__(hub, agent)
         self.bearer = bearer
+        self.visit = visit
         self._live: set[Id] = set()
         self._cancelled: set[Id] = set()
         options = hub.options

@@ -7,10 +7,11 @@ from types import MappingProxyType
 
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from gateway.adapter.access import People
 from gateway.mcp.server.contract import Service, Session
 from gateway.mcp.server.http.events import MESSAGES, Events, Messages
 from gateway.mcp.server.http.streamable import Streamable
-from gateway.mcp.server.hub import Hub
+from gateway.mcp.server.hub import NOBODY_ASKED, Hub
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
 from gateway.mcp.server.socket import Socket, Upgrade
@@ -25,12 +26,18 @@ class McpServer:
     """Serves MCP clients of every revision. Made by an inbound adapter, which is its `service` or brings it."""
 
     def __init__(
-        self, service: Service, options: McpServeOptions, *, dialects: Mapping[str, str] = MappingProxyType({})
+        self,
+        service: Service,
+        options: McpServeOptions,
+        *,
+        dialects: Mapping[str, str] = MappingProxyType({}),
+        people: People = NOBODY_ASKED,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
-        handshake, that each stands for. See `Client.dialect` and `gateway.mcp.versions.dialect`.
+        handshake, that each stands for. See `Client.dialect` and `gateway.mcp.versions.dialect`. people: who may
+        connect over the network, where clients are asked who they are: see `Session.visit`.
         """
-        self._hub = Hub(service, options, dialects)
+        self._hub = Hub(service, options, dialects, people)
         self.streamable = Streamable(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
         self._socket = Socket(self._hub)

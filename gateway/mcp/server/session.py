@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from gateway.adapter.access import Visit
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import EMPTY, UNASKED_LEVEL, Out, ServedCall, failure, read, serve
@@ -33,6 +34,7 @@ class HandshakeSession(ABC):
         self.client = NOBODY
         self.log_level: str | None = None
         self.bearer: str | None = None
+        self.visit: Visit | None = None
         self.initialized = False
 
     @property
@@ -48,6 +50,11 @@ class HandshakeSession(ABC):
     @abstractmethod
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
         """See `Session`."""
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """See `Session`."""
+        return frozenset()
 
     def subscribed(self, uri: str) -> bool:
         """See `Session`."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator
+from typing import Final
 
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from gateway.adapter.access import bearer
-from gateway.core.errors import AgentGone, Denied, InterlinguaError
+from gateway.adapter.access import EXPIRED, Visit, bearer, challenge
+from gateway.core.errors import AgentGone, Denied, InterlinguaError, Unauthenticated
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import serve
@@ -18,7 +22,8 @@ from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
 
-
+POLICY_VIOLATION: Final = 1008
+"""RFC 6455, 7.4.1."""
 UPGRADE = ((b"upgrade", b"websocket"), (b"connection", b"upgrade"))
 
 
@@ -42,13 +47,38 @@ class Socket:
             page = websocket.headers.get("origin")
             if not origin.allowed(page, options.origins):
                 raise Denied(f"pages of {page} may not connect here (see `origins`)")
+            visit = self._hub.enter(websocket.scope)
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
             with self._hub.seated():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
                 token = bearer(websocket.headers.getlist(wire.AUTHORIZATION))
-                await serve(self._hub, pipe, websocket.path_params.get("agent"), bearer=token)
+                agent = websocket.path_params.get("agent")
+                async with _staying(visit, pipe):
+                    await serve(self._hub, pipe, agent, bearer=token, visit=visit)
         except AgentGone as error:
             log.debug("%s", error)
+        except Unauthenticated as error:
+            await websocket.send_denial_response(JSONResponse({"error": str(error)}, 401, challenge(error)))
         except InterlinguaError as error:
             status = 403 if isinstance(error, Denied) else 503
             await websocket.send_denial_response(JSONResponse({"error": str(error)}, status))
+
+
+@contextlib.asynccontextmanager
+async def _staying(visit: Visit | None, pipe: ServerSocket) -> AsyncIterator[None]:
+    """In the block the connection is closed when its client's token expires."""
+    if visit is None:
+        yield
+        return
+    closing: list[asyncio.Task[None]] = []
+    visit.enter(lambda: closing.append(asyncio.create_task(_close(pipe))))
+    try:
+        yield
+    finally:
+        visit.leave()
+        await asyncio.gather(*closing)
+
+
+async def _close(pipe: ServerSocket) -> None:
+    with contextlib.suppress(InterlinguaError):
+        await pipe.aclose(POLICY_VIOLATION, EXPIRED)

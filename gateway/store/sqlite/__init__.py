@@ -1,7 +1,7 @@
 """The default store: one SQLite file (WAL), shared by several processes if need be, or a database in memory.
 
-event loop --append, save--> queue --> writer thread --> file      group commit, see writer.py
-event loop --commit--> queue --> writer thread --> fsync --> wake all who wait
+event loop --append, save, commit--> queue --> file                group commit, see writer.py
+thread --fsync--> wake all who wait for the disk; and all that takes long
 event loop --read--> reader threads --> file                       after this run's appends are written
 event loop --read one record--> file                               the same, without a thread
 """
@@ -24,9 +24,6 @@ from gateway.store.sqlite.readers import Locked, Readers
 from gateway.store.sqlite.writer import Writer
 
 T = TypeVar("T")
-
-MARKS = 1024
-"""How many runs are remembered as having appends in flight before those whose appends have landed are forgotten."""
 
 
 class SqliteStore:
@@ -55,10 +52,9 @@ class SqliteStore:
             farewell=partial(lease.drop, owner=self.owner),
             beat_seconds=lease_seconds / 3,
             fsync=fsync,
+            path=path,
         )
         self._readers: Readers | None = None
-        self._unsettled: dict[str, int] = {}
-        self._most_unsettled = MARKS
         self._swept = False
         self._registered = registered.Table()
         self._closing: asyncio.Future[None] | None = None
@@ -105,32 +101,19 @@ class SqliteStore:
             raise Unavailable("the store is closed")
         if self._readers is None:
             return await self._writer.submit(work, run=run, durable=False)
-        if run is not None and self._unsettled.get(run, 0) > self._writer.settled:
+        if run is not None and not self._writer.settled(run):
             await self.flush()
         try:
             return self._readers.at_once(work) if one else await self._readers(work)
         except Locked:
             return await self._readers(work)
 
-    def _remember(self, run_id: str, mark: int) -> None:
-        self._unsettled[run_id] = mark
-        if len(self._unsettled) > self._most_unsettled:
-            settled = self._writer.settled
-            self._unsettled = {key: mark for key, mark in self._unsettled.items() if mark > settled}
-            self._most_unsettled = max(MARKS, 2 * len(self._unsettled))  # else this would be done again at once
-
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int) -> bool:
-        work = partial(
-            changes.create_run,
-            owner=self.owner,
-            run=run,
-            record=queries.encode(run),
-            events=tuple(events),
-            reserved=reserved,
-        )
-        return await self._writer.submit(work)
+    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
+        record = queries.encode(run)
+        work = partial(changes.create_run, owner=self.owner, run=run, record=record, events=events, reserved=reserved)
+        return await self._writer.submit(work, soon=soon, own=True, size=len(record))
 
     async def activate(self, run_id: str) -> bool:
         return await self._writer.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
@@ -138,17 +121,18 @@ class SqliteStore:
     async def commit(self, run_id: str, change: Change) -> None:
         record = None if change.run is None else queries.encode(change.run)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, record=record)
-        await self._writer.submit(work, run=run_id, record=record is not None)
+        size = len(record) if record is not None else 0
+        await self._writer.submit(work, run=run_id, record=record is not None, joins=True, own=True, size=size)
 
     def append(self, run_id: str, entries: Sequence[Entry]) -> None:
-        self._remember(run_id, self._writer.append(run_id, tuple(entries)))
+        self._writer.append(run_id, tuple(entries))
 
     def save(self, run: Run) -> None:
         work = partial(changes.save, owner=self.owner, run=run)
-        self._remember(run.id, self._writer.behind(work, run.id, record=True))
+        self._writer.behind(work, run.id, record=True)
 
     async def flush(self) -> None:
-        if self._writer.settled < self._writer.appended:
+        if not self._writer.settled():
             await self._writer.submit(_nothing, durable=False)
         elif not self._writer.usable:
             raise Unavailable("the store is closed")
@@ -163,7 +147,7 @@ class SqliteStore:
         return await self._read(partial(queries.count_runs, query=query))
 
     async def delete_run(self, run_id: str) -> None:
-        await self._writer.submit(partial(changes.delete_run, run_id=run_id), run=run_id)
+        await self._writer.submit(partial(changes.delete_run, run_id=run_id), run=run_id, long=True)
 
     async def events(
         self, run_id: str, after: int = 0, *, max_bytes: int = 1 << 20, deltas: bool = True
@@ -174,7 +158,8 @@ class SqliteStore:
     # threads
 
     async def create_thread(self, thread: Thread, checkpoints: Sequence[Checkpoint] = ()) -> None:
-        await self._writer.submit(partial(changes.create_thread, thread=thread, checkpoints=tuple(checkpoints)))
+        work = partial(changes.create_thread, thread=thread, checkpoints=tuple(checkpoints))
+        await self._writer.submit(work, long=bool(checkpoints))
 
     async def thread(self, thread_id: str) -> Thread:
         return await self._read(partial(queries.thread, thread_id=thread_id), one=True)
@@ -189,7 +174,7 @@ class SqliteStore:
         await self._writer.submit(partial(changes.update_thread, thread=thread, checkpoint=checkpoint))
 
     async def delete_thread(self, thread_id: str) -> None:
-        await self._writer.submit(partial(changes.delete_thread, thread_id=thread_id))
+        await self._writer.submit(partial(changes.delete_thread, thread_id=thread_id), long=True)
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> list[Checkpoint]:
         return await self._read(partial(queries.history, thread_id=thread_id, limit=limit, before=before))
@@ -199,7 +184,12 @@ class SqliteStore:
     async def put_artifact(self, artifact: Artifact, content: AsyncIterator[bytes], *, max_bytes: int) -> Artifact:
         begin = partial(files.begin, owner=self.owner, artifact=artifact)
         return await files.upload(
-            artifact, content, max_bytes, begin=begin, write=self._writer.submit, forget=self._writer.behind
+            artifact,
+            content,
+            max_bytes,
+            begin=begin,
+            write=partial(self._writer.submit, long=True),
+            forget=self._writer.behind,
         )
 
     async def artifact(self, artifact_id: str) -> Artifact:
@@ -239,7 +229,7 @@ class SqliteStore:
         await self._writer.submit(partial(changes.delete_registration, name=name))
 
     async def claim(self) -> list[Recovered]:
-        return await self._writer.submit(self._claim)
+        return await self._writer.submit(self._claim, long=True)
 
     def _claim(self, cursor: sqlite3.Cursor) -> list[Recovered]:
         files.sweep(cursor, self._me)
@@ -250,7 +240,7 @@ class SqliteStore:
         for step in retention.steps(older_than, max_bytes, time.time()):
             more = True
             while more:
-                removed, more = await self._writer.submit(step, durable=False)
+                removed, more = await self._writer.submit(step, durable=False, long=True)
                 gone += removed
         return gone
 

@@ -77,8 +77,16 @@ def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
     return not waits
 
 
-def commit(cursor: sqlite3.Cursor, owner: str, run_id: str, change: Change, record: bytearray | None) -> None:
-    """See `Store.commit`. `record` is `change.run`, encoded."""
+def commit(
+    cursor: sqlite3.Cursor,
+    before: Sequence[Entry],
+    *,
+    owner: str,
+    run_id: str,
+    change: Change,
+    record: bytearray | None,
+) -> None:
+    """See `Store.commit`. `before` was appended for the run before; `record` is `change.run`, encoded."""
     if change.thread is not None:
         require(cursor, "threads", change.thread.id)
     if change.checkpoint is not None:
@@ -103,8 +111,8 @@ def commit(cursor: sqlite3.Cursor, owner: str, run_id: str, change: Change, reco
     if not found:
         require(cursor, "runs", run_id)
         raise Conflict(f"run {run_id} was taken over by another process")
-    if change.events:
-        log.write(cursor, owner, run_id, change.events)
+    if before or change.events:
+        log.write(cursor, owner, run_id, [*before, *change.events])
     if change.thread is not None:
         _write_thread(cursor, change.thread)
     if change.checkpoint is not None:

@@ -18,6 +18,11 @@ ROW_BYTES = 64 * 1024
 RUN_BITS = 32
 LF = 10
 
+_ADD = (
+    f"INSERT INTO log (key, last, delta, data) SELECT (seq << {RUN_BITS}) | ?, ?, ?, ? FROM runs "
+    "WHERE id = ? AND owner = ?"
+)
+
 Row = tuple[int, int, int, bytearray]
 """first, last, delta (0 or 1), data. The sqlite3 module binds these types as they are, but not `bool` and `bytes`."""
 
@@ -59,11 +64,11 @@ def write(cursor: sqlite3.Cursor, owner: str, run_id: str, entries: Iterable[Ent
 
 def write_all(cursor: sqlite3.Cursor, owner: str, runs: Mapping[str, Iterable[Entry]]) -> None:
     """`write` for many runs, by id."""
-    cursor.executemany(
-        f"INSERT INTO log (key, last, delta, data) SELECT (seq << {RUN_BITS}) | ?, ?, ?, ? FROM runs "
-        "WHERE id = ? AND owner = ?",
-        [(*row, run_id, owner) for run_id, entries in runs.items() for row in pack(entries)],
-    )
+    rows = [(*row, run_id, owner) for run_id, entries in runs.items() for row in pack(entries)]
+    if len(rows) == 1:
+        cursor.execute(_ADD, rows[0])
+    else:
+        cursor.executemany(_ADD, rows)
 
 
 def write_new(cursor: sqlite3.Cursor, seq: int, entries: Iterable[Entry]) -> None:

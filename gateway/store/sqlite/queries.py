@@ -26,6 +26,7 @@ decode_registration = msgspec.json.Decoder(Registration).decode
 
 class _Request(msgspec.Struct):
     metadata: JsonObject = {}
+    principal: str | None = None
 
 
 class _RunParts(msgspec.Struct):
@@ -36,6 +37,7 @@ class _RunParts(msgspec.Struct):
 
 class _ThreadParts(msgspec.Struct):
     metadata: JsonObject = {}
+    attributes: JsonObject = {}
     values: Any = None
 
 
@@ -103,9 +105,16 @@ def _match_runs(cursor: sqlite3.Cursor, query: RunQuery) -> tuple[str, list[Any]
     if query.statuses:
         terms.append(f"status IN ({', '.join('?' * len(query.statuses))})")
         values += [status.value for status in query.statuses]
-    if query.metadata:
-        wanted = query.metadata
-        _filter(cursor, lambda record: contains(_run_parts(record).request.metadata, wanted))
+    if query.metadata or query.principal is not None:
+        marks = _marks({} if query.principal is None else {"principal": query.principal})
+
+        def wanted(record: bytes) -> bool:
+            if not all(mark in record for mark in marks):
+                return False
+            request = _run_parts(record).request
+            return query.principal in (None, request.principal) and contains(request.metadata, query.metadata)
+
+        _filter(cursor, wanted)
         terms.append("wanted(record)")
     return " AND ".join(terms) or "TRUE", values
 
@@ -113,15 +122,28 @@ def _match_runs(cursor: sqlite3.Cursor, query: RunQuery) -> tuple[str, list[Any]
 def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, list[Any]]:
     status = None if query.status is None else query.status.value
     terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status)
-    if query.metadata or query.values:
+    if query.metadata or query.attributes or query.values:
+        marks = _marks(query.attributes)
 
         def wanted(record: bytes) -> bool:
+            if not all(mark in record for mark in marks):
+                return False
             parts = _thread_parts(record)
-            return contains(parts.metadata, query.metadata) and contains(parts.values, query.values)
+            given = (
+                (parts.metadata, query.metadata),
+                (parts.attributes, query.attributes),
+                (parts.values, query.values),
+            )
+            return all(contains(has, wants) for has, wants in given)
 
         _filter(cursor, wanted)
         terms.append("wanted(record)")
     return " AND ".join(terms) or "TRUE", values
+
+
+def _marks(wanted: JsonObject) -> list[bytes]:
+    """What is in every record that has these keys with these values: most others need not be decoded."""
+    return [_encode(key) + b":" + _encode(value) for key, value in wanted.items() if isinstance(value, str)]
 
 
 def _equal(**columns: str | None) -> tuple[list[str], list[Any]]:

@@ -91,12 +91,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def connect_writer(path: Path | None) -> sqlite3.Connection:
-    """The one connection of this process that writes; `path` None is a database in memory. Migrates.
+    """The one connection of this process that writes, for one thread at a time; `path` None is a database in memory.
 
-    Raises Unavailable if the file is of a newer version, `sqlite3.Error` if it cannot be opened.
+    Migrates. Raises Unavailable if the file is of a newer version, `sqlite3.Error` if it cannot be opened.
     """
     connection = sqlite3.connect(
-        ":memory:" if path is None else path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256
+        ":memory:" if path is None else path,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        cached_statements=256,
+        check_same_thread=False,
     )
     try:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only has an effect before the first table

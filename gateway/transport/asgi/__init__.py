@@ -3,6 +3,7 @@
 exchange.py  one request and its answer
 origin.py    which web pages may connect
 refusals.py  errors where no protocol has words yet
+uvicorn.py   PieceProtocol: the server's protocol with a short way for streams; what `serve` gives uvicorn
 """
 
 from gateway.transport.asgi import exchange, origin, refusals

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
 
 from gateway.core.errors import AgentBroken, AgentTimeout, InterlinguaError
 from gateway.transport.deadline import CLOCK_SLACK
@@ -24,6 +26,7 @@ class Body:
     """
 
     __slots__ = (
+        "_arrived",
         "_content",
         "_gunzip",
         "_idle_timeout",
@@ -53,6 +56,7 @@ class Body:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting_since: float | None = None
         self._gunzip: Gunzip | None = None
+        self._arrived: Callable[[], None] | None = None
         headers = raw.headers
         encoding = headers.get("Content-Encoding")
         if encoding and encoding.lower() != "identity":
@@ -69,11 +73,52 @@ class Body:
         chunk = await (self._receive() if self._gunzip is None else self._inflate(self._gunzip))
         if not chunk:
             raise StopAsyncIteration
+        return self._counted(chunk)
+
+    def _counted(self, chunk: bytes) -> bytes:
         self._left -= len(chunk)
         if self._left < 0:
             self.close()
             raise self._too_large(self._max_bytes)
         return chunk
+
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        """Give every piece to `take`; see `StreamResponse.pour`."""
+        peer = getattr(self._raw, "peer", None)  # only an `Exchange` has one
+        if peer is not None and self._gunzip is None and self._idle_timeout is None:
+            stopped = self._loop.create_future()
+            run = copy_context().run
+
+            def arrived() -> None:
+                if stopped.done():
+                    return
+                content = self._content
+                try:
+                    if content._buffer and not run(take, self._counted(content._read_nowait(-1))):
+                        stopped.set_result(True)
+                    elif content.is_eof() or content.exception() is not None:
+                        stopped.set_result(False)
+                except Exception as error:
+                    stopped.set_exception(error)
+
+            with self._listening(peer, arrived):
+                arrived()
+                if await stopped:
+                    return True
+        async for chunk in self:
+            if not take(chunk):
+                return True
+        return False
+
+    @contextlib.contextmanager
+    def _listening(self, peer: Any, arrived: Callable[[], None]) -> Iterator[None]:
+        self._arrived = peer.arrived = arrived
+        try:
+            yield
+        finally:
+            self._arrived = None
+            if peer.arrived is arrived:  # else the connection is somebody else's by now
+                peer.arrived = None
 
     async def read(self, max_bytes: int | None = None) -> bytes:
         """All of the rest."""
@@ -93,6 +138,8 @@ class Body:
         """Have whoever reads, now or next, see `error`."""
         if self._content.exception() is None and not self._content.is_eof():
             self._content.set_exception(error)
+            if self._arrived is not None:
+                self._arrived()
 
     async def _inflate(self, gunzip: Gunzip) -> bytes:
         while not (piece := gunzip.take()):

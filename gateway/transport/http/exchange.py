@@ -7,7 +7,7 @@ needs none of it: its head and body are one write.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -28,7 +28,7 @@ _CLOSED = aiohttp.ClientConnectionError("Connection closed")
 class Exchange:
     """An answer whose head has come: of `aiohttp.ClientResponse`, what `Body` and `HttpClient` use."""
 
-    __slots__ = ("_connection", "content", "headers", "method", "status")
+    __slots__ = ("_connection", "content", "headers", "method", "peer", "status")
 
     def __init__(
         self,
@@ -39,6 +39,8 @@ class Exchange:
         content: aiohttp.StreamReader,
     ) -> None:
         self._connection: Connection | None = connection
+        self.peer: Any = connection.protocol
+        """The connection's protocol, which is another answer's when this one has ended."""
         self.method = method
         self.status = status
         self.headers = headers

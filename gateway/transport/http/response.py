@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -72,3 +72,10 @@ class StreamResponse:
         the loop early is fine: leaving the `async with` closes the connection.
         """
         return self._body
+
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        """Give `take` the pieces that `chunks` would give, each from where it comes off the socket: no task is woken
+        for it. True as soon as `take` has returned false, False at the end. What `take` raises is raised here; it
+        runs in this task's context, and must not wait.
+        """
+        return await self._body.pour(take)

@@ -16,7 +16,7 @@ import asyncio
 import functools
 import io
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import aiohttp
@@ -267,6 +267,8 @@ class _Peer(ResponseHandler):
         super().__init__(loop=loop)
         self._uses = 0
         self._heard = False  # a byte of the current answer has come
+        self.arrived: Callable[[], None] | None = None
+        """Called when something has come for whoever reads the answer, or its end has (see `Body.pour`)."""
 
     def set_response_params(self, **params: Any) -> None:
         self._uses += 1
@@ -276,11 +278,20 @@ class _Peer(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         self._heard = True
         super().data_received(data)
+        if self.arrived is not None:
+            self.arrived()
+
+    def resume_reading(self, *args: Any, **options: Any) -> None:
+        """aiohttp calls this for every piece that is read: nothing is to be done where nothing was held back."""
+        if self._reading_paused:
+            super().resume_reading(*args, **options)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         if isinstance(exc, OSError):
             self._tell_reader(aiohttp.ClientPayloadError("connection reset"), exc)
         super().connection_lost(exc)
+        if self.arrived is not None:
+            self.arrived()
 
     def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
         lost = isinstance(exc, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError))
@@ -294,6 +305,8 @@ class _Peer(ResponseHandler):
         payload = self._payload
         if payload is not None and not payload.is_eof() and payload.exception() is None:
             payload.set_exception(error, cause)
+            if self.arrived is not None:
+                self.arrived()
 
 
 class _GuardedResolver(AbstractResolver):

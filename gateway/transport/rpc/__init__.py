@@ -4,10 +4,10 @@ peer.py     Peer: one connection; what adapters use
 handler.py  Handler: what an adapter brings for what comes in
 asking.py   our requests and their answers
 serving.py  the other end's requests and our answers
-outbox.py   what goes out: order, bounds, one write per turn of the loop
+outbox.py   what goes out: order, bounds, few writes
 """
 
-from gateway.transport.rpc.handler import Canceller, Counts, Handler
+from gateway.transport.rpc.handler import Canceller, Counts, Handler, Swift
 from gateway.transport.rpc.peer import Peer
 
-__all__ = ["Canceller", "Counts", "Handler", "Peer"]
+__all__ = ["Canceller", "Counts", "Handler", "Peer", "Swift"]

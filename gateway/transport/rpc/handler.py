@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Raw
 
@@ -36,6 +36,18 @@ class Handler(Protocol):
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         """Something came that is no message: for the log. The Peer has dealt with it. Must not raise."""
+
+
+@runtime_checkable
+class Swift(Protocol):
+    """Offered by handlers that know what nearly every message is, and deal with many of them at once."""
+
+    def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
+        """Handle messages, undecoded, from that of index `start` on; return the index of the first that is left.
+
+        Only notifications, and only as long as none of them makes the next one wait. What is left goes the usual way,
+        and what comes after that may be offered here again. Called between turns of the loop, too; must not raise.
+        """
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What goes out of one Peer: in the order of calls, all that a turn of the loop brought in one write."""
+"""What goes out of one Peer: in the order of calls, at once after a pause, else a turn of the loop's in one write."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import asyncio
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Eager, Pipe
 
+PAUSE = 0.001
+"""Seconds since the last write after which the next message is not kept for others that this turn may bring."""
 SMALL = 64 * 1024
 """Bytes that may be offered to the pipe (see `Eager`); for more it is waited until the peer takes them."""
 
@@ -24,6 +26,7 @@ class Outbox:
         self._waiting: list[bytes] = []
         self._size = 0  # of what waits and of what is being written
         self._gone: AgentGone | None = None
+        self._due = 0.0  # the loop's time from which on a message goes at once
         self._idle = False  # `run` has begun, and waits for `_some`
         self._some = asyncio.Event()  # there is something to write that was not taken when it was offered
         self._room = asyncio.Event()
@@ -41,13 +44,11 @@ class Outbox:
         """Send soon. Raises AgentGone when nothing can be sent any more."""
         if self._gone is not None:
             raise AgentGone(str(self._gone), detail=self._gone.detail)
-        if not self._waiting:
-            if self._offer is None:
-                self._some.set()
-            else:
-                asyncio.get_running_loop().call_soon(self._offered)
+        first = not self._waiting
         self._waiting += messages
         self._size += sum(map(len, messages))
+        if first:
+            self._begin()
         if self._size > self._limit:
             self.flowing = False
             self._room.clear()
@@ -88,8 +89,20 @@ class Outbox:
                 del messages
                 self._written(size)
 
+    def _begin(self) -> None:
+        """Something waits again."""
+        if self._offer is None:
+            self._some.set()
+            return
+        loop = asyncio.get_running_loop()
+        if (now := loop.time()) < self._due:
+            loop.call_soon(self._offered)
+        else:
+            self._due = now + PAUSE
+            self._offered()
+
     def _offered(self) -> None:
-        """A turn of the loop is over: the pipe is offered what it brought. What it does not take is for `run`."""
+        """The pipe is offered what waits. What it does not take is for `run`."""
         if not self._waiting:  # closed meanwhile
             return
         if self._idle and self._size <= SMALL and self._offer is not None and self._offer(self._waiting):

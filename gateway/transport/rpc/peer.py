@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from msgspec import UNSET, Raw
 
 from gateway.core.errors import AgentBroken, AgentGone
-from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.pipe import Direct, Pipe, Unreadable
 from gateway.transport.rpc.asking import Asking
-from gateway.transport.rpc.handler import Canceller, Counts, Handler
+from gateway.transport.rpc.handler import Canceller, Counts, Handler, Swift
 from gateway.transport.rpc.outbox import Outbox
 from gateway.transport.rpc.serving import Answers, Serving, plain_errors
 from gateway.wire import jsonrpc
@@ -44,14 +44,13 @@ class Peer:
     concurrency: requests of the other end under way at once; more are answered with an error.
     queue_bytes: unwritten bytes from which on `drain` waits.
     answer_garbage: whether what is no message is answered (-32700 or -32600, id null), as JSON-RPC has it. Not towards
-        an agent that prints its log among its messages. What can be seen to be a request is answered in any case, and
-        an unreadable answer fails who waits for it.
+        an agent that prints its log among its messages; among those in an array it is answered all the same. What can
+        be seen to be a request is answered in any case, and an unreadable answer fails who waits for it.
     batches: whether arrays of messages are taken apart, and answered by one array, or refused. May be set later: it
         can depend on what the two ends agree on.
     linger: seconds that requests under way get to finish when the other end closes: it may still read (half-closed).
     grace: seconds for each step of closing, for what is left to be written, and for a peer that reads nothing.
     first_id: of our requests; the next are counted from there.
-    decode: how a message is read; for those who know what most messages are. The handler gets the `params` it makes.
     """
 
     def __init__(
@@ -67,12 +66,11 @@ class Peer:
         linger: float = 0.0,
         grace: float = GRACE,
         first_id: int = 1,
-        decode: Callable[[bytes], jsonrpc.Message] = jsonrpc.decode,
     ) -> None:
         self.pipe = pipe
         self.counts = Counts()
         self._handler = handler
-        self._decode = decode
+        self._swift = handler.take if isinstance(handler, Swift) else None
         self._concurrency = concurrency
         self._answer_garbage = answer_garbage
         self.batches = batches
@@ -88,6 +86,7 @@ class Peer:
         self._ending: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
         self._woken = False
+        self._begun: set[asyncio.Future[Any]] = set()
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -95,6 +94,8 @@ class Peer:
         """Begin to read and write. Once, on the running loop."""
         self._reader = asyncio.create_task(self._read(), name=f"{self.pipe.name} reader")
         self._writer = asyncio.create_task(self._write(), name=f"{self.pipe.name} writer")
+        if self._swift is not None and isinstance(self.pipe, Direct):
+            self.pipe.direct(self._taken)
 
     async def run(self) -> AgentGone:
         """Start, see the connection to its end, and say why it ended. Cancelling closes it."""
@@ -121,6 +122,11 @@ class Peer:
         for task in self._serving.tasks:  # should they linger
             task.cancel()
         await self.wait_closed()
+
+    def linger_for(self, work: asyncio.Future[Any]) -> None:
+        """What an answered request has begun: when the other end closes, it gets to finish as those under way do."""
+        self._begun.add(work)
+        work.add_done_callback(self._begun.discard)
 
     @property
     def closed(self) -> bool:
@@ -197,12 +203,20 @@ class Peer:
         handled = 0
         try:
             while arrived := await self.pipe.receive():
-                for data in arrived:
-                    waiting = self._take(self._decode(data) if isinstance(data, bytes) else data)
-                    if waiting is not None:
-                        await waiting
-                    handled += 1
-                    if handled % _BREATH == 0:
+                at, end = 0, len(arrived)
+                while at < end:
+                    if self._swift is not None and not self._woken:
+                        before, at = at, self._swift(arrived, at)
+                        handled += at - before
+                    if at < end:
+                        data = arrived[at]
+                        waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
+                        if waiting is not None:
+                            await waiting
+                        at += 1
+                        handled += 1
+                    if handled >= _BREATH:
+                        handled = 0
                         await self._let_run()
             self._finish(AgentGone(f"{self.pipe.name} closed the connection"), self._linger)
         except AgentGone as error:
@@ -210,6 +224,12 @@ class Peer:
         except Exception as error:
             log.exception("%s: reading failed", self.pipe.name)
             self._finish(AgentGone(f"the connection to {self.pipe.name} failed", detail=repr(error)), 0.0)
+
+    def _taken(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
+        """See `Direct.direct`: what the handler takes at once does not wait until the reader has woken."""
+        if self._swift is None or self._woken:
+            return arrived
+        return arrived[self._swift(arrived, 0) :]
 
     def _take(self, message: jsonrpc.Message | Unreadable) -> Awaitable[None] | None:
         """Handle it. What is returned is to be awaited before the next: notifications, most of all, need no waiting."""
@@ -255,6 +275,7 @@ class Peer:
     async def _take_apart(self, batch: Batch) -> None:
         """The messages of an array. Answers among them are taken in any case: somebody waits for them."""
         answers = Answers(self._outbox)
+        noise = not self._answer_garbage and all(isinstance(one, Malformed) for one in batch.messages)
         refused = False
         for one in batch.messages:
             if isinstance(one, Response) or (self.batches and isinstance(one, Notification)):
@@ -266,7 +287,7 @@ class Peer:
             elif isinstance(one, Request):
                 await self._accept(one, answers)
             elif isinstance(one, Malformed):
-                await self._garbled(one, answers)
+                await self._garbled(one, None if noise else answers)
         with contextlib.suppress(AgentGone):
             answers.seal()
         if refused:
@@ -305,7 +326,7 @@ class Peer:
             self._asking.fail(seen.id, why)
         elif seen.id is not UNSET and seen.method:
             await self._reply(jsonrpc.error(seen.id, ErrorObject(code, what.reason)), answers)
-        elif self._answer_garbage and isinstance(what, Malformed):
+        elif (self._answer_garbage or answers is not None) and isinstance(what, Malformed):
             await self._reply(jsonrpc.error(None, ErrorObject(code, what.reason)), answers)
 
     async def _reply(self, message: bytes, answers: Answers | None = None) -> None:
@@ -350,8 +371,10 @@ class Peer:
         try:
             if self._deadline is not None:
                 self._deadline.cancel()
-            if linger and len(self._serving):
-                await asyncio.wait(self._serving.tasks, timeout=linger)
+            until = asyncio.get_running_loop().time() + linger
+            while linger and (left := [*self._serving.tasks, *self._begun]):
+                if not (await asyncio.wait(left, timeout=until - asyncio.get_running_loop().time()))[0]:
+                    break
             await self._stop(self._serving.tasks)
             if self._writer is not None:
                 await self._bounded(self._outbox.flushed())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.wire.ndjson import Splitter, Unreadable
 
-BLOCK = 64 * 1024  # a pipe's whole capacity, and below what malloc maps and unmaps each time
+BLOCK = 64 * 1024  # below what malloc maps and unmaps each time
+BLOCKS = 2
+"""At a time: of a flood, the more is handled together the less it costs, and the longer all others wait."""
 HELD = 1024 * 1024
 LAST = 1024 * 1024
 JOINED = 64
@@ -29,6 +32,7 @@ class LineReader:
         self._lines: list[bytes | Unreadable] = []
         self._held = 0
         self._taker: asyncio.Future[None] | None = None
+        self._first: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]] | None = None
         self._paused = False
         self._discarding = False
         self.ended = False
@@ -50,6 +54,10 @@ class LineReader:
             self._paused = False
             self._loop.add_reader(self._fd, self._readable)
         return lines
+
+    def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
+        """See `gateway.transport.pipe.Direct`."""
+        self._first = take
 
     def discard(self) -> None:
         """Nobody takes any more: read on, so that the writer is not held up, and drop it."""
@@ -78,23 +86,33 @@ class LineReader:
 
     def _read(self) -> int:
         """How many bytes came; 0 if there are none now, or never again."""
+        blocks: list[bytes] = []
         try:
-            data = os.read(self._fd, BLOCK)
+            while len(blocks) < BLOCKS and (not blocks or len(blocks[-1]) == BLOCK):
+                blocks.append(os.read(self._fd, BLOCK))
         except (BlockingIOError, InterruptedError):
-            return 0
+            if not blocks:
+                return 0
         except OSError:
-            data = b""
+            blocks.append(b"")  # if there is more before it, it comes again
+        data = b"".join(blocks)
         if not data:
             self._end()
         elif not self._discarding:
             self._keep(self._splitter.feed(data), len(data))
         return len(data)
 
-    def _keep(self, lines: list[bytes | Unreadable], size: int) -> None:
+    def _keep(self, lines: Sequence[bytes | Unreadable], size: int) -> None:
         self._held += size
-        if lines:
-            self._lines += lines
-            self._wake()
+        if not lines:
+            return
+        if self._first is not None and self._taker is not None and not self._taker.done():
+            lines = self._first(lines)
+            if not lines:
+                self._held = 0
+                return
+        self._lines += lines
+        self._wake()
 
     def _end(self) -> None:
         if self.ended:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import LIMIT, Unreadable
@@ -74,6 +74,10 @@ class StdioPipe:
     def offer(self, messages: Sequence[bytes]) -> bool:
         """See `Eager.offer`."""
         return self._closing is None and self._writer.offer(frame(messages))
+
+    def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
+        """See `Direct.direct`."""
+        self._reader.direct(take)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See `Pipe.receive`."""

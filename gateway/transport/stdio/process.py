@@ -22,6 +22,8 @@ from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unava
 
 WARDEN = Path(__file__).with_name("warden.py")
 START_TIMEOUT = 20.0
+AHEAD = 256 * 1024
+"""Bytes that an agent may say before it is read, where the system lets us: it goes on while we handle what it said."""
 KILL_TIMEOUT = 7.0
 """How long the warden may need beyond both graces: what it spends on killing, and some more."""
 
@@ -74,6 +76,7 @@ class Process:
             (stdin, self.stdin), (self.stdout, stdout), (self.stderr, stderr) = (
                 _pipe(ours, theirs, keep) for keep in (1, 0, 0)
             )
+            _widen(self.stdout)
             numbers = (str(lifeline.fileno()), str(grace.eof), str(grace.term))
             self._popen = subprocess.Popen(
                 [sys.executable, "-I", "-S", _program(WARDEN), *numbers, *command],
@@ -237,3 +240,12 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, keep: int) -
     ours.callback(os.close, ends[keep])
     theirs.callback(os.close, ends[1 - keep])
     return ends
+
+
+def _widen(pipe: int) -> None:
+    """Make it hold more. Only Linux can, and not for whoever has many already."""
+    if sys.platform == "linux":
+        import fcntl
+
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, AHEAD)

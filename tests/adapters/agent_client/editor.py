@@ -19,7 +19,7 @@ from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Unreadable
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "specs/agent-client/v1/schema.json").read_text(encoding="utf-8"))
-WITHIN = 5.0
+WITHIN = 30.0
 CAPABILITIES: dict[str, Any] = {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": True}
 FORMS: dict[str, Any] = {**CAPABILITIES, "elicitation": {"form": {}}}
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway.adapter import Instruction
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.governance.roots import Root, Roots
@@ -24,6 +25,7 @@ class Rules:
         self.about: JsonObject = {"tier": "governance-aware", "operator": "mail-operator", "acp_rev": "b7f0005"}
         self.ephemeral = ephemeral
         self.judges = True
+        self.preface: Sequence[Instruction] = ()
         self.home: str | None = str(root)
         self.roots = Roots((Root(path=str(root)),))
         self.promised = PROMISED if promised is None else promised

@@ -36,7 +36,7 @@ from gateway.transport.rpc import Peer
 from gateway.wire.jsonrpc import RpcError
 from tests.support.scripted import until
 
-WITHIN = 5.0
+WITHIN = 30.0
 CONNECTION, SESSION = "Acp-Connection-Id", "Acp-Session-Id"
 EVENTS = {"Accept": "text/event-stream"}
 MOUNT = "/agent-client"

@@ -118,7 +118,7 @@ class Rig:
 
     async def run(self, session: str) -> Run:
         """Its newest run, once there is one."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not (runs := await self.runs(session)):  # noqa: ASYNC110 - the store tells nobody
                 await asyncio.sleep(0)
         return runs[0]
@@ -137,7 +137,7 @@ class Rig:
 
 async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
-    await asyncio.wait([task], timeout=5)
+    await asyncio.wait([task], timeout=30)
 
 
 @asynccontextmanager

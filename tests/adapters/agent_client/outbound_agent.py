@@ -116,11 +116,11 @@ class Wire:
         """A piece of the agent's answer."""
         self.say(chunk(session, text))
 
-    async def find(self, method: str, within: float = 5) -> JsonObject:
+    async def find(self, method: str, within: float = 30) -> JsonObject:
         """The next message of that method that was not found before."""
         return await self._until(lambda m: m.get("method") == method, within)
 
-    async def answer(self, id: Any, within: float = 5) -> JsonObject:
+    async def answer(self, id: Any, within: float = 30) -> JsonObject:
         """The gateway's answer to a request of ours."""
         return await self._until(lambda m: "method" not in m and m.get("id") == id, within)
 
@@ -201,7 +201,7 @@ class Rig:
         for each in contexts:
             before = sum(len(wire.sent("session/prompt")) for wire in self.wires)
             tasks.append(asyncio.create_task(self.outbound.run(each)))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while sum(len(wire.sent("session/prompt")) for wire in self.wires) == before:
                     if tasks[-1].done():
                         await tasks[-1]
@@ -214,7 +214,7 @@ class Rig:
         known = {id(message) for wire in self.wires for message in wire.got}
         task = asyncio.create_task(self.outbound.run(each))
         asked: list[tuple[Wire, JsonObject]] = []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not asked and not task.done():
                 await asyncio.sleep(0)
                 asked = [
@@ -248,7 +248,7 @@ async def rig(**target: Any) -> AsyncIterator[Rig]:
     try:
         yield made
     finally:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await made.outbound.aclose()
 
 

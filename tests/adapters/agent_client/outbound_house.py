@@ -34,14 +34,14 @@ class House:
     async def ask(self, message: str, thread: str | None = None, **fields: Any) -> Run:
         """A run to its end, or to its first question."""
         started = await self.engine.start(request(message, agent="prog", thread=thread, **fields))
-        stopped = await self.engine.wait(started.id, timeout=20)
+        stopped = await self.engine.wait(started.id, timeout=30)
         assert stopped is not None
         return stopped
 
     async def sent(self, run: Run) -> None:
         """Wait until the prompt is at the agent."""
         turns = self.outbound._turns
-        await until(lambda: run.id in turns and turns[run.id]._sent, timeout=20)
+        await until(lambda: run.id in turns and turns[run.id]._sent)
 
     async def thread(self, name: str) -> str:
         """A new conversation."""

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from pydantic import ValidationError
 
-from adapters.agent_client.inbound.people import People, Principal
 from adapters.agent_client.inbound.visitor import TRIES, Visitor
-from adapters.agent_client.options import Authentication
+from gateway.adapter.access import Authentication, People, Principal
 from gateway.core.errors import Denied
 from gateway.core.types import Identity, RunStatus, Thread
 from tests.adapters.agent_client.authentication_rig import (
@@ -311,12 +310,13 @@ def test_a_connection_ends_when_its_token_expires_and_its_run_goes_on(monkeypatc
         async with rig(scripted(held), authentication=AUTHENTICATION) as gateway:
             visitor = await known(gateway, lasting(60))
             session = await visitor.new()
-            await visitor.start(session)
+            turn = await visitor.start(session)
+            turn.add_done_callback(lambda over: over.cancelled() or over.exception())  # it may be told of the end
             run = await gateway.run(session)
             with later(gateway.inbound.clients.people, 61):
                 await visitor.until(lambda: visitor.ended)
             go_on.set()
-            ended = await gateway.engine.wait(run.id, 5)
+            ended = await gateway.engine.wait(run.id, 30)
             assert ended is not None and ended.status is RunStatus.SUCCESS
             again = await known(gateway, token())
             await again.load(session)

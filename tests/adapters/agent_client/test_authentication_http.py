@@ -63,7 +63,7 @@ async def gateway(**options: Any) -> AsyncIterator[tuple[AgentClientInbound, str
 @contextlib.asynccontextmanager
 async def client(url: str, bearer: str | None) -> AsyncIterator[Client]:
     """A connection that was opened with this token; each of its requests shows it."""
-    async with httpx2.AsyncClient(timeout=5.0, headers=shown(bearer)) as http:
+    async with httpx2.AsyncClient(timeout=30, headers=shown(bearer)) as http:
         answer = await http.post(url, json=INITIALIZE)
         assert answer.status_code == 200, answer.text
         methods = [each["id"] for each in answer.json()["result"]["authMethods"]]
@@ -87,7 +87,7 @@ async def status(url: str, method: str, bearer: str | None, connection: str, ses
     content = json.dumps(body) if method == "POST" else None
     headers |= {"Content-Type": "application/json"} if content else {}
     async with (
-        httpx2.AsyncClient(timeout=5.0) as http,
+        httpx2.AsyncClient(timeout=30) as http,
         http.stream(method, url, headers=headers, content=content) as answer,
     ):
         return answer.status_code
@@ -246,7 +246,7 @@ def test_a_socket_that_has_to_end_says_why() -> None:
         async with gateway(authentication=options) as (_, url):
             socket = await connect(url)
             with pytest.raises(AgentGone, match=r"1008.*nobody has logged in"):
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     await socket.receive()
             await socket.aclose()
 

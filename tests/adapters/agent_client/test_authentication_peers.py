@@ -51,7 +51,7 @@ def test_each_sdk_shows_its_token_or_logs_in_and_has_its_own_sessions_alone(sdk:
             runs = await gateway.runs(session)
             assert len(runs) == 5 and {run.request.principal for run in runs} == {"ana"}
 
-    run(main(), timeout=100)
+    run(main())
 
 
 def check(session: str, shown: list[Line], other: list[Line], later: list[Line], wrong: list[Line]) -> None:
@@ -113,7 +113,7 @@ def test_an_editor_over_stdio_is_whoever_its_token_is(tmp_path: Path) -> None:
             for text in (said, wrong[2]):
                 assert ANA not in text and BOB not in text and "stolen" not in text and "Traceback" not in text
 
-    run(main(), timeout=60)
+    run(main())
 
 
 def test_the_token_is_in_a_file_or_a_variable(

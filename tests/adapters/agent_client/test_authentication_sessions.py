@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from adapters.agent_client.inbound.people import People
 from adapters.agent_client.inbound.visitor import Visitor
-from adapters.agent_client.options import Authentication
+from gateway.adapter.access import Authentication, People
 from gateway.core.types import RunStatus, ThreadQuery
 from tests.adapters.agent_client import v2_editor
 from tests.adapters.agent_client.authentication_rig import (

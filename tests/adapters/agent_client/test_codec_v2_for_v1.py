@@ -180,16 +180,6 @@ def test_a_change_of_files_is_told_as_its_patch_or_else_as_a_list() -> None:
     assert not heard.losses
 
 
-def test_a_terminal_of_the_agents_is_none_of_the_clients() -> None:
-    terminal = {"type": "terminal", "terminalId": "t"}
-    output = {"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": "aGk="}
-    heard = Heard(read([call(title="x", content=[terminal]), output]))
-    assert heard.updates == [
-        {"sessionUpdate": "tool_call", "toolCallId": "c", "title": "x", "content": []},
-    ]
-    assert heard.losses == {"terminal": 2}
-
-
 def test_pieces_of_content_are_told_as_all_of_it() -> None:
     pieces = [
         {

@@ -289,7 +289,8 @@ def test_terminals_and_unknown_variants_are_customs_of_their_own() -> None:
         {"sessionUpdate": "_weather", "sky": "blue"},
     ]
     customs = [event for event in read(updates) if isinstance(event, e.Custom)]
-    assert [(event.name, event.data) for event in customs] == [(ORIGIN_V2, update) for update in updates]
+    assert [(event.name, event.data) for event in customs[:2]] == [(ORIGIN_V2, update) for update in updates]
+    assert [event.origin for event in customs[2:]] == [{ORIGIN_V2: {"silent": True, "lost": ["terminal"]}}]
 
 
 def test_the_option_that_is_the_mode_is_told_as_a_mode_too() -> None:

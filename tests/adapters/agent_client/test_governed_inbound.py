@@ -179,7 +179,7 @@ def test_no_session_is_opened_in_a_folder_outside_of_the_authorised_roots(room: 
                 unknown = {"sessionId": "of the agent's own", "cwd": f"{room}/out", "mcpServers": []}
                 assert (await editor.refused("session/load", unknown)).code == -32602
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_an_agent_is_told_the_folder_without_its_links_and_a_list_has_the_clients_words(room: Path) -> None:

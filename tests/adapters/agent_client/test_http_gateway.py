@@ -71,7 +71,7 @@ def test_a_turn_goes_on_without_its_connection_and_is_followed_on_another() -> N
                 gate.set()
                 assert await said(stream, "two") == ["two"]
 
-    run(case(), 30)
+    run(case())
 
 
 def test_a_stream_that_drops_in_a_turn_goes_on_where_it_was() -> None:
@@ -96,4 +96,4 @@ def test_a_stream_that_drops_in_a_turn_goes_on_where_it_was() -> None:
                     pass
                 assert message == {"jsonrpc": "2.0", "id": asked, "result": {"stopReason": "end_turn"}}
 
-    run(case(), 30)
+    run(case())

@@ -205,7 +205,7 @@ def test_many_messages_go_out_in_order_and_in_few_writes() -> None:
                 assert said == [str(number) for number in range(2000)]
                 assert (await stream.next())["id"] == asked
 
-    run(case(), 30)
+    run(case())
 
 
 def test_characters_outside_of_ascii_arrive_as_escapes() -> None:
@@ -276,4 +276,4 @@ def test_messages_of_16_mib_pass_both_ways() -> None:
             assert answer["id"] == asked
             assert answer["result"]["large"] == large
 
-    run(case(), 40)
+    run(case())

@@ -289,7 +289,7 @@ def test_a_session_that_only_the_agent_knows_is_loaded_from_it_and_known_from_th
             editor = await gateway.connect()
             future = await editor.begin("session/load", {"sessionId": "theirs", **LOAD})
             future.add_done_callback(lambda _: seen.append(len(editor.text().split())))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert await future == {"modes": MODES}
             await asyncio.sleep(0)
             assert seen == [100], "everything was replayed before the answer"

@@ -163,7 +163,7 @@ def test_a_large_message_passes_and_one_too_large_is_an_error() -> None:
             assert error.code == -32600
             assert await editor.prompt(session, "small") == {"stopReason": "end_turn"}
 
-    run(main(), timeout=60)
+    run(main())
 
 
 def test_both_transports_see_the_same_session() -> None:
@@ -213,7 +213,7 @@ def test_the_sdk_talks_lists_and_comes_back() -> None:
             assert listed["sessions"][0]["title"] == "hello"
             assert not [line for line in lines if "error" in line]
 
-    run(main(), timeout=60)
+    run(main())
 
 
 def test_the_sdk_is_asked_and_can_cancel() -> None:
@@ -226,7 +226,7 @@ def test_the_sdk_is_asked_and_can_cancel() -> None:
             assert results(cancelled, "session/prompt")[0]["stopReason"] == "cancelled"
             assert errors(cancelled, "session/prompt") == []
 
-    run(main(), timeout=60)
+    run(main())
 
 
 def test_the_sdk_fills_in_a_form() -> None:
@@ -237,4 +237,4 @@ def test_the_sdk_fills_in_a_form() -> None:
             (lines,) = await sdk(url, """--elicitation '{"name": "Ada"}' --say go""")
             assert text(lines) == "Let me see. answered {'name': 'Ada'}."
 
-    run(main(), timeout=60)
+    run(main())

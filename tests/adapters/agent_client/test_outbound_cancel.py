@@ -10,6 +10,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout
 from tests.adapters.agent_client.outbound_agent import MANUAL, rig, settled
 from tests.support.aio import run
+from tests.support.scripted import until
 
 
 def test_a_cancel_tells_the_agent_and_waits_for_its_answer() -> None:
@@ -92,7 +93,7 @@ def test_a_cancel_while_options_are_set_sends_neither_prompt_nor_cancel() -> Non
 
 def test_a_prompt_that_is_answered_after_the_grace_is_dropped_and_the_next_waits_for_it() -> None:
     async def body() -> None:
-        async with rig(stop_timeout=5) as it:
+        async with rig(stop_timeout=60) as it:
             context = it.context(thread="t1")
             [task] = await it.started(context)
             prompt = await it.wire.prompt()
@@ -139,19 +140,31 @@ def test_an_agent_that_never_ends_a_cancelled_prompt_is_ended_for_the_next() -> 
     run(body())
 
 
-def test_an_agent_that_others_work_on_is_not_ended_for_one_stuck_session() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_an_agent_that_others_work_on_is_ended_for_one_stuck_session_when_they_have_done(late: bool) -> None:
     async def body() -> None:
         async with rig(stop_timeout=0.05) as it:
+            it.can(loadSession=True)
+            it.handlers["session/load"] = lambda _: None
             stuck, busy = it.context(run="r1", thread="t1"), it.context(run="r2", thread="t2")
             tasks = await it.started(stuck, busy)
             tasks[0].cancel()
             await asyncio.wait([tasks[0]])
             with pytest.raises(AgentTimeout, match="still busy"):
                 await it.outbound.run(it.context(run="r3", thread="t1"))
-            await it.wire.prompt()
-            it.wire.end(await it.wire.prompt())
+            prompts = [await it.wire.prompt(), await it.wire.prompt()]
+            if late:
+                it.wire.end(prompts[0], "cancelled")
+            it.wire.end(prompts[1])
             await tasks[1]
             assert isinstance(busy.end, e.RunFinished)
+            if not late:
+                await until(lambda: it.wires[0].closed)
+            again = it.context(run="r4", thread="t1")
+            again.thread = stuck.thread
+            await it.turn(again)
+            assert isinstance(again.end, e.RunFinished)
+            assert len(it.wires) == (1 if late else 2), "one that answers after all is not ended"
 
     run(body())
 

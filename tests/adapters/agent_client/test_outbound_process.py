@@ -34,7 +34,7 @@ def test_one_process_serves_many_sessions_at_once_and_is_ended_with_the_gateway(
             pids.update(text(each) for each in ended)
             assert all(each.status is RunStatus.SUCCESS for each in ended)
 
-    run(body(), timeout=30)
+    run(body())
     assert len(pids) == 1
     assert not alive(int(pids.pop()))
 
@@ -49,7 +49,7 @@ def test_an_agent_that_dies_in_mid_turn_says_why_and_the_next_prompt_works() -> 
             assert "the last thing it said" in failed.failure.message
             assert text(await it.ask("say again")) == "again"
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_an_agent_that_never_answers_initialize_is_given_up_and_ended() -> None:
@@ -61,7 +61,7 @@ def test_an_agent_that_never_answers_initialize_is_given_up_and_ended() -> None:
             with pytest.raises(AgentError):
                 await it.ask("say hi")
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_an_agent_that_leaves_at_once_says_how_and_why() -> None:
@@ -70,7 +70,7 @@ def test_an_agent_that_leaves_at_once_says_how_and_why() -> None:
             with pytest.raises(AgentGone, match="exited with 2: no configuration found"):
                 await it.outbound.describe()
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_a_program_that_is_not_there_is_named() -> None:
@@ -79,7 +79,7 @@ def test_a_program_that_is_not_there_is_named() -> None:
             with pytest.raises(AgentGone, match="no-such-agent: command not found"):
                 await it.outbound.describe()
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_all_that_a_flood_brings_arrives_in_its_order() -> None:
@@ -88,7 +88,7 @@ def test_all_that_a_flood_brings_arrives_in_its_order() -> None:
             ended = await it.ask("flood 10000")
             assert text(ended) == "".join(f"{number} " for number in range(10000))
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_messages_over_the_limit_are_left_out_and_those_below_pass() -> None:
@@ -100,7 +100,7 @@ def test_messages_over_the_limit_are_left_out_and_those_below_pass() -> None:
             assert text(ended) == "after"
             assert ended.losses["unreadable"] == 1
 
-    run(body(), timeout=60)
+    run(body())
 
 
 def test_garbage_on_its_output_is_reported_and_survived(caplog: pytest.LogCaptureFixture) -> None:
@@ -108,7 +108,7 @@ def test_garbage_on_its_output_is_reported_and_survived(caplog: pytest.LogCaptur
         async with house() as it:
             assert text(await it.ask("noise")) == "fine"
 
-    run(body(), timeout=30)
+    run(body())
     assert "a line that is no message" in caplog.text
 
 
@@ -120,11 +120,11 @@ def test_a_permission_interrupts_the_run_and_its_answer_goes_on() -> None:
             [interrupt] = asking.interrupts
             assert interrupt.kind == "permission"
             await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), interrupt.id)
-            ended = await it.engine.wait(asking.id, timeout=10)
+            ended = await it.engine.wait(asking.id, timeout=30)
             assert ended is not None
             assert text(ended) == '{"outcome": {"outcome": "selected", "optionId": "ok"}}'
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_a_cancel_answers_the_open_permission_and_the_run_ends_with_the_agents_answer() -> None:
@@ -138,7 +138,7 @@ def test_a_cancel_answers_the_open_permission_and_the_run_ends_with_the_agents_a
             said = [event.delta for event in events if isinstance(event, e.PartDelta)]
             assert said == ['{"outcome": {"outcome": "cancelled"}}']
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_a_stuck_agent_is_replaced_after_the_grace() -> None:
@@ -154,7 +154,7 @@ def test_a_stuck_agent_is_replaced_after_the_grace() -> None:
             assert again.status is RunStatus.SUCCESS and text(again) != first
             assert not alive(int(first))
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_a_run_that_was_in_flight_when_the_gateway_stopped_ends_with_a_reason(tmp_path: Path) -> None:
@@ -164,19 +164,19 @@ def test_a_run_that_was_in_flight_when_the_gateway_stopped_ends_with_a_reason(tm
             started = await it.engine.start(request("stuck", agent="prog"))
             await it.sent(started)
         async with house(file=file) as it:
-            ended = await it.engine.wait(started.id, timeout=10)
+            ended = await it.engine.wait(started.id, timeout=30)
             assert ended is not None and ended.failure is not None
             assert ended.status is RunStatus.ERROR
             assert "stopped while the agent worked" in ended.failure.message
 
-    run(body(), timeout=30)
+    run(body())
 
 
 def test_an_agent_is_ended_when_nobody_has_used_it_for_a_while() -> None:
     async def body() -> None:
         async with house(idle=0.1) as it:
             pid = int(text(await it.ask("pid")))
-            await until(lambda: not alive(pid), timeout=10)
+            await until(lambda: not alive(pid))
             assert text(await it.ask("say back")) == "back"
 
-    run(body(), timeout=30)
+    run(body())

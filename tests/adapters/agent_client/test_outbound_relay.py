@@ -24,8 +24,9 @@ from tests.adapters.agent_client.outbound_agent import (
     thread_of,
     update,
 )
-from tests.support.aio import run
+from tests.support.aio import Still, later, run
 from tests.support.context import FakeContext
+from tests.support.scripted import until
 
 MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
 SETUP = {"cwd": "/w", "mcpServers": [{"name": "m", "command": "/m", "args": [], "env": []}]}
@@ -177,7 +178,7 @@ def test_a_relay_that_nobody_waits_for_any_more_is_cancelled_at_the_agent() -> N
 
 def test_an_agent_that_does_not_answer_is_given_up_in_time() -> None:
     async def body() -> None:
-        async with rig(request_timeout=0.05) as it:
+        async with rig(request_timeout=0.3) as it:
             context = await new(it)
             with pytest.raises(AgentTimeout):
                 await relay(it, context, "session/set_mode", sessionId="t1", modeId="x")
@@ -188,9 +189,11 @@ def test_an_agent_that_does_not_answer_is_given_up_in_time() -> None:
     run(body())
 
 
-def test_an_agent_that_hangs_at_the_end_of_a_session_is_ended_unless_others_need_it() -> None:
+@pytest.mark.parametrize("remembers", [False, True])
+def test_an_agent_that_hangs_at_the_end_of_a_session_is_ended_when_no_other_needs_it(remembers: bool) -> None:
     async def body() -> None:
-        async with rig(request_timeout=0.05) as it:
+        async with rig(request_timeout=0.3) as it:
+            it.can(loadSession=remembers)
             it.handlers["session/close"] = lambda _: MANUAL
             await it.turn(it.context(run="r1", thread="t1"))
             [task] = await it.started(it.context(run="r2", thread="t2"))
@@ -200,13 +203,38 @@ def test_an_agent_that_hangs_at_the_end_of_a_session_is_ended_unless_others_need
             await it.wire.prompt()
             it.wire.end(await it.wire.prompt())
             await task
-        async with rig(request_timeout=0.05) as it:
+            if remembers:
+                await until(lambda: it.wires[0].closed)
+            assert it.wires[0].closed is remembers, "else it would forget the other session"
+        async with rig(request_timeout=0.3) as it:
             it.handlers["session/close"] = lambda _: MANUAL
             context = await new(it)
             with pytest.raises(AgentTimeout):
                 await relay(it, context, "session/close", sessionId="t1")
             assert it.wires[0].closed
             assert await relay(it, context, "session/close", sessionId="t1") in (None, {})
+
+    run(body())
+
+
+def test_an_agent_that_can_only_load_a_session_is_resumed_by_that_and_nobody_is_told_its_replay() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(loadSession=True)
+
+            def replay(_: Any) -> Any:
+                it.wire.say(chunk("s1", "what was"))
+                return {"configOptions": []}
+
+            it.handlers["session/load"] = replay
+            context = await new(it)
+            before = len(context.notes)
+            params = {"cwd": "/w", "mcpServers": [], "sessionId": "t1"}
+            assert await relay(it, context, "session/resume", **params) == {"configOptions": []}
+            assert it.wire.sent("session/load") == [{**params, "sessionId": "s1"}]
+            assert not [note for note in context.notes[before:] if note.kind == "output"]
+            assert await relay(it, context, "session/load", **params) == {"configOptions": []}
+            assert [note.kind for note in context.notes[before:]].count("output") == 1, "that was asked for"
 
     run(body())
 
@@ -287,9 +315,10 @@ def test_a_flood_between_turns_lets_others_take_their_turn() -> None:
             it.wire.say(*(chunk("s1", str(at)) for at in range(2000)))
             await settled()
             assert 0 < len(context.notes) <= 300
-            await context.until(lambda c: len(c.notes) == 2000)
+            while len(context.notes) < 2000:
+                await later(1)
 
-    run(body())
+    run(body(), 10_000, loop_factory=Still)
 
 
 def _refuse(code: int, message: str, data: Any = None) -> Any:

@@ -42,7 +42,7 @@ def test_everything_that_an_agent_can_say_arrives(sdk: Sdk, tmp_path: Path) -> N
             later = await it.ask("again", "t1")
             assert text(later).strip().endswith("again")
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.fixture(scope="module", params=SDKS)
@@ -56,7 +56,7 @@ def talked(request: pytest.FixtureRequest) -> dict[str, Run]:
                 asking = await it.ask("perm")
                 [interrupt] = asking.interrupts
                 await it.engine.answer(asking.id, answer, interrupt.id)
-                ended = await it.engine.wait(asking.id, timeout=20)
+                ended = await it.engine.wait(asking.id, timeout=30)
                 assert ended is not None
                 return ended
 
@@ -70,7 +70,7 @@ def talked(request: pytest.FixtureRequest) -> dict[str, Run]:
             ended["no model"] = await it.ask("hello", config={"model": "none"})
             return ended
 
-    return run(body(), timeout=60)
+    return run(body())
 
 
 def test_questions_are_asked_and_answered(talked: dict[str, Run]) -> None:
@@ -108,7 +108,7 @@ def test_files_and_terminals_of_a_workspace_are_used(sdk: Sdk, tmp_path: Path) -
             assert "term 0 hi" in text(ended)
             assert "failed" not in text(ended)
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -119,7 +119,7 @@ def test_an_agent_that_wants_a_login_denies_and_says_which(sdk: Sdk) -> None:
             assert denied.failure is not None and denied.failure.code == "denied"
             assert "key" in denied.failure.message
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize(("sdk", "without"), [("py", ""), ("ts-2", "resume"), ("ts-2", "resume,load")])
@@ -135,7 +135,7 @@ def test_a_conversation_goes_on_with_a_new_process(sdk: Sdk, without: str, tmp_p
             assert text(ended).strip() == "two"
             assert ended.losses == ({"session_forgotten": 1} if without == "resume,load" else {})
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.fixture(scope="module", params=SDKS)
@@ -154,14 +154,14 @@ def test_an_agent_that_is_a_server_is_called(server: Process, scheme: str) -> No
             assert text(said).split() == ["hello", "there"]
             asking = await it.ask("perm", "t1")
             await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
-            ended = await it.engine.wait(asking.id, timeout=20)
+            ended = await it.engine.wait(asking.id, timeout=30)
             assert ended is not None and "ok" in text(ended)
             slow = await it.engine.start(request_of("slow", agent="prog", thread="t1"))
             await it.sent(slow)
             assert (await it.engine.cancel(slow.id, wait=True)).status is RunStatus.CANCELLED
             assert it.outbound.reachable is True
 
-    run(body(f"{scheme}{server.url.removeprefix('http')}/agent"), timeout=60)
+    run(body(f"{scheme}{server.url.removeprefix('http')}/agent"))
 
 
 def test_a_tool_call_is_whole_in_the_log() -> None:
@@ -172,4 +172,4 @@ def test_a_tool_call_is_whole_in_the_log() -> None:
             assert [event.call for event in started] == ["call_1", "call_1#2"]
             assert json.loads(bytes(ended.output))
 
-    run(body(), timeout=60)
+    run(body())

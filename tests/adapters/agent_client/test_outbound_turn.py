@@ -197,6 +197,33 @@ def test_a_message_over_the_limit_is_a_loss_and_not_the_end() -> None:
     run(body())
 
 
+def test_what_comes_at_once_for_several_sessions_goes_to_each_in_its_order() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            one, other = it.context(run="run-1"), it.context(run="run-2")
+            tasks = await it.started(one, other)
+            call = update("s1", "tool_call", toolCallId="c", title="look", status="in_progress")
+            it.wire.say(chunk("s1", "0"), chunk("s2", "0"))
+            await settled()
+            it.wire.say(
+                *(chunk(name, str(n)) for n in (1, 2) for name in ("s1", "s2")),
+                call,
+                *(chunk(name, str(n)) for n in (3, 4) for name in ("s1", "s2", "s3")),
+                chunk("s2", "5"),
+            )
+            await settled()
+            said = [each for each in one.events if isinstance(each, e.PartDelta | e.ToolCallStarted)]
+            assert ["call" if isinstance(each, e.ToolCallStarted) else each.delta for each in said] == [
+                *("0", "1", "2", "call", "3", "4")
+            ]
+            assert [each.delta for each in other.said(e.PartDelta)] == ["0", "1", "2", "3", "4", "5"]
+            for _ in tasks:
+                it.wire.end(await it.wire.prompt())
+            await asyncio.wait(tasks)
+
+    run(body())
+
+
 def test_an_agent_that_floods_is_not_read_on_while_the_log_may_not_grow() -> None:
     async def body() -> None:
         async with rig() as it:

@@ -59,7 +59,7 @@ def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
     async def body() -> None:
         async with terminals(tmp_path) as here:
             name = await here.create("sh", ["-c", "printf 'caf\\303'; sleep 60"])
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while "caf" not in (output := here.find(name).output())["output"]:  # noqa: ASYNC110 - the command's
                     await asyncio.sleep(0.01)
             assert output == {"output": "caf", "truncated": False}  # half a character is not told yet
@@ -175,7 +175,7 @@ def test_a_flood_is_kept_to_the_limit_and_blocks_nobody(tmp_path: Path) -> None:
             assert output == "x" * 96 + "end\n"
             assert here.find(name).output()["truncated"] is True
 
-    run(body(), timeout=30)
+    run(body())
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,46 @@ def test_a_client_that_is_gone_in_mid_call_fails_it_and_one_that_is_back_is_conn
     run(body())
 
 
+def test_servers_that_are_new_in_a_session_that_is_taken_up_are_told_its_agent() -> None:
+    files = {"name": "files", "command": "/bin/files", "args": [], "env": []}
+    more = {**KIT, "name": "more", "serverId": "more-1"}
+
+    async def body() -> None:
+        async with rig("native") as it:
+            client, session = await opened(it, KIT, files)
+            back = await it.connect()
+            for known in ([{**KIT, "serverId": "other"}], [files], []):
+                asked = {"sessionId": session, "cwd": "/work", "mcpServers": known}
+                assert await back.request("session/resume", asked) == {}
+            old = (await client.steps(session, SERVERS))[0][0]
+            back.replies["tools/list"] = {"tools": []}
+            asked = {"sessionId": session, "cwd": "/work", "mcpServers": [more, {**files, "args": ["-v"]}]}
+            assert await back.request("session/load", asked) == {}
+            listing = ["ask", "mcp/message", message(1, "tools/list")]
+            told = (await client.steps(session, SERVERS, connect(), listing))[0]
+            assert [each["name"] for each in told] == ["more", "files", "kit"], "and what the first one has"
+            assert told[1]["args"] == ["-v"] and told[2]["serverId"] != old["serverId"]
+            assert back.of_mcp("mcp/connect") == [{"serverId": "more-1"}]
+
+    run(body())
+
+
+def test_where_the_agent_works_the_answer_says_that_it_was_not_told_of_new_servers() -> None:
+    async def body() -> None:
+        async with rig("native") as it:
+            client, session = await opened(it, KIT)
+            await client.start(session, json.dumps([SERVERS, ["hear"]]))
+            await client.until(lambda: len(it.tunnels._servers) == 1)
+            back = await it.connect()
+            more = [{**KIT, "name": "more", "serverId": "more-1"}]
+            asked = {"sessionId": session, "cwd": "/work", "mcpServers": more}
+            answer = await back.request("session/resume", asked)
+            assert answer == {"_meta": {"interlingua": {"lost": ["mcp_servers"]}}}
+            await client.notify("session/cancel", {"sessionId": session})
+
+    run(body())
+
+
 def end_message(method: str) -> Any:
     """As the switchboard sends it."""
     from adapters.agent_client.tunnel import words
@@ -204,7 +244,7 @@ def test_what_a_session_had_open_is_disconnected_with_it() -> None:
             await client.until(lambda: bool(client.of_mcp("mcp/disconnect")))
             assert not it.tunnels.ends
             assert not it.tunnels.lines
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 assert (await client.refused("mcp/message", {"connectionId": "mcp-0", "method": "ping"})).code == -33001
 
     run(body())

@@ -76,6 +76,33 @@ def test_only_tools_that_the_operator_has_are_listed_and_can_be_called(tmp_path:
     run(body())
 
 
+def test_of_these_those_are_listed_that_may_be_called_for_whoever_has_prompted(tmp_path: Path) -> None:
+    people = [
+        {"name": "ana", "token": "ana-token-0123456789", "oversees": True},
+        {"name": "bob", "token": "bob-token-0123456789", "tools": ["re*", "other"]},
+    ]
+
+    async def body() -> None:
+        async with rig("native", governed=binding(tmp_path), clients=people) as it:
+            bob = await it.connect(token="bob-token-0123456789")
+            session = await opened(bob, tmp_path)
+            steps = (["servers"], CONNECT, message("tools/list"), message("tools/call", name="send"))
+            said = await bob.steps(session, *steps)
+            assert said[2]["result"]["tools"] == [{"name": "read"}]
+            assert said[3]["error"]["code"] == -32600 and not called(bob)
+            [server] = it.tunnels._servers.values()
+            [end] = [each for each in server.ends.values() if each._line is not None]
+            listing = words.encoded({"connectionId": end.id, "method": "tools/list", "params": {}})
+            listed = words.members(await end.ask(listing))["tools"]
+            assert bytes(listed) == b'[{"name":"read"}]', "between prompts, too"
+            ana = await it.connect(token="ana-token-0123456789")
+            await ana.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
+            said = await ana.steps(session, *steps[:3])
+            assert said[2]["result"]["tools"] == [{"name": "read"}, {"name": "send"}]
+
+    run(body())
+
+
 def test_a_call_that_needs_a_word_waits_for_it_and_one_that_fails_is_audited_so(tmp_path: Path) -> None:
     async def body() -> None:
         async with rig(governed=binding(tmp_path)) as it:
@@ -124,7 +151,7 @@ def test_rules_hold_whatever_is_spoken_and_outside_of_runs_nothing_is_called(tmp
             [server] = it.tunnels._servers.values()
             [end] = server.ends.values()
             late = words.encoded({"requestId": "d", "method": "tools/call", "params": {"name": "read", "_meta": META}})
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 try:
                     await end.ask(late)
                 except RpcError as error:

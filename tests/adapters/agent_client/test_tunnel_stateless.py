@@ -189,6 +189,101 @@ def test_a_handshake_with_a_stateless_server_is_the_gateways_and_what_follows_is
     run(body())
 
 
+FOLLOWED = {**DISCOVERED, "capabilities": {"resources": {"subscribe": True}}}
+UPDATED = "notifications/resources/updated"
+
+
+def test_a_handshake_client_follows_resources_of_a_stateless_server_by_one_subscription() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            client, session = await opened(it, stateless=True)
+            client.replies |= {"server/discover": FOLLOWED, "resources/list": {"resources": []}}
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+            requests = [
+                ("initialize", hello),
+                ("resources/subscribe", {"uri": "a:1"}),
+                ("resources/subscribe", {"uri": "a:2"}),
+                ("resources/subscribe", {"uri": "a:3"}),
+                ("resources/unsubscribe", {"uri": "a:1"}),
+                ("resources/list", {}),
+            ]
+            steps: list[Any] = [["open", 0]]
+            for number, (method, params) in enumerate(requests):
+                request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+                steps += [["write", 0, request], ["read", 0]]
+            prompt = await client.start(session, json.dumps([*steps, ["read", 0], ["read", 0], ["close", 0]]))
+
+            async def listening(number: int, agreed: list[str]) -> dict[str, Any]:
+                asked = (await client.message("subscriptions/listen", number))["params"]
+                about = {"serverId": "kit-1", "requestId": asked["requestId"]}
+                told = {"notifications": {"resourceSubscriptions": agreed} if agreed else {}}
+                method = "notifications/subscriptions/acknowledged"
+                await client.notify("mcp/message", {**about, "method": method, "params": told})
+                assert asked["params"]["_meta"] and about["requestId"]
+                return {**about, "wanted": asked["params"]["notifications"]["resourceSubscriptions"]}
+
+            assert (await listening(1, ["a:1"]))["wanted"] == ["a:1"]
+            assert (await listening(2, ["a:1", "a:2"]))["wanted"] == ["a:1", "a:2"]
+            refused = await listening(3, ["a:1", "a:2"])
+            assert refused["wanted"] == ["a:1", "a:2", "a:3"]
+            last = await listening(4, ["a:2"])
+            assert last.pop("wanted") == ["a:2"]
+            await client.message("resources/list")
+            belongs = {"io.modelcontextprotocol/subscriptionId": 1}
+            for uri in ("a:1", "a:2"):
+                await client.notify(
+                    "mcp/message", {**last, "method": UPDATED, "params": {"uri": uri, "_meta": belongs}}
+                )
+            await client.notify("mcp/message", {**last, "method": "notifications/resources/list_changed"})
+            await prompt
+            answers = client.said(0)
+            assert [each["result"] for each in (answers[4], answers[6], answers[10])] == [{}, {}, {}]
+            assert answers[8]["error"]["code"] == -32602 and "a:3" in answers[8]["error"]["message"]
+            assert answers[-3] == {"jsonrpc": "2.0", "method": UPDATED, "params": {"uri": "a:2"}}
+            assert answers[-2]["method"] == "notifications/resources/list_changed"
+            await client.until(lambda: sum(each["method"] == "$/cancel_request" for each in client.told) == 4)
+
+    run(body())
+
+
+def test_a_stateless_client_follows_resources_of_a_server_with_a_handshake_while_it_listens() -> None:
+    async def body() -> None:
+        async with rig("native") as it:
+            client, session = await opened(it, stateless=False)
+            hello = {"protocolVersion": "2025-06-18", "capabilities": {"resources": {"subscribe": True}}}
+            client.replies |= {"server/discover": (-32601, "unknown"), "resources/subscribe": {}}
+            client.replies |= {"initialize": {**hello, "serverInfo": {"name": "old", "version": "1"}}}
+            client.replies["resources/unsubscribe"] = {}
+            wanted = {"resourceSubscriptions": ["a:1", "a:2"]}
+            steps = [
+                SERVERS,
+                ask("a", "server/discover"),
+                ["begin", "mcp/message", message("b", "subscriptions/listen", notifications=wanted)],
+                ["hear"],
+                ["hear"],
+                ["drop", 0],
+                ["answer", 0],
+            ]
+            prompt = await client.start(session, json.dumps(steps))
+            await client.message("resources/subscribe", 2)
+            line = client.connections[-1]["connectionId"]
+            for uri in ("a:9", "a:2"):
+                await client.notify("mcp/message", {"connectionId": line, "method": UPDATED, "params": {"uri": uri}})
+            await prompt
+            acknowledged, updated = (each["params"] for each in client.said(0)[3:5])
+            assert acknowledged["params"]["notifications"] == wanted
+            assert (updated["method"], updated["requestId"]) == (UPDATED, "b")
+            assert updated["params"]["uri"] == "a:2"
+            await client.message("resources/unsubscribe", 2)
+            followed = [each for each in client.of_mcp("mcp/message") if each["method"].startswith("resources/")]
+            assert [each["params"] for each in followed if each["method"] == "resources/subscribe"] == [
+                {"uri": "a:1"},
+                {"uri": "a:2"},
+            ]
+
+    run(body())
+
+
 QUESTION = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -11,10 +12,11 @@ from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.types import ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
-from tests.adapters.agent_client.inbound_rig import native, rig, scripted
+from tests.adapters.agent_client.editor import said
+from tests.adapters.agent_client.inbound_rig import held, native, rig, scripted
 from tests.adapters.agent_client.v2_editor import connect, idle, raw
 from tests.support.aio import run
-from tests.support.scripted import echo
+from tests.support.scripted import echo, until
 
 MODES: dict[str, Any] = {
     "currentModeId": "ask",
@@ -95,6 +97,24 @@ def test_a_method_of_version_2_is_unknown_in_version_1(method: str) -> None:
             editor = await gateway.connect()
             assert (await editor.refused(method, {"methodId": "login"})).code == -32601
             assert agent.relayed == []
+
+    run(main())
+
+
+def test_a_client_that_has_said_its_last_is_told_what_came_of_its_prompt() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        async with rig(scripted(held(lambda: go)), v2=True) as gateway:
+            gateway.inbound.linger = 60.0
+            editor = await connect(gateway)
+            session = await editor.new()
+            assert "messageId" in await editor.request("session/prompt", said(session, "go"))
+            editor.pipe.half_close()
+            await until(lambda: gateway.connections(session)[0]._peer.gone is not None)
+            go.set()
+            await editor.until(lambda: editor.ended)
+            assert editor.updates[-1] == idle()
+            await until(lambda: not gateway.inbound.clients.connections)
 
     run(main())
 

@@ -89,7 +89,7 @@ class Game:
             prompt = await editor.start(self.session, self.dice.choice(("hello", "red", "2", '{"name": "x"}')))
             if isinstance(editor, EditorV2):
                 try:
-                    player.accepted.append((await asyncio.wait_for(prompt, 5))["messageId"])
+                    player.accepted.append((await asyncio.wait_for(prompt, 30))["messageId"])
                 except Refused as error:
                     assert error.code == -32600, error
             else:
@@ -122,7 +122,7 @@ class Game:
 
     async def settle(self) -> None:
         """Whatever goes on comes to its end: open questions are answered elsewhere."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 active = [each for each in await self.gateway.runs(self.session) if not each.status.ended]
                 if not active and all(prompt.done() for prompt in self.waiting):

@@ -109,7 +109,7 @@ def test_any_idle_after_a_cancel_is_the_end_even_of_work_that_was_not_the_prompt
 
 def test_what_a_prompt_that_was_given_up_still_says_is_dropped_and_the_next_waits_for_its_end() -> None:
     async def body() -> None:
-        async with rig(stop_timeout=5) as it:
+        async with rig(stop_timeout=60) as it:
             context, agent = await given_up(it)
             assert it.wire.sent("session/cancel") == [{"sessionId": "s1"}]
             assert not it.wire.sent("$/cancel_request"), "its request was answered"

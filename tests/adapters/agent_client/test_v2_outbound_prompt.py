@@ -283,6 +283,25 @@ def test_work_that_may_be_the_prompts_is_held_only_so_long(monkeypatch: pytest.M
     run(body())
 
 
+def test_more_of_a_text_is_held_like_its_beginning() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            await first(it)
+
+            def script(agent: Agent, prompt: Any) -> None:
+                agent.say("said before ", "own")
+                agent.state("running")
+                agent.say("my own ", "own")
+                agent.user("u2")
+                agent.accept(prompt)
+
+            context = await talk(it, script, ends=False, run="r2")
+            assert "my own" not in str(context.output)
+            assert [said["content"]["text"] for said in spare(context)] == ["my own "]
+
+    run(body())
+
+
 def test_what_was_held_of_a_prompt_that_is_refused_was_somebody_elses() -> None:
     async def body() -> None:
         async with rig() as it:

@@ -15,6 +15,7 @@ from tests.support.agent_client_v2 import SDKS_V2, agent_command_v2
 from tests.support.aio import run
 from tests.support.processes import free_port, start
 from tests.support.scripted import request as request_of
+from tests.support.scripted import until
 
 SAID = "think plan usage option whole rewrite clear picture link tool display plans strange where"
 ENDS = ("refuse", "max", "turns", "reject", "fail", "quiet", "early hi", "fs", "wait")
@@ -31,7 +32,7 @@ async def answered(it: House, word: str, answer: Answer) -> Run:
     asking = await it.ask(word)
     [interrupt] = asking.interrupts
     await it.engine.answer(asking.id, answer, interrupt.id)
-    ended = await it.engine.wait(asking.id, timeout=20)
+    ended = await it.engine.wait(asking.id, timeout=30)
     assert ended is not None
     return ended
 
@@ -59,13 +60,17 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
                 found[word] = await it.engine.cancel(slow.id, wait=True)
             found["config"] = await it.ask("hello", config={"loud": True, "model": "large", "mode": "code"})
             found["no model"] = await it.ask("hello", config={"model": "none"})
-            for word in ("later", "one", "work", "two", "busy", "three", "again", "four", "five"):
+            session = it.outbound._sessions._by_thread["t1"]
+            before = session._strays
+            found["later"] = await it.ask("later", "t1")
+            await until(lambda: session._strays == before + 2)
+            for word in ("one", "work", "two", "busy", "three", "again", "four", "five"):
                 found[word] = await it.ask(word, "t1")
             found["exit"] = await it.ask("exit", "t1")
             found["back"] = await it.ask("back", "t1")
             return found
 
-    return run(body(), timeout=100)
+    return run(body())
 
 
 def test_everything_that_an_agent_can_say_arrives(told: Told) -> None:
@@ -136,7 +141,7 @@ def test_an_agent_that_wants_a_login_denies_and_says_which() -> None:
             denied = await it.ask("hello")
             assert denied.failure is not None and denied.failure.code == "denied" and "key" in denied.failure.message
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -147,7 +152,7 @@ def test_an_agent_of_version_1_is_called_as_ever(sdk: Sdk) -> None:
             ended = await it.ask("tool hello")
             assert text(ended).split() == ["tool", "hello"]
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("v2", [True, False])
@@ -157,7 +162,7 @@ def test_an_agent_of_both_versions_is_spoken_to_in_the_one_that_the_route_allows
             assert (await it.outbound.describe()).name == ("rig-v2-ts" if v2 else "rig-v1-ts")
             assert text(await it.ask("hello")).strip() == "hello"
 
-    run(body(), timeout=60)
+    run(body())
 
 
 def test_an_agent_that_is_a_server_is_called(tmp_path: Path) -> None:
@@ -169,7 +174,7 @@ def test_an_agent_that_is_a_server_is_called(tmp_path: Path) -> None:
                 assert "rewritten and more" in text(await it.ask("tool rewrite hello", thread))
                 asking = await it.ask("perm", thread)
                 await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
-                ended = await it.engine.wait(asking.id, timeout=20)
+                ended = await it.engine.wait(asking.id, timeout=30)
                 assert ended is not None and "ok" in text(ended)
                 for word in ("early hi", "busy", "three"):
                     assert text(await it.ask(word, thread)).split() == word.split()
@@ -182,7 +187,7 @@ def test_an_agent_that_is_a_server_is_called(tmp_path: Path) -> None:
 
     port = free_port()
     with start(agent_command_v2("ts", "--http", str(port)), port=port) as server:
-        run(body(server.url.removeprefix("http")), timeout=60)
+        run(body(server.url.removeprefix("http")))
 
 
 def test_a_conversation_goes_on_after_the_gateway_was_started_again(tmp_path: Path) -> None:
@@ -196,4 +201,4 @@ def test_a_conversation_goes_on_after_the_gateway_was_started_again(tmp_path: Pa
                 assert text(ended).split() == [word] and not ended.losses
         assert len(json.loads((tmp_path / "state").read_text())) == 1, "it is the same session"
 
-    run(body(), timeout=60)
+    run(body())

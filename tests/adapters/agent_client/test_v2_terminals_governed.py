@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from adapters.agent_client.codec.v2.marks import mine
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.types import Run, RunStatus
@@ -42,10 +43,10 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
     try:
 
         async def ended(of: Run) -> tuple[Run, list[str]]:
-            found = await engine.wait(of.id, timeout=10)
+            found = await engine.wait(of.id, timeout=30)
             assert found is not None
             told = [event for _, event in await engine.events(of.id)]
-            return found, [_short(event.data) for event in told if isinstance(event, e.Custom)]
+            return found, [line for event in told for line in _lines(event)]
 
         async def start() -> tuple[Agent, Any]:
             made = await engine.start(request())
@@ -59,6 +60,13 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
         yield start
     finally:
         await engine.close()
+
+
+def _lines(event: e.Event) -> list[str]:
+    """What the log has of it: updates by kind, and what is said in calls."""
+    if isinstance(event, e.ToolCallUpdated):
+        return [f"{event.call}: {item['content']['text']}" for item in event.content or ()]
+    return [_short(event.data)] if isinstance(event, e.Custom) and not (mine(event) or {}).get("silent") else []
 
 
 def _short(said: Any) -> str:
@@ -82,7 +90,8 @@ def test_a_terminal_is_seen_with_its_call_whichever_comes_first(tmp_path: Path) 
             agent.idle()
             found, told = await ended()
             assert found.status is RunStatus.SUCCESS
-            assert told == ["tool_call_content_chunk c1", "terminal_update t1", "terminal_output_chunk t1"]
+            shown = "c1: ```console\n$ ls\n"
+            assert told == [f"{shown}```", "terminal_update t1", "terminal_output_chunk t1", f"{shown}hi\n```"]
             assert found.losses["tool_refused"] == 2, "a command that no call shows was judged by nobody"
 
     run(body())
@@ -106,7 +115,8 @@ def test_nothing_is_seen_of_the_terminal_of_a_refused_call(tmp_path: Path) -> No
             agent.update("tool_call_update", toolCallId="c1", status="failed")
             agent.idle()
             found, told = await ended()
-            assert found.status is RunStatus.SUCCESS and told == []
+            assert found.status is RunStatus.SUCCESS
+            assert told == ["c2: (Its terminal is shown with an earlier tool call.)"]
             assert found.losses["tool_refused"] >= 5
 
     run(body())

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from adapters.agent_client.inbound import AgentClientInbound
+from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe, AgentClientTarget
 from adapters.agent_client.outbound import AgentClientOutbound
 from gateway.config import Route
@@ -106,9 +107,11 @@ class ProviderV2(Provider):
 class Rig:
     """`connect` clients to `inbound`. `tunnels`: the outbound half's."""
 
-    def __init__(self, engine: Engine, outbound: AgentClientOutbound, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(
+        self, engine: Engine, outbound: AgentClientOutbound, stack: contextlib.AsyncExitStack, serve: AgentClientServe
+    ) -> None:
         self.engine = engine
-        self.inbound = AgentClientInbound(AgentClientServe(v2=True), engine)
+        self.inbound = AgentClientInbound(serve, engine)
         self.inbound.linger = 0.0
         self.tunnels = outbound._tunnels
         self._stack = stack
@@ -120,12 +123,16 @@ class Rig:
         can: dict[str, Any] | None = None,
         kind: type[Provider] = Provider,
         shake: bool = True,
+        token: str | None = None,
     ) -> Provider:
-        """A client that has shaken hands, in version 1."""
+        """A client that has shaken hands, in version 1. `token`: by which it is known."""
         ours, theirs = pair(LIMIT)
         provider = kind(ours, stateless=stateless, can=can)
         await self._stack.enter_async_context(provider)
-        task = asyncio.create_task(self.inbound.converse(theirs, "prog"))
+        people = self.inbound.clients.people
+        known = None if token is None else Visitor(people, people.principal(token))
+        served = self.inbound.welcome(theirs, "prog", known) if known else self.inbound.converse(theirs, "prog")
+        task = asyncio.create_task(served)
         self._stack.push_async_callback(_ended, task)
         if shake:
             await provider.initialize()
@@ -134,12 +141,17 @@ class Rig:
 
 async def _ended(task: asyncio.Task[None]) -> None:
     task.cancel()
-    await asyncio.wait([task], timeout=5)
+    await asyncio.wait([task], timeout=30)
 
 
 @contextlib.asynccontextmanager
-async def rig(*how: str, governed: Binding | None = None, **target: Any) -> AsyncIterator[Rig]:
-    """The agent is `tunnel_agent.py`, started with `how`, unless `target` names another. `governed`: by what."""
+async def rig(
+    *how: str, governed: Binding | None = None, clients: Sequence[dict[str, Any]] = (), **target: Any
+) -> AsyncIterator[Rig]:
+    """The agent is `tunnel_agent.py`, started with `how`, unless `target` names another.
+
+    governed: by what. clients: those that are known, if any has to be.
+    """
     default = {} if "url" in target else {"command": (sys.executable, "-I", "-S", str(PROGRAM), *how)}
     options = AgentClientTarget.model_validate({"protocol": "agent_client", **default, **target})
     outbound = AgentClientOutbound(options)
@@ -153,6 +165,7 @@ async def rig(*how: str, governed: Binding | None = None, **target: Any) -> Asyn
     await engine.open()
     try:
         async with contextlib.AsyncExitStack() as stack:
-            yield Rig(engine, outbound, stack)
+            serve = {"authentication": {"clients": clients}} if clients else {}
+            yield Rig(engine, outbound, stack, AgentClientServe.model_validate({"v2": True, **serve}))
     finally:
         await engine.close()

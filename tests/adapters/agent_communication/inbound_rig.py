@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from adapters.agent_communication.inbound import AgentCommunicationInbound
 from adapters.agent_communication.options import AgentCommunicationServe
 from gateway.adapter import RunContext, TargetOptions
+from gateway.adapter.access import Visit
 from gateway.config import Route
 from gateway.core import delta as deltas
 from gateway.core import events as e
@@ -45,6 +46,7 @@ class FakeSession:
         self.told: list[tuple[str, Any]] = []
         self.alive = True
         self.bearer: str | None = None
+        self.visit: Visit | None = None
         self.can_ask = False
 
     def tell(self, method: str, params: Any = None) -> None:
@@ -188,7 +190,7 @@ class Rig:
 
     async def newest(self) -> Run:
         """The newest run, once there is one."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not (runs := await self.engine.runs(RunQuery())):  # noqa: ASYNC110 - the store tells nobody
                 await asyncio.sleep(0)
         return runs[0]

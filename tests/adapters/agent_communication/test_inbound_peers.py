@@ -42,7 +42,7 @@ async def talk(there: Served, kind: Client, path: str, *steps: str) -> list[Line
 async def held(there: Served) -> RunStatus:
     """How the only run of `held` has ended."""
     (only,) = await there.engine.runs(RunQuery(agent="held"))
-    ended = await there.engine.wait(only.id, 5)
+    ended = await there.engine.wait(only.id, 30)
     assert ended is not None
     return ended.status
 

@@ -49,7 +49,7 @@ async def talking(made: Rig, agent: str | None = None) -> AsyncIterator[MemoryPi
         yield ours
     finally:
         await ours.aclose()
-        await asyncio.wait([serving], timeout=5)
+        await asyncio.wait([serving], timeout=30)
         assert serving.done()
         serving.result()
 
@@ -186,7 +186,7 @@ def streamed(text: str) -> list[Any]:
 
 def test_a_run_over_streamable_http_is_json_without_progress_and_a_stream_with_it() -> None:
     async def main() -> None:
-        async with served() as there, httpx2.AsyncClient(timeout=5) as http:
+        async with served() as there, httpx2.AsyncClient(timeout=30) as http:
             url = f"{there.url}/mcp"
             headers = await opened(http, url)
             asked = request(1, "agents/run", name="echo", input={"message": "one two"})
@@ -205,7 +205,7 @@ def test_a_run_over_streamable_http_is_json_without_progress_and_a_stream_with_i
 
 def test_a_session_below_an_agents_path_has_that_agent_alone() -> None:
     async def main() -> None:
-        async with served() as there, httpx2.AsyncClient(timeout=5) as http:
+        async with served() as there, httpx2.AsyncClient(timeout=30) as http:
             url = f"{there.url}/mcp/echo"
             headers = await opened(http, url)
             listed = (await http.post(url, json=request(1, "tools/list"), headers=headers)).json()["result"]["tools"]
@@ -218,7 +218,7 @@ def test_a_session_below_an_agents_path_has_that_agent_alone() -> None:
 
 def test_a_modern_client_needs_no_handshake_and_asks_again_with_its_answer() -> None:
     async def main() -> None:
-        async with served() as there, httpx2.AsyncClient(timeout=5) as http:
+        async with served() as there, httpx2.AsyncClient(timeout=30) as http:
             headers = {**BOTH, "mcp-protocol-version": V2026_07_28, "mcp-method": "tools/call", "mcp-name": "asker"}
             meta = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
             params = {"name": "asker", "arguments": {"message": "hi"}, "_meta": meta}
@@ -239,7 +239,7 @@ def test_a_modern_client_needs_no_handshake_and_asks_again_with_its_answer() -> 
 
 def test_who_listens_is_told_when_the_agents_change() -> None:
     async def main() -> None:
-        async with served() as there, httpx2.AsyncClient(timeout=5) as http:
+        async with served() as there, httpx2.AsyncClient(timeout=30) as http:
             headers = {**BOTH, "mcp-protocol-version": V2026_07_28, "mcp-method": "subscriptions/listen"}
             wanted = {"agentsListChanged": True}
             asked = request(1, "subscriptions/listen", notifications=wanted, _meta=MODERN)
@@ -262,7 +262,7 @@ async def _data(lines: AsyncIterator[str]) -> Any:
 
 def test_the_line_to_try_works_as_it_is_printed() -> None:
     async def main() -> None:
-        async with served() as there, httpx2.AsyncClient(timeout=5) as http:
+        async with served() as there, httpx2.AsyncClient(timeout=30) as http:
             words = shlex.split(ADAPTER.example.replace("{url}", there.url).replace("{agent}", "echo"))
             assert words[:2] == ["curl", "-s"]
             headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")

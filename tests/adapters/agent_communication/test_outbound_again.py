@@ -124,7 +124,7 @@ def test_a_run_that_is_cancelled_while_another_gateway_waits_is_cancelled_there(
         await until(lambda: bool(context.asked))
         context.cancelled = True
         await half.cancel(context)
-        await asyncio.wait_for(going, 5)
+        await asyncio.wait_for(going, 30)
         assert follows.is_set() and isinstance(context.events[-1], e.RunCancelled)
 
     run(story())

@@ -70,7 +70,7 @@ def test_what_an_agent_says_arrives_word_by_word_and_its_result_is_the_output(na
             assert seen == ["hello ", "hello big ", "hello big world "]
             assert not ended.losses
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("name", HERE[1:])
@@ -88,7 +88,7 @@ def test_an_agent_that_is_cancelled_is_told(name: str, there: Any) -> None:
             await it.said_something(again)
             await it.engine.cancel(again.id, wait=True)
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize(("name", "code"), [("py-sse", 0), ("ts-stdio", -32603), ("mcp-1", -32050), ("mcp-2", -32050)])
@@ -102,7 +102,7 @@ def test_a_failure_keeps_the_agents_words_and_what_it_had_said(name: str, code: 
             (_, last) = (await it.engine.events(ended.id))[-1]
             assert last.origin is not None and last.origin["error"]["code"] == code
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_folded_deltas_of_the_python_sdk_are_never_wrong(agent: str, input: Any,
             assert [{key: each[key] for key in wanted} for wanted, each in zip(seen, found, strict=False)] == seen
             assert found[-1] == output(ended)
 
-    run(body(), timeout=60)
+    run(body())
 
 
 def test_a_program_that_dies_leaves_what_was_said_and_is_started_again(there: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_program_that_dies_leaves_what_was_said_and_is_started_again(there: An
                 assert ended.failure.code == "agent_gone", ended.failure
                 assert output(ended)["text"] == "bye "
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("kind", ["sse", "streamable"])
@@ -159,7 +159,7 @@ def test_a_server_that_is_killed_leaves_what_was_said_and_is_found_when_it_is_ba
                 await it.said_something(again)
                 assert (await it.engine.cancel(again.id, wait=True)).status is RunStatus.CANCELLED
 
-    run(body(), timeout=90)
+    run(body())
 
 
 # --- what agents ask -------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_an_agents_form_is_a_question_of_the_run(name: str, there: Any) -> None:
             await it.engine.answer(asking.id, Answer(outcome=Outcome.DECLINED))
             assert json.loads(output(await it.stopped(asking))["text"])["action"] == "decline"
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("name", ["mcp-1", "mcp-2"])
@@ -195,7 +195,7 @@ def test_a_cancel_while_the_agent_asks_ends_the_run(name: str, there: Any) -> No
             assert output(ended)["text"] == "asking "
             assert (await it.go()).status is RunStatus.INTERRUPTED  # and the session can be used again
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("name", ["py-ws", "ts-sse"])
@@ -215,7 +215,7 @@ def test_a_client_of_the_same_protocol_is_asked_for_what_only_it_has(name: str, 
             refused = json.loads(output(alone)["text"])
             assert "Method not found" in refused["sampling"] and "Method not found" in refused["roots"]
 
-    run(body(), timeout=60)
+    run(body())
 
 
 # --- who is there ----------------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ def test_every_agent_there_is_a_route_and_a_changed_list_is_told(there: Any) -> 
             ended = await it.go(agent="stream")
             assert output(ended)["text"] == f"{SAID} "
 
-    run(body(), timeout=60)
+    run(body())
 
 
 @pytest.mark.parametrize("name", ["ts-stdio", "ts-sse"])
@@ -250,7 +250,7 @@ def test_a_template_makes_an_agent_for_each_configuration(name: str, there: Any)
         await told(there[name]["told"], "made-1 destroyed")
         await told(there[name]["told"], "made-2 destroyed")
 
-    run(body(), timeout=60)
+    run(body())
 
 
 def test_a_server_that_cannot_create_agents_says_so(there: Any) -> None:
@@ -260,7 +260,7 @@ def test_a_server_that_cannot_create_agents_says_so(there: Any) -> None:
             assert ended.failure is not None and ended.failure.code == "agent_failed"
             assert "cannot make an agent of any template: its SDK has a defect" in ended.failure.message
 
-    run(body(), timeout=60)
+    run(body())
 
 
 def test_an_agent_that_is_not_there_is_named_with_those_that_are(there: Any) -> None:
@@ -269,4 +269,4 @@ def test_an_agent_that_is_not_there_is_named_with_those_that_are(there: Any) -> 
             with pytest.raises(Exception, match=r"no agent nobody; there are: big, echo, elicit"):
                 await it.outbound.describe()
 
-    run(body(), timeout=60)
+    run(body())

@@ -19,7 +19,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx2.Client]:
-    with httpx2.Client(timeout=20) as made:
+    with httpx2.Client(timeout=60) as made:
         yield made
 
 

@@ -35,11 +35,12 @@ from gateway.core.errors import AgentFailed
 from gateway.core.types import AgentCapabilities, Interrupt, InterruptSpec, Outcome
 from gateway.engine import Engine
 from gateway.engine.engine import Rules
+from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support import scripted
 from tests.support.scripted import AGENT, Scripted, route
 
 T = TypeVar("T")
-WITHIN = 20.0
+WITHIN = 60.0
 
 APPROVAL = InterruptSpec(
     kind="approval",
@@ -180,7 +181,9 @@ class Server:
             assert ADAPTER.serve is not None
             inbound = ADAPTER.serve(self.options, self.engine)
             app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
-            config = uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", log_level="warning")
+            config = uvicorn.Config(
+                app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", http=PieceProtocol
+            )
             server = uvicorn.Server(config)
             task = asyncio.create_task(server.serve())
             await scripted.until(lambda: server.started)

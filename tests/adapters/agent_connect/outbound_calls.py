@@ -55,7 +55,7 @@ async def play(
         return ctx
 
 
-def done(coro: Coroutine[Any, Any, FakeContext], within: float = 20) -> FakeContext:
+def done(coro: Coroutine[Any, Any, FakeContext], within: float = 120) -> FakeContext:
     """The context of a run that has ended."""
     ctx = run(coro, within)
     assert isinstance(ctx.end, e.TERMINAL)

@@ -128,7 +128,7 @@ async def against(agent: Handler, *, server: list[Server] | None = None, **how: 
 
 
 def ended(agent: Handler, **how: Any) -> FakeContext:
-    return run(against(agent, **how), 20)
+    return run(against(agent, **how))
 
 
 def raised(agent: Handler, error: type[AgentError], match: str, **how: Any) -> FakeContext:
@@ -141,5 +141,5 @@ def raised(agent: Handler, error: type[AgentError], match: str, **how: Any) -> F
             await outbound.run(kept[0])
 
     with pytest.raises(error, match=match):
-        run(go(), 60)
+        run(go())
     return kept[0]

@@ -124,7 +124,7 @@ def test_a_string_that_looks_like_no_json_number_is_fine(api: Api) -> None:
 
 
 def test_a_body_over_the_limit_is_413_announced_or_not() -> None:
-    with serve(max_body=1000) as server, httpx2.Client(timeout=20) as client:
+    with serve(max_body=1000) as server, httpx2.Client(timeout=60) as client:
         api = Api(server.url, client)
         api("POST", "/runs", create("echo", "x" * 2000), status=413)
         content = b'{"input": "' + b"x" * 2000 + b'"}'

@@ -7,6 +7,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -117,10 +118,10 @@ def test_a_wait_with_a_timeout_gives_204_and_the_run_goes_on(api: Api, server: S
     run = api("POST", "/runs", gated(name))
     before = time.monotonic()
     api("GET", f"/runs/{run['run_id']}/wait?timeout=0.05", status=204)
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 30
     assert api("GET", f"/runs/{run['run_id']}")["status"] == "pending"
     server.open(name)
-    assert api("GET", f"/runs/{run['run_id']}/wait?timeout=10")["output"]["values"] == {"message": "one two"}
+    assert api("GET", f"/runs/{run['run_id']}/wait?timeout=30")["output"]["values"] == {"message": "one two"}
 
 
 def test_a_run_created_by_a_wait_that_timed_out_is_told_by_location_and_goes_on(api: Api, server: Server) -> None:
@@ -289,9 +290,10 @@ def test_a_run_can_be_scheduled(api: Api) -> None:
     run = api("POST", "/runs", create("echo", after_seconds=1))
     assert run["status"] == "pending"
     assert run["creation"]["after_seconds"] == 1
-    api("GET", f"/runs/{run['run_id']}/wait?timeout=0.2", status=204)
-    waited = api("GET", f"/runs/{run['run_id']}/wait?timeout=10")
-    assert waited["run"]["status"] == "success"
+    waited = api("GET", f"/runs/{run['run_id']}/wait?timeout=30")["run"]
+    assert waited["status"] == "success"
+    made, done = (datetime.fromisoformat(waited[key]) for key in ("created_at", "updated_at"))
+    assert done - made > timedelta(seconds=0.9)
 
 
 def test_config_reaches_the_agents_schema(api: Api) -> None:
@@ -349,7 +351,7 @@ def test_a_client_that_goes_cancels_the_run_it_created(api: Api, server: Server,
         lambda: server.until(lambda: len(server.agents["gated"].contexts) > before),
     )
     run = the_run(server, mark)
-    ended = server.on_loop(lambda: server.engine.wait(run.id, 10))
+    ended = server.on_loop(lambda: server.engine.wait(run.id, 30))
     assert ended is not None and (ended.status, ended.cancel_reason) == ("cancelled", "the client has gone")
 
 
@@ -360,7 +362,7 @@ def test_on_disconnect_continue_lets_the_run_go_on(api: Api, server: Server, pat
     leave(api, path, gated(name, metadata=mark, on_disconnect="continue"), began)
     run = the_run(server, mark)
     server.open(name)
-    ended = server.on_loop(lambda: server.engine.wait(run.id, 10))
+    ended = server.on_loop(lambda: server.engine.wait(run.id, 30))
     assert ended is not None and ended.status == "success"
 
 

@@ -202,7 +202,7 @@ def test_the_answer_says_where_the_run_is(api: Api) -> None:
 
 
 def test_silence_is_filled_with_comments_that_are_no_events() -> None:
-    with serve(keep_alive=0.05) as server, httpx2.Client(timeout=20) as client:
+    with serve(keep_alive=0.05) as server, httpx2.Client(timeout=60) as client:
         api, name = Api(server.url, client), gate()
         with client.stream("POST", f"{server.url}/runs/stream", json=gated(name)) as answer:
             chunks, kept = answer.iter_bytes(), b""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -14,6 +13,7 @@ from tests.adapters.agent_connect.scripted_agent import (
     REF,
     RUN,
     Handler,
+    against,
     drops,
     ended,
     event,
@@ -28,6 +28,7 @@ from tests.adapters.agent_connect.scripted_agent import (
     streams,
     text,
 )
+from tests.support.aio import Clock, later, run
 from tests.support.raw_http import Exchange, Server
 
 # --- the stream ------------------------------------------------------------------------------------------------
@@ -268,11 +269,13 @@ def test_a_large_event_that_takes_long_to_come_is_no_silence() -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
         await asked.say(head, event({"m": "x"}))
         for start in range(0, len(whole), 2000):
-            await asyncio.sleep(0.05)  # the pace of a slow line
+            await later(100)  # the pace of a slow line
             await asked.say(whole[start : start + 2000])
+            await later(0)
         asked.writer.close()
 
-    assert len(ended(script(stream=slowly), idle_timeout=0.2).output["m"]) == 20_000
+    ctx = run(against(script(stream=slowly), idle_timeout=900), 10_000, loop_factory=Clock)
+    assert len(ctx.output["m"]) == 20_000
 
 
 def test_a_run_that_succeeded_but_never_tells_its_output_is_the_agents_fault() -> None:

@@ -99,7 +99,7 @@ def test_a_server_that_refuses_stream_mode_is_asked_without_from_then_on(agent_c
             return [ctx.output["message"] for ctx in contexts]
 
     forget(agent_connect_replay)
-    assert run(twice(), 20) == ["echo: one", "echo: two"]
+    assert run(twice()) == ["echo: one", "echo: two"]
     sent = [json.loads(r["body"]) for r in seen(agent_connect_replay) if r["path"] == "/runs/stream"]
     assert [body.get("stream_mode") for body in sent] == [["values", "custom"], None, None]
 
@@ -115,7 +115,7 @@ def test_a_run_on_a_thread_falls_back_to_the_one_way_that_works(agent_connect_re
             return [first, second]
 
     forget(agent_connect_replay)
-    first, second = run(twice(), 20)
+    first, second = run(twice())
     assert (first.output["message"], second.output["message"]) == ("echo: in thread", "echo: again")
     tried = [r["path"] for r in seen(agent_connect_replay) if r["method"] == "POST" and r["path"] != "/agents/search"]
     assert first.upstream_thread is not None
@@ -210,7 +210,7 @@ def left_and_found_again(server: Process, message: str, left: Any, answers: list
             await second.attach(after)
             return [before, after]
 
-    return run(both(), 20)
+    return run(both())
 
 
 def test_a_run_is_found_again_by_another_gateway(agent_connect_replay: Process) -> None:

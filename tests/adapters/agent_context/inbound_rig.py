@@ -95,7 +95,7 @@ class Rig:
 
     async def newest(self, agent: str | None = None) -> Run:
         """The newest run (of that agent), once there is one."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not (runs := await self.engine.runs(RunQuery(agent=agent))):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.002)
         return runs[0]

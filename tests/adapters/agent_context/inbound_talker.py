@@ -23,7 +23,7 @@ from gateway.mcp.wire import SESSION_HEADER, VERSION_HEADER
 from gateway.wire import sse
 from tests.adapters.agent_context.inbound_schemas import check_answer, check_said
 
-WITHIN = 5.0
+WITHIN = 30.0
 AGENT = {"agent": {"messages": True}}
 """Capabilities of a client that is an agent."""
 

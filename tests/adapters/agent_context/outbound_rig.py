@@ -118,7 +118,7 @@ class PipedAgent(Agent):
         self._ids = itertools.count(1)
 
     async def hear(self, method: str) -> Any:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 for at, message in enumerate(self.heard):
                     if message.get("method") == method:
@@ -137,7 +137,7 @@ class PipedAgent(Agent):
     async def ask(self, method: str, params: JsonObject) -> Any:
         id = f"theirs-{next(self._ids)}"
         await say(self.pipe, {"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 for at, message in enumerate(self.heard):
                     if message.get("id") == id and "method" not in message:
@@ -231,7 +231,7 @@ class SessionAgent(Agent):
         self._held: list[Any] = []
 
     async def hear(self, method: str) -> Any:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 for at, message in enumerate(self._held):
                     if message["method"] == method:
@@ -257,7 +257,7 @@ class SessionAgent(Agent):
         if waiting is None:
             return {"error": {"code": -32601, "message": "not the run's"}}
         try:
-            found = await asyncio.wait_for(asyncio.ensure_future(waiting), 5)
+            found = await asyncio.wait_for(asyncio.ensure_future(waiting), 30)
         except jsonrpc.RpcError as error:
             return {"error": {"code": error.error.code, "message": error.error.message}}
         return {"result": json.loads(msgspec.json.encode(found))}
@@ -299,7 +299,7 @@ class House:
 
     async def called(self) -> Agent:
         """The other end, once somebody has called it."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while True:
                 try:
                     return self.agent
@@ -308,7 +308,7 @@ class House:
 
     async def done(self, task: asyncio.Task[None]) -> None:
         """Wait for a run's end."""
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
 
     async def aclose(self) -> None:
         for task in self._tasks:

@@ -48,7 +48,7 @@ JWT = {"key": SECRET, "algorithms": ["HS256", "HS512"], "audience": "gateway", "
 
 def claims(**changes: Any) -> JsonObject:
     now = int(time.time())
-    found = {"sub": "visitor", "aud": "gateway", "iss": "https://issuer.example", "exp": now + 60, **changes}
+    found = {"sub": "visitor", "aud": "gateway", "iss": "https://issuer.example", "exp": now + 86_400, **changes}
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -61,7 +61,7 @@ def test_values_of_wrong_types_are_refused_with_what_was_expected_and_what_came(
                         assert error.data["path"].startswith("/") or place == ()
             assert (await client.message("echo", "still here"))["status"] == "completed"
 
-    run(main(), 30)
+    run(main())
 
 
 def _places(value: Any) -> list[tuple[Any, ...]]:
@@ -96,7 +96,7 @@ async def _raw(there: Rig, *messages: bytes, last: int | None = None) -> list[di
     """What comes back for messages as they are, on a connection that has shaken hands: as much, or up to an id."""
     url = there.url.replace("http", "ws", 1) + "/ws"
     hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
-    async with connect(url, subprotocols=[Subprotocol("mcp")], close_timeout=1) as socket, asyncio.timeout(8):
+    async with connect(url, subprotocols=[Subprotocol("mcp")], close_timeout=1) as socket, asyncio.timeout(30):
         await socket.send(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}))
         await socket.recv()
         for message in messages:
@@ -114,7 +114,7 @@ def test_the_same_request_id_twice_at_a_time_is_refused_and_the_first_goes_on() 
             message = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "agent/message", "params": asked}).encode()
             url = there.url.replace("http", "ws", 1) + "/ws"
             hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "raw", "version": "0"}}
-            async with connect(url, subprotocols=[Subprotocol("mcp")]) as socket, asyncio.timeout(8):
+            async with connect(url, subprotocols=[Subprotocol("mcp")]) as socket, asyncio.timeout(30):
                 await socket.send(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}))
                 await socket.recv()
                 await socket.send(message.decode())

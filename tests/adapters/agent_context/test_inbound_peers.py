@@ -40,7 +40,7 @@ def stories() -> Mapping[str, Any]:
             found = await asyncio.gather(*(look(there.url, kind) for kind, _ in CLIENTS.values()))
             return dict(zip(CLIENTS, found, strict=True))
 
-    return run(main(), 90)
+    return run(main())
 
 
 every = pytest.mark.parametrize("client", CLIENTS)

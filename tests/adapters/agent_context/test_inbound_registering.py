@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from typing import Any
 
 import httpx2
@@ -63,7 +64,7 @@ def test_an_agent_that_registers_is_in_the_directory_and_can_be_called_in_every_
             assert entry["capabilities"]["specializations"] == ["paint"]
             assert "painter" in there.engine.names("agent_connect")
             asked = RunRequest(agent="painter", input={"message": "a house"}, protocol="agent_connect")
-            done = await there.engine.wait((await there.engine.start(asked)).id, 5)
+            done = await there.engine.wait((await there.engine.start(asked)).id, 30)
             assert done is not None and done.status is RunStatus.SUCCESS and b"painted" in bytes(done.output)
 
             await painter.ask("agent/unregister", agentId="painter")
@@ -140,33 +141,35 @@ def test_an_agent_whose_connection_ends_is_offline_and_comes_back_by_registering
 
 
 async def _status(client: Talker, agent: str, status: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (found := await entry_in(client, agent)) is None or found["status"] != status:
             pass
 
 
 def test_heartbeats_say_how_an_agent_is_and_one_that_misses_them_gets_nothing() -> None:
     async def main() -> None:
+        ahead = 0.0
         async with (
-            rig(heartbeat=0.8, missed=1) as there,
+            rig(heartbeat=100, missed=1) as there,
             there.socket(hello=AGENT) as painter,
             there.socket() as client,
         ):
+            there.inbound.directory._liveness.now = lambda: time.monotonic() + ahead
             painter.on["agent/message"] = work
             await painter.register("painter", "paint")
             await painter.tell("agent/heartbeat", agentId="painter", status="draining")
             await _status(client, "painter", "busy")
             assert await painter.ask("agent/heartbeat", agentId="painter", status="active") == {}
             await _status(client, "painter", "active")
+            ahead += 101
             await _status(client, "painter", "inactive")  # it says nothing more
             error = await refused(client.message("painter"))
             assert (error.code, error.data["retryable"]) == (-32004, True)
             await painter.ask("ping")
+            ahead += 60
             await painter.ask("tools/list")  # any message is a beat
-            assert text_of(await client.message("painter")) == "painted"
-
-            later = asyncio.get_running_loop().time() + 1.2
-            while asyncio.get_running_loop().time() < later:  # and so is every answer
+            for _ in range(3):  # and so is every answer
+                ahead += 60
                 assert text_of(await client.message("painter")) == "painted"
 
             await client.tell("agent/heartbeat", agentId="painter", status="offline", meta={"correlationId": "b"})
@@ -175,7 +178,7 @@ def test_heartbeats_say_how_an_agent_is_and_one_that_misses_them_gets_nothing() 
             await client.tell("agent/heartbeat", agentId="nobody")
             assert (await client.hears("agent/error", 2))[1]["error"]["code"] == -32002
 
-    run(main(), 20)
+    run(main())
 
 
 # --- who may do what -------------------------------------------------------------------------------------------------
@@ -272,7 +275,7 @@ def test_a_session_of_http_is_no_credential() -> None:
             (session,) = [one.id for one in there.inbound.server.sessions]
             headers = {"Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25", "Accept": ACCEPT}
             params = {"target": "echo", "content": request(), "source": "painter"}
-            async with httpx2.AsyncClient(timeout=5) as http:
+            async with httpx2.AsyncClient(timeout=30) as http:
                 for token, said in (
                     (None, '"code":-32003'),
                     ("read-token", '"code":-32003'),

@@ -9,13 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
+from adapters.agent_context.inbound import resources
 from gateway.mcp.versions import V2024_11_05, V2025_03_26, V2025_06_18, V2026_07_28
 from gateway.mcp.wire import META_CAPABILITIES, META_VERSION
 from gateway.wire import sse
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_schemas import check_answer, check_said
 from tests.adapters.agent_context.inbound_talker import AGENT, Refused, Talker, record, refused, request, text_of
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 
 METRICS = "agent://metrics/echo"
 
@@ -108,7 +109,9 @@ def test_metrics_tell_numbers_and_nothing_that_anybody_said() -> None:
     run(main())
 
 
-def test_who_subscribed_is_told_of_changes_joined_and_nobody_else() -> None:
+def test_who_subscribed_is_told_of_changes_joined_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "CALM_SECONDS", 15.0)
+
     async def main() -> None:
         async with rig() as there, there.socket() as client, there.socket() as other:
 
@@ -120,24 +123,24 @@ def test_who_subscribed_is_told_of_changes_joined_and_nobody_else() -> None:
             for number in range(5):
                 found = await other.ask("tools/call", name="taskAssign", arguments={"message": "x", "agentId": "echo"})
                 assert not found["isError"], number
-            async with asyncio.timeout(20):
-                done = 0
-                while done < 5:
-                    done = (await body(other, METRICS))["runs"]["success"]
-                while {each["uri"] for each in told()} != {METRICS, "agent://tasks"}:
-                    await there.inbound.refresh()  # as the gateway does about once a second
-                    await asyncio.sleep(0.05)
+            done = 0
+            while done < 5:
+                done = (await body(other, METRICS))["runs"]["success"]
+            while {each["uri"] for each in told()} != {METRICS, "agent://tasks"}:
+                await there.inbound.refresh()  # as the gateway does about once a second
+                await later(16)
             assert len(told()) < 5, "fewer than there were changes"
             counts = []
             for _ in range(3):
                 await there.inbound.refresh()
                 await there.inbound.settled()
+                await later(16)
                 await client.ask("ping")
                 counts.append(len(told()))
             assert counts[1] == counts[2]
             assert other.told == []
 
-    run(main())
+    run(main(), 10_000, loop_factory=Clock)
 
 
 # --- MCP 2026-07-28 --------------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ async def post(there: Rig, method: str, capabilities: dict[str, Any] | None = No
             else {}
         ),
     }
-    async with httpx2.AsyncClient(timeout=5) as http:
+    async with httpx2.AsyncClient(timeout=30) as http:
         answer = await http.post(there.url, json=message, headers=headers)
         if answer.headers["content-type"].startswith("application/json"):
             messages = [answer.json()]
@@ -229,7 +232,7 @@ def test_such_a_client_that_does_not_wait_is_not_asked_and_reads_of_its_task() -
             can: dict[str, Any] = {"elicitation": {"form": {}}}
             found = await post(there, "agent/delegate", can, task=task, target="echo", wait=False)
             assert found["task"]["id"] == "t"
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while True:
                     said = (await post(there, "resources/read", uri="agent://tasks"))["contents"][0]["text"]
                     if json.loads(said)["tasks"][0]["status"] == "awaiting_approval":
@@ -243,7 +246,7 @@ def test_such_a_client_that_does_not_wait_is_not_asked_and_reads_of_its_task() -
 
 def test_such_a_client_listens_to_what_it_wants_to_know() -> None:
     async def main() -> None:
-        async with rig() as there, httpx2.AsyncClient(timeout=5) as http, there.socket(hello=AGENT) as painter:
+        async with rig() as there, httpx2.AsyncClient(timeout=30) as http, there.socket(hello=AGENT) as painter:
             wanted = {"resourcesListChanged": True, "resourceSubscriptions": ["agent://directory"]}
             message = modern("subscriptions/listen", 4, notifications=wanted)
             headers = {"Mcp-Protocol-Version": V2026_07_28, "Mcp-Method": "subscriptions/listen"}
@@ -251,7 +254,7 @@ def test_such_a_client_listens_to_what_it_wants_to_know() -> None:
             heard: list[str] = []
             async with http.stream("POST", there.url, json=message, headers=headers) as response:
                 decoder = sse.Decoder()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     async for chunk in response.aiter_bytes():
                         for frame in decoder.feed(chunk):
                             said = json.loads(frame.data)

@@ -104,7 +104,7 @@ def test_work_that_is_delegated_round_and_round_ends() -> None:
                 error = await refused(client.ask("agent/delegate", task=task("t", "paint")))
             assert error.code in (-32003, -32008) and depth < 20
 
-    run(main(), 20)
+    run(main())
 
 
 def test_a_task_that_nobody_can_do_says_so_with_reasons() -> None:
@@ -127,7 +127,7 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_is_an_error() -> 
             assert (error.code, error.data["code"], error.data["correlationId"]) == (-32006, "deadline", "p")
             assert error.data["path"] == "/task/requirements/constraints/deadline"
             assert await told_tasks(client) == []
-            soon = task("u", "holding", deadline=in_seconds(0.3))
+            soon = task("u", "holding", deadline=in_seconds(1))
             error = await refused(client.ask("agent/delegate", task=soon, meta={"correlationId": "s"}))
             assert (error.code, error.data["correlationId"]) == (-32006, "s")
             assert error.data["task"]["status"] == "expired"
@@ -175,7 +175,7 @@ def test_a_task_goes_on_when_its_client_leaves_and_ends_when_it_is_taken_back() 
 
 
 async def _outcome(there: Rig) -> RunStatus:
-    found = await there.engine.wait((await there.newest(COORDINATOR)).id, 5)
+    found = await there.engine.wait((await there.newest(COORDINATOR)).id, 30)
     assert found is not None
     return found.status
 
@@ -403,7 +403,7 @@ def test_the_tool_takes_a_task_in_words_and_says_what_went_wrong_to_a_model() ->
             found = await client.ask("tools/call", name="taskAssign", arguments=arguments)
             assert found["structuredContent"]["task"]["status"] in ("pending", "running")
             there.gate.set()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while (await told_tasks(client))[0]["status"] != "completed":
                     pass
 
@@ -431,7 +431,7 @@ def test_an_agent_that_only_acknowledges_a_question_answers_it_later() -> None:
 
                 await client.begin("agent/message", target="asker", content=request("?"))
                 await until(lambda: len(client.asked) == 3)
-            found = await there.engine.wait((await there.newest("asker")).id, 5)
+            found = await there.engine.wait((await there.newest("asker")).id, 30)
             while found is not None and not found.status.ended:
                 found = await there.engine.run(found.id)
             assert found is not None and found.status is RunStatus.CANCELLED

@@ -51,11 +51,11 @@ def test_a_session_of_http_that_is_deleted_takes_its_agents_offline() -> None:
     async def main() -> None:
         async with rig() as there, there.socket() as client, there.http(hello=AGENT, listens=True) as painter:
             await painter.register("painter")
-            async with httpx2.AsyncClient(timeout=5) as http:
+            async with httpx2.AsyncClient(timeout=30) as http:
                 (session,) = [one.id for one in there.inbound.server.sessions if one.client.can("agent")]
                 headers = {"Mcp-Session-Id": session, "Mcp-Protocol-Version": "2025-11-25"}
                 assert (await http.delete(there.url, headers=headers)).status_code in (200, 204)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while (entry := await entry_in(client, "painter")) is None or entry["status"] != "offline":
                     pass
 
@@ -128,7 +128,7 @@ def test_a_client_on_a_pipe_is_served_until_it_ends() -> None:
             async with there.socket() as other:
                 assert text_of(await other.message("painter", "it")) == "painted it"
                 await far.aclose()
-                await asyncio.wait_for(serving, 5)
+                await asyncio.wait_for(serving, 30)
                 entry = await entry_in(other, "painter")
                 assert entry is not None and entry["status"] == "offline"
             await listening

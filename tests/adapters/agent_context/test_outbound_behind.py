@@ -53,7 +53,7 @@ def test_agents_of_another_gateway_are_found_and_run(place: str) -> None:
             await is_cancelled(inner, outer)
             assert output(await outer.go("strict", {"count": 2})) == {"count": 3}
 
-    run(story(), timeout=30)
+    run(story())
 
 
 async def streams(outer: House) -> None:
@@ -93,7 +93,7 @@ async def is_cancelled(inner: Rig, outer: House) -> None:
     await outer.engine.cancel(begun.id, reason="enough")
     assert (await outer.stopped(begun)).status is RunStatus.CANCELLED
     theirs = await inner.newest("held")
-    ended = await inner.engine.wait(theirs.id, timeout=10)
+    ended = await inner.engine.wait(theirs.id, timeout=30)
     assert ended is not None and ended.status is RunStatus.CANCELLED
 
 
@@ -111,7 +111,7 @@ def test_what_is_no_text_comes_along_too() -> None:
             files = [event.value for event in await outer.events(done, e.PartStarted) if event.kind == "file"]
             assert [file["name"] for file in files] == ["notes.txt"] and files[0]["uri"].startswith("http")
 
-    run(story(), timeout=30)
+    run(story())
 
 
 def test_a_client_of_the_protocol_reaches_an_agent_through_two_gateways_verbatim() -> None:
@@ -139,7 +139,7 @@ def test_a_client_of_the_protocol_reaches_an_agent_through_two_gateways_verbatim
             assert request.creation["_meta"]["own"] == 1
             assert request.attributes["correlationId"] == "corr-77"
 
-    run(story(), timeout=30)
+    run(story())
 
 
 def test_a_gateway_hears_of_an_agent_that_registers_at_the_other() -> None:
@@ -157,14 +157,14 @@ def test_a_gateway_hears_of_an_agent_that_registers_at_the_other() -> None:
             async with inner.socket(hello={"agent": {"messages": True}}) as talker:
                 await talker.ask("agent/register", agent=record)
                 found = await outer.outbound.discover()
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     while "newcomer" not in found:
                         await changed.wait()
                         changed.clear()
                         found = await outer.outbound.discover()
                 assert (await found["newcomer"].describe()).labels["specializations"] == ["x"]
 
-    run(story(), timeout=30)
+    run(story())
 
 
 def test_a_task_that_gateways_hand_round_ends() -> None:
@@ -187,4 +187,4 @@ def test_a_task_that_gateways_hand_round_ends() -> None:
             done = await outer.go("scripted", {"message": "x"}, protocol="agent_context", attributes=attributes)
             assert done.status is RunStatus.ERROR and done.failure is not None and done.failure.code == "denied"
 
-    run(story(), timeout=30)
+    run(story())

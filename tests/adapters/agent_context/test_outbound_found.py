@@ -30,7 +30,7 @@ async def asked(
     task = asyncio.ensure_future(work())
     request = await (await house.called()).hear(method)
     await house.agent.answer(request["id"], result, error)
-    return await asyncio.wait_for(task, 5)
+    return await asyncio.wait_for(task, 30)
 
 
 def test_an_agent_is_described_as_the_directory_has_it() -> None:
@@ -73,7 +73,7 @@ def test_a_plain_server_s_tools_are_found_and_one_of_them_described() -> None:
         async with piped({"prompts": {}}) as house:
             with pytest.raises(AgentError, match="neither agents nor tools; it has prompts"):
                 task = asyncio.ensure_future(house.outbound.describe())
-                await asyncio.wait_for(task, 5)
+                await asyncio.wait_for(task, 30)
 
     run(main())
 

@@ -64,7 +64,7 @@ def test_the_tools_of_a_plain_server_are_agents(there: Mapping[str, JsonObject],
             await is_cancelled(it)
             assert it.outbound.reachable
 
-    run(story(), timeout=60)
+    run(story())
 
 
 async def runs(it: House, name: str) -> None:
@@ -134,4 +134,4 @@ def test_what_a_tool_samples_comes_from_the_run_s_client(there: Mapping[str, Jso
             refused = await it.go("sample", {"about": "x"})
             assert refused.status is RunStatus.ERROR
 
-    run(story(), timeout=30)
+    run(story())

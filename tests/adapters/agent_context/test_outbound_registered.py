@@ -42,10 +42,10 @@ async def ran(there: Rig, kind: str, work: Work, *answers: Any) -> Run:
         await painter.register(name)
         started = await there.engine.start(RunRequest(agent=name, protocol="test", input={"message": "paint"}))
         for answer in answers:
-            found = await there.engine.wait(started.id, timeout=10)
+            found = await there.engine.wait(started.id, timeout=30)
             assert found is not None and found.status is RunStatus.INTERRUPTED, found
             await there.engine.answer(found.id, answer)
-        found = await there.engine.wait(started.id, timeout=10)
+        found = await there.engine.wait(started.id, timeout=30)
         assert found is not None
         return found
 
@@ -99,7 +99,7 @@ def test_an_agent_answers_at_once_or_later_asks_and_fails_over_its_connection(ki
             assert done.status is RunStatus.ERROR and done.failure is not None
             assert (done.failure.code, done.failure.message) == ("agent_failed", "no paint")
 
-    run(main(), timeout=40)
+    run(main())
 
 
 def test_an_agent_that_leaves_fails_its_acknowledged_runs_and_hears_of_cancelled_ones() -> None:
@@ -122,9 +122,9 @@ def test_an_agent_that_leaves_fails_its_acknowledged_runs_and_hears_of_cancelled
                 await there.engine.cancel(first.id, reason="enough")
                 (told,) = await painter.hears("notifications/cancelled")
                 assert told["_meta"]["correlationId"] == first.id
-                ended = await there.engine.wait(first.id, timeout=10)
+                ended = await there.engine.wait(first.id, timeout=30)
                 assert ended is not None and ended.status is RunStatus.CANCELLED
-            ended = await there.engine.wait(second.id, timeout=10)
+            ended = await there.engine.wait(second.id, timeout=30)
             assert ended is not None and ended.failure is not None and ended.failure.code == "agent_gone"
 
-    run(main(), timeout=40)
+    run(main())

@@ -42,7 +42,7 @@ def test_agents_on_a_server_are_run_with_all_they_say(there: Mapping[str, JsonOb
             await asks(it)
             await is_cancelled(it)
 
-    run(story(), timeout=60)
+    run(story())
 
 
 async def streams(it: House) -> None:
@@ -101,4 +101,4 @@ def test_an_endpoint_that_an_agent_named_is_called_where_that_is_allowed(
             await link.aclose()
             await refused.aclose()
 
-    run(story(), timeout=30)
+    run(story())

@@ -126,12 +126,27 @@ def test_a_jwt_is_who_its_subject_is() -> None:
     assert house.principal(token(algorithm="HS512", aud=["x", "gateway"])).name == "visitor"
 
 
+def test_the_roles_are_those_of_the_list_or_of_the_claim() -> None:
+    clients = [{"name": "ann", "token": "ann-token", "roles": ["editor"]}]
+    house = access(clients=clients, jwt={**JWT, "roles": "groups"})
+    assert house.principal("ann-token").roles == house.principal(token(sub="ann", groups=["boss"])).roles == ("editor",)
+    for claim, roles in (
+        (["a", "b", "a"], ("a", "b")),
+        ("a  b", ("a", "b")),
+        ([1, "", "a"], ("a",)),
+        (None, ()),
+        (7, ()),
+    ):
+        assert house.principal(token(groups=claim)).roles == roles
+    assert house.principal(token(roles=["a"])).roles == house.principal(None).roles == ()
+
+
 NOW = int(time.time())
 BAD = {
     "expired": token(exp=NOW - 1),
     "no end": token(exp=None),
-    "not yet": token(nbf=NOW + 600),
-    "issued in the future": token(iat=NOW + 600),
+    "not yet": token(nbf=NOW + 86_400),
+    "issued in the future": token(iat=NOW + 86_400),
     "another audience": token(aud="other"),
     "audiences without ours": token(aud=["a", "b"]),
     "no audience": token(aud=None),

@@ -95,7 +95,7 @@ class Client:
     def __init__(self, app: Any, prefix: str = "/agent-protocol/ap/v1") -> None:
         self.app = app
         self.prefix = prefix
-        self._http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway", timeout=10)
+        self._http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway", timeout=30)
 
     async def call(self, method: str, path: str, **options: Any) -> httpx2.Response:
         """`path` begins after `/agent`, as in `/tasks`."""

@@ -200,7 +200,7 @@ def test_a_large_upload_takes_little_memory() -> None:
             assert response.status_code == 200
             return peak
 
-    assert run(scene(), timeout=60) < size / 2
+    assert run(scene()) < size / 2
 
 
 def test_a_file_of_another_task_is_not_found() -> None:

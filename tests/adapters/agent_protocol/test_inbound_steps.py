@@ -132,7 +132,7 @@ def test_a_step_under_way_is_listed_as_running() -> None:
         async with serving(script) as (client, _):
             task = await client.task()
             executing = asyncio.ensure_future(client.step(task))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while True:
                     steps = (await client.get(f"/tasks/{task}/steps"))["steps"]
                     if steps and steps[0]["output"]:
@@ -339,7 +339,7 @@ def test_a_client_that_hangs_up_leaves_or_cancels_its_run(policy: str, ends: Run
             gone.set()
             await posting
             going.set()
-            ended = await gateway.wait(only, 5)
+            ended = await gateway.wait(only, 30)
             assert ended is not None
             assert ended.status is ends
             (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]

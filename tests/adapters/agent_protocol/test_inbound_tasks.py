@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_protocol import ADAPTER
-from adapters.agent_protocol.inbound.service import AgentProtocolInbound
+from adapters.agent_protocol.inbound import AgentProtocolInbound
 from adapters.agent_protocol.options import AgentProtocolServe
 from gateway.core.errors import Unsupported
 from gateway.core.types import Thread, agent_id

@@ -354,11 +354,11 @@ def test_a_cancel_ends_the_run_without_waiting_for_the_step_and_no_other_follows
         async with calling(Agent(override={"POST /tasks/t1/steps": never})) as (outbound, agent):
             made = context(AGENT, "x", thread="th")
             running = asyncio.ensure_future(outbound.run(made))
-            await asyncio.wait_for(entered.wait(), 5)
+            await asyncio.wait_for(entered.wait(), 30)
             made.cancel_now("enough")
             await outbound.cancel(made)
-            await asyncio.wait_for(running, 5)
-            await asyncio.wait_for(gone.wait(), 5)
+            await asyncio.wait_for(running, 30)
+            await asyncio.wait_for(gone.wait(), 30)
             assert made.end == e.RunCancelled(reason="enough")
             assert made.losses == {"cancel_not_in_protocol": 1}
             assert len(agent.posted()) == 1

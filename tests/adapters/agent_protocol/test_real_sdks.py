@@ -41,7 +41,7 @@ def _run(server: Process, made: FakeContext, **options: Any) -> FakeContext:
             await outbound.describe()
             await outbound.run(made)
 
-    run(scene(), timeout=30)
+    run(scene())
     return made
 
 
@@ -128,7 +128,7 @@ def test_the_real_client_gets_through_all_its_operations() -> None:
             downloads = [line["result"] for line in said if line["op"] == "download_agent_task_artifact"]
             assert downloads == ["made", "uploaded"]
 
-    run(scene(), timeout=90)
+    run(scene())
 
 
 def test_the_real_client_answers_a_question_with_its_next_step() -> None:
@@ -142,4 +142,4 @@ def test_the_real_client_answers_a_question_with_its_next_step() -> None:
             assert [step["output"] for step in steps] == ["Let me ask.\n\nWhich colour?", "Painted it red."]
             assert [step["is_last"] for step in steps] == [False, True]
 
-    run(scene(), timeout=90)
+    run(scene())

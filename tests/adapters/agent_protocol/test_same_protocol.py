@@ -96,7 +96,7 @@ def test_the_step_under_way_is_not_listed_as_announced_too() -> None:
         async with through(agent, drive="one") as (client, gateway):
             task = await client.task()
             executing = asyncio.ensure_future(client.step(task))
-            await asyncio.wait_for(entered.wait(), 5)
+            await asyncio.wait_for(entered.wait(), 30)
             await gateway.store.flush()
             (only,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
             assert (only["status"], only["is_last"]) == ("running", False)

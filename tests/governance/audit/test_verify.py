@@ -37,7 +37,7 @@ def lines_of(folder: Path) -> list[bytes]:
 
 def faults(lines: list[bytes], head: Head | None) -> list[str]:
     walk = Walk(head=head)
-    found = [fault for line in lines for fault in walk.feed(line)] + walk.end()
+    found = [fault for line in lines for fault in walk.feed(line)] + walk.beginning() + walk.end()
     return [f"{fault.field} {fault.code} {fault.what}" for fault in found]
 
 

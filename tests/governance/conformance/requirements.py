@@ -260,6 +260,17 @@ def what_was_not_declared_is_refused(room: Room) -> None:
         assert answer.get("error", {}).get("code") == -32602, answer
 
 
+def an_operators_skills_are_told_its_agent_in_the_first_turn_and_recorded_before(room: Room) -> None:
+    with room.editor("boxed") as editor:
+        session = editor.new()
+        heard = [f"heard {json.dumps(found)} heard " for found in ([["ws://skills/voice", "Be plain."]], [])]
+        for turns in (1, 2):
+            assert "result" in editor.prompt("heard")
+            assert editor.said() == "".join(heard[:turns]), editor.said()
+        assert "skill.activated" in editor.when("agent_message_chunk")
+        assert room.acts("boxed", session).count("skill.activated") == 1
+
+
 def what_nothing_governs_is_as_it_was(room: Room) -> None:
     with room.editor("plain") as editor:
         editor.new()

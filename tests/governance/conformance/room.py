@@ -18,14 +18,16 @@ from tests.support.forking import standing_in
 from tests.support.peers import peer_python
 from tests.support.processes import PEERS, Gateway, free_port, start, url_answers
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 STRIPPED = Path(__file__).with_name("stripped.py")
 FREE, ASKED, NEVER, ONCE = "mail-draft", "smtp-send", "drop-all", "count-once"
 """Tools: one is allowed, one has to be approved (as all that no policy knows), one is denied, one is allowed once."""
 TOOLS = [FREE, ASKED, NEVER, ONCE, *({"id": name} for name in ("fs.read", "fs.write"))]
 ROUTES = ("aware", "brief", "boxed", "plain", "unrecorded")
-"""What governs is the same in `aware`; in `brief`, whose memory is ephemeral; in `boxed`, in a sandbox; and in
-`unrecorded`, whose log is there for one test to break. Nothing governs `plain`, a manifest of the lowest tier."""
+"""What governs is the same in `aware`; in `brief`, whose memory is ephemeral; in `boxed`, in a sandbox and with a
+skill; and in `unrecorded`, whose log is there for one test to break. Nothing governs `plain`, a manifest of the
+lowest tier.
+"""
 
 Line = dict[str, Any]
 
@@ -54,6 +56,8 @@ def documents(folder: Path, name: str) -> Path:
     bound: dict[str, Any] = {"tier": "governance-aware", "operator": "ws://operators/clerk"}
     if name == "boxed":
         write(folder / "SANDBOX.md", with_(SANDBOX, mounts=[{"source": "workspace", "at": str(folder / "work")}]))
+        write(folder / "skills/voice/SKILL.md", {"name": "voice", "description": "How to write."}, "Be plain.\n")
+        write(folder / "operators/clerk/OPERATOR.md", {**own, "skills": ["voice"]})
         bound |= {"tier": "sandboxed", "sandbox": "../SANDBOX.md"}
     return manifest(folder / "bridge", bound, kind="bridge", transport=["stdio", "websocket"])
 

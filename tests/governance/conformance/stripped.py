@@ -227,6 +227,11 @@ def prompts_are_checked() -> None:
 
 
 @check
+def skills_are_told() -> None:
+    _replace(RouteGovernor, "skills", ())
+
+
+@check
 def what_nothing_governs_is_let_alone() -> None:
     _replace(RouteGovernor, "judges", True)
 

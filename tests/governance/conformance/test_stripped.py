@@ -36,6 +36,7 @@ NOTICED = {
     "history_is_marked": r.history_is_marked_as_untrusted,
     "only_what_is_promised_is_declared": r.each_tier_declares_what_it_stands_for_and_nothing_else,
     "prompts_are_checked": r.what_was_not_declared_is_refused,
+    "skills_are_told": r.an_operators_skills_are_told_its_agent_in_the_first_turn_and_recorded_before,
     "what_nothing_governs_is_let_alone": r.what_nothing_governs_is_as_it_was,
 }
 """By each check that `stripped.py` can take out, what is not met without it."""

@@ -73,7 +73,7 @@ class House:
 
     async def until(self, run: Run, *statuses: RunStatus) -> Run:
         """The run once it has stopped; it has to be with one of these."""
-        found = await self.engine.wait(run.id, timeout=10)
+        found = await self.engine.wait(run.id, timeout=30)
         assert found is not None and (not statuses or found.status in statuses), (found, audited(self.folder))
         return found
 
@@ -116,7 +116,7 @@ async def house(
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine)
     governor = enforcement.governor(binding or documents(folder, **posture))
-    engine.opened, engine.closing = enforcement.open, enforcement.aclose
+    engine.opened, engine.closing, engine.adopted = enforcement.open, enforcement.aclose, enforcement.settle
     engine.use([Entry(route(), outbound, own_governor=governor)])
     try:
         await engine.open()

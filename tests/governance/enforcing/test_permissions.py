@@ -308,7 +308,7 @@ def test_an_agent_that_withdraws_its_question_may_ask_again(tmp_path: Path) -> N
     async def scene() -> None:
         async with house(tmp_path, script) as at:
             one = await at.start()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while [i.id for i in (await at.engine.run(one.id)).interrupts] != ["permission-2"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             await at.answer(one, ALLOW)
@@ -401,11 +401,11 @@ def test_a_question_of_the_agents_is_never_taken_for_an_approval(tmp_path: Path)
             one = await at.start()
             await at.asked(one)
             await at.answer(one, YES, ANN)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while [i.id for i in (await at.engine.run(one.id)).interrupts] != ["wait"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
         async with house(tmp_path, first, attach=again) as at:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while "approval-c1#2" not in [i.id for i in (await at.engine.run(one.id)).interrupts]:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             assert "call send" not in await at.shown(one)

@@ -202,7 +202,7 @@ class HttpServer:
 
     async def until(self, done: Callable[[], Any]) -> None:
         """Wait until it has got what is waited for."""
-        async with asyncio.timeout(5), self.changed:
+        async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(done)
 
     def got(self, method: str) -> list[Any]:

@@ -26,7 +26,7 @@ from tests.mcp.client.rig import (
     stream,
     target,
 )
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.raw_http import Exchange
 from tests.support.rpc import settled
 
@@ -300,15 +300,18 @@ def test_a_call_that_is_given_up_is_told_by_a_message_of_its_own() -> None:
             gone.set()
 
         async with one({"tools/call": silent}) as (server, _, session):
+            calling = asyncio.create_task(session.call("tools/call", listener=Listens(), timeout=100))
+            await server.until(lambda: server.got("tools/call"))
+            await later(101)
             with pytest.raises(AgentTimeout):
-                await session.call("tools/call", listener=Listens(), timeout=0.1)
+                await calling
             await server.until(lambda: server.got("notifications/cancelled"))
             (told,) = server.got("notifications/cancelled")
             assert told["params"]["requestId"] == server.got("tools/call")[0]["id"]
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await gone.wait()
 
-    run(story())
+    run(story(), 10_000, loop_factory=Clock)
 
 
 def test_a_slow_listener_keeps_the_stream_from_being_read() -> None:
@@ -339,7 +342,7 @@ def test_a_slow_listener_keeps_the_stream_from_being_read() -> None:
             await task
             assert len(listener.heard) == 20_000
 
-    run(story(), timeout=20)
+    run(story())
 
 
 def test_news_and_questions_come_on_the_stream_that_is_nobodys() -> None:

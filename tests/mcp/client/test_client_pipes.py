@@ -204,7 +204,7 @@ def test_a_question_about_a_call_that_was_given_up_is_not_asked_of_the_next() ->
 def test_a_call_that_was_answered_is_not_cancelled() -> None:
     async def story() -> None:
         async with played() as server:
-            task, id, _ = await server.began(Listens(), timeout=5)
+            task, id, _ = await server.began(Listens(), timeout=60)
             await server.say(result(id, {}))
             await task
             ping = server.begin(method="ping")

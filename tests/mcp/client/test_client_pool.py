@@ -197,7 +197,7 @@ def test_two_hundred_leases_at_once_open_no_more_sessions_than_there_may_be() ->
             await asyncio.gather(*(one() for _ in range(20)))
             assert len(server.got("initialize")) <= 20
 
-    run(story(), timeout=30)
+    run(story())
 
 
 def test_a_server_that_comes_back_is_reached_again() -> None:

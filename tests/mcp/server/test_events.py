@@ -48,7 +48,7 @@ class Link:
 async def link(there: Rig, path: str = "/sse", **headers: str) -> AsyncIterator[Link]:
     """A stream that was told where to POST."""
     async with (
-        httpx2.AsyncClient(timeout=5, verify=False) as http,
+        httpx2.AsyncClient(timeout=30, verify=False) as http,
         http.stream("GET", there.url + path, headers={"Accept": "text/event-stream", **headers}) as response,
     ):
         assert (response.status_code, response.headers["content-type"]) == (200, "text/event-stream")
@@ -148,7 +148,7 @@ def test_a_client_that_does_not_read_is_waited_for() -> None:
     async def case() -> None:
         async with rig() as there, httpx2.AsyncClient(verify=False) as http:
             async with raw("GET", f"{there.url}/sse", {"Accept": "text/event-stream"}) as reader:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(30):
                     found = re.search(rb"session_id=(\w+)", await reader.readuntil(b"\n\n"))
                 assert found is not None
                 for message in (initialize(), flood):

@@ -40,7 +40,7 @@ class Line:
     async def next(self) -> Any:
         """The next message, which fits the schema."""
         while not self._heard:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 self._heard += await hear(self.pipe, 1)
         return valid(self._heard.pop(0), self.version)
 
@@ -74,7 +74,7 @@ async def line(
         yield Line(here, server, words)
     finally:
         await here.aclose()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await asyncio.wait([serving])
         assert there.closed
         await settled()

@@ -155,7 +155,7 @@ class FilesContract:
                 assert peak < 4 << 20
                 assert sum([len(chunk) async for chunk in store.open_artifact("a")]) == 32 << 20
 
-        run(main(), timeout=60)
+        run(main())
 
     def test_files_of_a_run_and_of_a_thread_come_oldest_first(self, place: Place) -> None:
         async def main() -> None:

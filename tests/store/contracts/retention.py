@@ -61,7 +61,7 @@ class RetentionContract:
                 assert await store.prune(older_than=NOW + 1) == 200
                 assert await store.count_runs(RunQuery()) == 0
 
-        run(main(), timeout=30)
+        run(main())
 
     @pytest.mark.parametrize("status", [RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED])
     def test_an_unfinished_run_never_goes_nor_does_its_thread(self, place: Place, status: RunStatus) -> None:
@@ -118,7 +118,7 @@ class RetentionContract:
                 assert await names(store) == [f"r{n:02}" for n in range(removed, 20)], "the oldest went"
                 assert await store.prune(older_than=0, max_bytes=limit) == 0, "it is small enough now"
 
-        run(main(), timeout=30)
+        run(main())
 
     def test_idle_threads_go_by_size_once_no_ended_run_is_left(self, place: Place) -> None:
         async def main() -> None:
@@ -146,4 +146,4 @@ class RetentionContract:
                 assert await task == 30
                 assert await store.count_runs(RunQuery()) == 5
 
-        run(main(), timeout=30)
+        run(main())

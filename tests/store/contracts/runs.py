@@ -67,6 +67,9 @@ class RunsContract:
             (RunQuery(metadata={"team": "x"}), "ab"),
             (RunQuery(metadata={"team": "x", "n": 1}), "b"),
             (RunQuery(metadata={"team": "x"}, protocol="other"), "b"),
+            (RunQuery(principal='ana "é\n'), "ab"),
+            (RunQuery(principal='ana "é\n', metadata={"n": 1}), "b"),
+            (RunQuery(principal="team"), ""),
         ],
     )
     def test_every_given_field_must_match(self, place: Place, query: RunQuery, expected: str) -> None:
@@ -74,10 +77,10 @@ class RunsContract:
             async with place.opened() as store:
                 await store.create_thread(make_thread("t"))
                 for one in (
-                    make_run("a", metadata={"team": "x", "n": 2}),
-                    make_run("b", protocol="other", metadata={"team": "x", "n": 1}),
+                    make_run("a", metadata={"team": "x", "n": 2}, principal='ana "é\n'),
+                    make_run("b", protocol="other", metadata={"team": "x", "n": 1}, principal='ana "é\n'),
                     make_run("c", agent="else", protocol="other", thread="t"),
-                    make_run("d", thread="t", metadata={"team": "y"}),
+                    make_run("d", thread="t", metadata={"team": "y", "principal": "team"}),
                 ):
                     await store.create_run(one, [], reserved=1)
                 ended = make_run("c", agent="else", protocol="other", thread="t", status=RunStatus.SUCCESS)

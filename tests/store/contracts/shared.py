@@ -37,7 +37,6 @@ HELD = {
     "delivery": "owed",
     "name": "name",
 }
-SLOW = 60.0
 
 
 async def taken_from(store: Store, pid: int) -> list[Recovered]:
@@ -78,7 +77,7 @@ class SharedContract:
                 async def seen() -> bool:
                     return len(await reader.events(one.id)) == 10
 
-                await eventually(seen, within=5)
+                await eventually(seen)
 
         run(main())
 
@@ -123,7 +122,7 @@ class SharedContract:
                             Registration(name="name", protocol="p", owner=store.owner, data={}, created_at=NOW)
                         )
 
-        run(main(), SLOW)
+        run(main())
 
     def test_a_killed_process_leaves_its_runs_calls_and_names_to_the_next_at_once(self, place: Place) -> None:
         async def main() -> None:
@@ -147,7 +146,7 @@ class SharedContract:
                     Registration(name="name", protocol="p", owner=store.owner, data={}, created_at=NOW)
                 )
 
-        run(main(), SLOW)
+        run(main())
 
     def test_a_lease_of_another_host_must_run_out_first(self, place: Place) -> None:
         async def main() -> None:
@@ -159,15 +158,16 @@ class SharedContract:
                 recovered = await eventually(store.claim)
                 assert [one.run.id for one in recovered] == ["run", "queued"]
 
-        run(main(), SLOW)
+        run(main())
 
     def test_a_lease_is_kept_as_long_as_the_store_is_open(self, place: Place) -> None:
         async def main() -> None:
-            async with place.opened(host="elsewhere", lease_seconds=1.2) as holder, place.opened() as store:
+            async with place.opened(host="elsewhere", lease_seconds=3.0) as holder, place.opened() as store:
                 await holder.create_run(make_run("r"), [], reserved=1)
-                deadline = time.monotonic() + 2
+                deadline = time.monotonic() + 3.5
                 while time.monotonic() < deadline:
                     assert await store.claim() == []
+                    await asyncio.sleep(0.1)
 
         run(main())
 
@@ -188,7 +188,7 @@ class SharedContract:
                 assert found[-1] == first
                 assert found[-2] <= recovered.last
 
-        run(main(), SLOW)
+        run(main())
 
     def test_after_kill_9_in_mid_stream_commits_are_there_and_the_log_has_no_hole(self, place: Place) -> None:
         async def main() -> None:
@@ -207,7 +207,7 @@ class SharedContract:
                 assert found[committed - 1] == entry(committed)
                 assert [e for e in found if e.delta][-1] in tokens(recovered.last - 250, 251)
 
-        run(main(), SLOW)
+        run(main())
 
     def test_two_claimers_never_share_a_run(self, place: Place) -> None:
         async def main() -> None:
@@ -223,7 +223,7 @@ class SharedContract:
                 assert set(first) | set(second) == names
                 assert not set(first) & set(second)
 
-        run(main(), SLOW)
+        run(main())
 
     @pytest.mark.parametrize(
         ("if_busy", "loser"), [(IfBusy.REJECT, "conflict"), (IfBusy.ENQUEUE, False), (IfBusy.INTERRUPT, False)]
@@ -246,7 +246,7 @@ class SharedContract:
                     assert results in ([True, loser], [loser, True])
                     assert await store.count_runs(RunQuery(thread="t")) == (1 if loser == "conflict" else 2)
 
-        run(main(), SLOW)
+        run(main())
 
     def test_what_a_killed_process_had_begun_to_upload_is_gone_once_another_opens(self, place: Place) -> None:
         async def main() -> None:
@@ -262,7 +262,7 @@ class SharedContract:
                 await store.put_artifact(make_artifact("a"), content(b"new"), max_bytes=9)
                 assert await whole(store.open_artifact("a")) == b"new"
 
-        run(main(), SLOW)
+        run(main())
 
     def test_an_upload_of_a_living_process_survives_the_opening_of_another(self, place: Place) -> None:
         async def main() -> None:
@@ -281,4 +281,4 @@ class SharedContract:
                     await eventually(there)
                     assert len(await whole(store.open_artifact("a"))) == (1 << 20) + 8
 
-        run(main(), SLOW)
+        run(main())

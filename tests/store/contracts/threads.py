@@ -125,6 +125,10 @@ class ThreadsContract:
             (ThreadQuery(values={"v": [1]}), ["d", "a"]),
             (ThreadQuery(values={"v": [1]}, metadata={"k": 1}), ["a"]),
             (ThreadQuery(values={"v": [1]}, limit=1), ["d"]),
+            (ThreadQuery(attributes={"owner": 'é"'}), ["d", "a"]),
+            (ThreadQuery(attributes={"owner": 'é"', "n": 1}), ["d"]),
+            (ThreadQuery(attributes={"owner": 'é"'}, metadata={"k": 1}), ["a"]),
+            (ThreadQuery(attributes={"owner": "text"}), []),
         ],
     )
     def test_threads_are_found_by_every_given_field(
@@ -133,10 +137,10 @@ class ThreadsContract:
         async def main() -> None:
             async with place.opened() as store:
                 for thread in (
-                    make_thread("a", at=NOW, metadata={"k": 1}, values={"v": [1], "w": 2}),
+                    make_thread("a", at=NOW, metadata={"k": 1}, values={"v": [1], "w": 2}, attributes={"owner": 'é"'}),
                     make_thread("b", at=NOW + 1, agent="mail", protocol="other", metadata={"k": 1}, values="text"),
-                    make_thread("c", at=NOW + 2, protocol="other", metadata={"k": 2}),
-                    make_thread("d", at=NOW + 3, values={"v": [1]}),
+                    make_thread("c", at=NOW + 2, protocol="other", metadata={"k": 2, "owner": "text"}),
+                    make_thread("d", at=NOW + 3, values={"v": [1]}, attributes={"owner": 'é"', "n": 1}),
                 ):
                     await store.create_thread(thread)
                 await store.update_thread(
@@ -148,6 +152,7 @@ class ThreadsContract:
                     protocol=query.protocol,
                     status=query.status,
                     metadata=query.metadata,
+                    attributes=query.attributes,
                     values=query.values,
                 )
                 assert await store.count_threads(query) == len(await store.threads(unpaged))

@@ -6,7 +6,7 @@ replace. Version 1 starts a call with `tool_call`, and its nulls say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from adapters.agent_client.codec import plain
@@ -27,6 +27,8 @@ __all__ = [
     "to_v2",
 ]
 
+Shown = Callable[[JsonObject], Any]
+
 DELETION: Final = "deletion"
 TERMINAL: Final = "terminal"
 UNKNOWN: Final = "unknown_content"
@@ -41,10 +43,10 @@ _STATUSES: Final = {
 }
 
 
-def to_v1(said: JsonObject, *, first: bool) -> tuple[JsonObject, list[str]]:
+def to_v1(said: JsonObject, *, first: bool, shown: Shown | None = None) -> tuple[JsonObject, list[str]]:
     """A `tool_call_update` of version 2 in version 1's words, and the names of what they leave out.
 
-    `first`: the call was not heard of before. `said` has a `toolCallId`.
+    `first`: the call was not heard of before. `said` has a `toolCallId`. `shown`: see `item_to_v1`.
     """
     lost: list[str] = []
     out: JsonObject = {plain.KEY: "tool_call" if first else "tool_call_update"}
@@ -65,7 +67,7 @@ def to_v1(said: JsonObject, *, first: bool) -> tuple[JsonObject, list[str]]:
             out |= {} if found is None else {key: found}
             lost += [WORD] if found is None else []
         elif key == "content":
-            out[key], more = items_to_v1(value)
+            out[key], more = items_to_v1(value, shown)
             lost += more
         else:
             out[key] = value
@@ -94,19 +96,22 @@ def terminals(said: JsonObject) -> list[str]:
 # --- content -----------------------------------------------------------------------------------------------------
 
 
-def items_to_v1(items: Any) -> tuple[list[JsonObject], list[str]]:
+def items_to_v1(items: Any, shown: Shown | None = None) -> tuple[list[Any], list[str]]:
     """A tool call's content in version 1's words, and what they leave out."""
-    found: list[JsonObject] = []
+    found: list[Any] = []
     lost: list[str] = []
     for item in items if isinstance(items, list) else []:
-        one, name = item_to_v1(item)
+        one, name = item_to_v1(item, shown)
         found += [] if one is None else [one]
         lost += [] if name is None else [name]
     return found, lost
 
 
-def item_to_v1(item: Any) -> tuple[JsonObject | None, str | None]:
-    """One item of it, and the name of what is lost. A terminal is the agent's own, which version 1 has not."""
+def item_to_v1(item: Any, shown: Shown | None = None) -> tuple[Any, str | None]:
+    """One item of it, and the name of what is lost.
+
+    A terminal is the agent's own, which version 1 has not: `shown` gives what stands for it.
+    """
     kind = item.get("type") if isinstance(item, Mapping) else None
     if kind == "content":
         block = block_to_v1(item.get("content"))
@@ -119,6 +124,9 @@ def item_to_v1(item: Any) -> tuple[JsonObject | None, str | None]:
         text = diffs.as_text(item)
         meta = {"_meta": item["_meta"]} if isinstance(item.get("_meta"), dict) else {}
         return {"type": "content", "content": {"type": "text", "text": text}, **meta}, None
+    if kind == "terminal" and shown is not None:
+        found = shown(item)
+        return found, TERMINAL if found is None else None
     return None, TERMINAL if kind == "terminal" else UNKNOWN
 
 

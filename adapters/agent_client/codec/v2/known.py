@@ -12,11 +12,14 @@ from collections.abc import Container
 from typing import Any, Final
 
 from adapters.agent_client.codec.v2 import calls, updates
+from adapters.agent_client.codec.v2.terminals import Screen, Terminal
 from gateway.core import delta
 from gateway.core.types import JsonObject
 
 MOST: Final = 10_000
 """Messages, and calls, that are remembered by name."""
+TERMINALS: Final = 64
+"""Terminals that are remembered, with what they show."""
 SMALL: Final = 2048
 GROWTH: Final = 1.25
 """A call's content is told again with each piece that is added while it is small (in bytes), then when it has grown by
@@ -31,28 +34,42 @@ class Content:
     __slots__ = ("items", "owed", "size", "told")
 
     def __init__(self) -> None:
-        self.items: list[JsonObject] = []
+        self.items: list[JsonObject | Screen] = []
         self.size = self.told = 0
         self.owed = False
 
-    def add(self, item: JsonObject) -> bool:
+    def add(self, item: JsonObject | Screen) -> bool:
         """One item more. True if all of it is to be told now."""
         self.items.append(item)
-        self.size += len(delta.encode(item))
+        return self.grow(_size(item))
+
+    def grow(self, size: int) -> bool:
+        """It is that much larger. True if all of it is to be told now."""
+        self.size += size
         self.owed = self.size > SMALL and self.size < GROWTH * self.told
         if not self.owed:
             self.told = self.size
         return not self.owed
 
-    def replace(self, items: list[JsonObject]) -> None:
+    def replace(self, items: list[JsonObject | Screen]) -> None:
         """All of it, told now."""
         self.items, self.owed = list(items), False
-        self.size = self.told = sum(len(delta.encode(item)) for item in items)
+        self.size = self.told = sum(map(_size, items))
+
+    def shows(self, terminal: Terminal) -> bool:
+        """Whether that terminal is in it."""
+        return any(isinstance(item, Screen) and item.mine and item.terminal is terminal for item in self.items)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it may grow though its call is over: what runs in a terminal of it has not ended."""
+        return any(isinstance(item, Screen) and item.mine and not item.terminal.over for item in self.items)
 
     def take(self) -> list[JsonObject]:
         """All of it, to be told now."""
         self.owed, self.told = False, self.size
-        return list(self.items)
+        found = [item.item() if isinstance(item, Screen) else item for item in self.items]
+        return [item for item in found if item is not None]
 
 
 class _Call:
@@ -85,6 +102,7 @@ class Known:
         self._calls: dict[str, _Call] = {}
         self._contents: dict[str, Content] = {}
         self._messages: dict[str, None] = {}
+        self._terminals: dict[str, Terminal] = {}
         self.plans: dict[str, list[Any]] = {}
         """Entries of the plans that are lists, by id."""
 
@@ -115,25 +133,31 @@ class Known:
         """
         id = said["toolCallId"]
         call, first = self._hear(id)
-        v1, lost = calls.to_v1(said, first=first)
+
+        def shown(item: JsonObject) -> Screen | None:
+            return self._screen(id, item)
+
+        v1, lost = calls.to_v1(said, first=first, shown=shown)
         if call.over and v1.get("status") in _WORKING:
-            v1, lost = calls.to_v1({**said, **call.unsaid(said)}, first=True)
+            v1, lost = calls.to_v1({**said, **call.unsaid(said)}, first=True, shown=shown)
             call.over = False
             self._contents.pop(id, None)
         elif not (open or first):
             v1 = {**v1, **call.unsaid(said)}
         call.learn(v1)
         if "content" in v1:
-            self._content(id).replace(v1["content"])
-        elif (content := self._contents.get(id)) is not None and content.owed:
+            content = self._content(id)
+            content.replace(v1["content"])
             v1["content"] = content.take()
+        elif (before := self._contents.get(id)) is not None and before.owed:
+            v1["content"] = before.take()
         return v1, lost
 
     def call_chunk(self, said: JsonObject, *, open: bool = True) -> tuple[JsonObject | None, list[str]]:
         """A `tool_call_content_chunk` in version 1's words, None where it is to be told later; and what is left out."""
         id = said["toolCallId"]
         call, first = self._hear(id)
-        item, name = calls.item_to_v1(said.get("content"))
+        item, name = calls.item_to_v1(said.get("content"), lambda item: self._screen(id, item))
         lost = [] if name is None else [name]
         content = self._content(id)
         if (item is None or not content.add(item)) and not first:
@@ -151,9 +175,52 @@ class Known:
         ]
 
     def settle(self) -> None:
-        """The run has ended: forget the content of calls that have."""
-        for id in [id for id in self._contents if id not in self._calls or self._calls[id].over]:
+        """The run has ended: forget the content of calls that have, unless it is a terminal's that has not."""
+        over = [id for id in self._contents if id not in self._calls or self._calls[id].over]
+        for id in [id for id in over if not self._contents[id].goes_on]:
             del self._contents[id]
+
+    # --- terminals -----------------------------------------------------------------------------------------------
+
+    def terminal(self, said: JsonObject) -> tuple[JsonObject | None, list[str]]:
+        """A `terminal_update` or `terminal_output_chunk`: its call with the content as it is now, in version 1's words.
+
+        None where none shows it, or where that is to be told later; and what is left out.
+        """
+        id = said.get("terminalId")
+        if not isinstance(id, str):
+            return None, [calls.TERMINAL]
+        terminal = self._terminal(id)
+        size, cut = terminal.size, terminal.cut
+        now = terminal.learn(said)
+        lost = [calls.TERMINAL] if terminal.cut and not cut else []
+        shown = None if terminal.call is None else self._contents.get(terminal.call)
+        if shown is None or not shown.shows(terminal):
+            terminal.unsaid = True
+            return None, lost
+        if not shown.grow(terminal.size - size) and not now:
+            return None, lost
+        return {"sessionUpdate": "tool_call_update", "toolCallId": terminal.call, "content": shown.take()}, lost
+
+    def unsaid(self) -> int:
+        """How many terminals there are of which something was said that no call shows: before a run ends."""
+        found = [terminal for terminal in self._terminals.values() if terminal.unsaid]
+        for terminal in found:
+            terminal.unsaid = False
+        return len(found)
+
+    def _screen(self, call: str, item: JsonObject) -> Screen | None:
+        id = item.get("terminalId")
+        return Screen(self._terminal(id), call, item.get("_meta")) if isinstance(id, str) else None
+
+    def _terminal(self, id: str) -> Terminal:
+        terminal = self._terminals.get(id)
+        if terminal is None:
+            terminal = self._terminals[id] = Terminal()
+            _trim(self._terminals, TERMINALS)
+        return terminal
+
+    # --- inside --------------------------------------------------------------------------------------------------
 
     def _hear(self, id: str) -> tuple[_Call, bool]:
         """The call of that id, and whether it was not heard of before."""
@@ -199,6 +266,10 @@ def another(id: str, taken: Container[str]) -> str:
     return next(name for count in itertools.count(2) if (name := f"{id}#{count}") not in taken)
 
 
-def _trim(names: dict[str, Any]) -> None:
-    if len(names) > MOST:
+def _size(item: JsonObject | Screen) -> int:
+    return item.terminal.size if isinstance(item, Screen) else len(delta.encode(item))
+
+
+def _trim(names: dict[str, Any], most: int = MOST) -> None:
+    if len(names) > most:
         del names[next(iter(names))]

@@ -18,8 +18,9 @@ SET_OPTION: Final = "session/set_config_option"
 _NAMES_V1: Final = {"auth/login": "authenticate", "auth/logout": "logout"}
 _NAMES_V2: Final = {old: new for new, old in _NAMES_V1.items()}
 _SETUP: Final = ("session/new", "session/load", "session/resume", "session/fork")
-_OPTIONS: Final = (*_SETUP, SET_OPTION)
-CHANGED: Final = frozenset((*_NAMES_V1, *_NAMES_V2, *_OPTIONS, "session/set_mode"))
+OPTIONS: Final = (*_SETUP, SET_OPTION, "session/set_mode")
+"""Methods whose answers may say what options there are."""
+CHANGED: Final = frozenset((*_NAMES_V1, *_NAMES_V2, *OPTIONS))
 """Methods of version 1 and 2 whose name, params or result differ. `initialize` is agents.py's."""
 _START: Final[JsonObject] = {"type": "start"}
 
@@ -79,7 +80,7 @@ def result_to_v1(method: str, result: Any) -> Any:
         return result
     if method == "session/set_mode":
         return {key: value for key, value in result.items() if key != "configOptions"}
-    if method not in _OPTIONS or not isinstance(result.get("configOptions"), list):
+    if method not in OPTIONS or not isinstance(result.get("configOptions"), list):
         return result
     options = shapes.options_to_v1(result["configOptions"])
     modes = shapes.modes_of(options) if method in _SETUP else None
@@ -92,7 +93,7 @@ def result_to_v2(method: str, result: Any, *, modes: Any = None) -> Any:
     The session's modes become an option, unless there is one for them. `modes`: as they are now, where the result does
     not say them (`session/set_config_option`; and `session/set_mode`, after which `states.options` has them).
     """
-    if not isinstance(result, dict) or method not in (*_OPTIONS, "session/set_mode"):
+    if not isinstance(result, dict) or method not in OPTIONS:
         return result
     modes = result.get("modes", modes)
     options = shapes.options_to_v2(result.get("configOptions"), modes)

@@ -7,23 +7,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.agent_client.codec.v2.wire import MODE
+from adapters.agent_client.codec.v2.wire import MODE, ORIGIN_V2
 from gateway.core.types import Json, JsonObject
 
 # --- options and modes -------------------------------------------------------------------------------------------
 
 
 def options_to_v1(options: Any) -> list[JsonObject]:
-    """Session config options as version 1 says them. Those of a type that it has not are left out."""
-    found = [option for option in _objects(options) if option.get("type") in ("select", "boolean")]
-    return [_groups(_renamed(option, "configId", "id"), "groupId", "group") for option in found]
+    """Session config options as version 1 says them.
+
+    One of a type that it has not stands in its place as `{ORIGIN_V2: the option}`, of which `known_to_v1` is rid.
+    """
+    return [_option_to_v1(option) for option in options] if isinstance(options, list) else []
 
 
 def options_to_v2(options: Any, modes: Any = None) -> list[JsonObject]:
     """The same back; `modes` are version 1's, which become an option unless there is one of that category."""
-    found = [_groups(_renamed(option, "id", "configId"), "group", "groupId") for option in _objects(options)]
+    found = [_option_to_v2(option) for option in _objects(options)]
     mode = None if mode_option(found) is not None else _as_option(modes, found)
     return found if mode is None else [mode, *found]
+
+
+def known_to_v1(options: list[Any]) -> list[Any]:
+    """Options as a client of version 1 is told them: without those of types that it has not. The same list if it has
+    all."""
+    if any(isinstance(option, dict) and ORIGIN_V2 in option for option in options):
+        return [option for option in options if not (isinstance(option, dict) and ORIGIN_V2 in option)]
+    return options
 
 
 def mode_option(options: Any) -> JsonObject | None:
@@ -52,10 +62,22 @@ def option_id(option: JsonObject) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def _option_to_v1(option: Any) -> JsonObject:
+    if not isinstance(option, dict) or option.get("type") not in ("select", "boolean"):
+        return {ORIGIN_V2: option}
+    return _groups(_renamed(option, "configId", "id"), "groupId", "group")
+
+
+def _option_to_v2(option: JsonObject) -> Any:
+    if ORIGIN_V2 in option:
+        return option[ORIGIN_V2]
+    return _groups(_renamed(option, "id", "configId"), "group", "groupId")
+
+
 def _as_option(modes: Any, others: list[JsonObject]) -> JsonObject | None:
     if not isinstance(modes, dict) or not isinstance(modes.get("currentModeId"), str):
         return None
-    if any(option.get("configId") == MODE for option in others):
+    if any(option.get("configId") == MODE for option in _objects(others)):
         return None
     values = []
     for mode in _objects(modes.get("availableModes")):

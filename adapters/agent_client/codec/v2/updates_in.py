@@ -12,8 +12,9 @@ from msgspec import UNSET, Raw
 
 from adapters.agent_client.codec import plain
 from adapters.agent_client.codec import updates_in as v1
-from adapters.agent_client.codec.updates_in import OUTPUT, Chunk, encoded
+from adapters.agent_client.codec.updates_in import OUTPUT, Chunk
 from adapters.agent_client.codec.v2 import states, updates
+from adapters.agent_client.codec.v2.calls import TERMINAL as LOST_TERMINAL
 from adapters.agent_client.codec.v2.calls import WORD, block_to_v1
 from adapters.agent_client.codec.v2.known import Known
 from adapters.agent_client.codec.v2.marks import ASIDE, SILENT, difference, with_mine
@@ -29,6 +30,8 @@ from adapters.agent_client.codec.v2.wire import (
     RUNNING,
     STATE,
     STATES,
+    TERMINAL,
+    TERMINAL_CHUNK,
     UPDATE,
     USAGE,
     WHOLE,
@@ -39,7 +42,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
-__all__ = ["OUTPUT", "Chunk", "UpdateDecoder", "aside", "encoded", "stray"]
+__all__ = ["OUTPUT", "Chunk", "UpdateDecoder", "aside", "stray"]
 
 _PLAIN_STATES = (RUNNING, REQUIRES_ACTION, IDLE)
 
@@ -84,7 +87,9 @@ class UpdateDecoder(v1.UpdateDecoder):
         """See version 1's."""
         out: list[e.Event] = []
         for said in self._known.owed():
-            out += [with_mine(event, SILENT) for event in self._tools.update(said) or ()]
+            out += self._beside(said)
+        if lost := [LOST_TERMINAL] * self._known.unsaid():
+            out.append(with_mine(_own({UPDATE: TERMINAL}), {**SILENT, "lost": lost}))
         self._texts.close()
         self._known.settle()
         return [*out, *super().close(failed=failed)]
@@ -112,6 +117,8 @@ class UpdateDecoder(v1.UpdateDecoder):
         if kind in (PLAN, PLAN_REMOVED):
             found = self._known.plan(said.get("plan")) if kind == PLAN else self._known.plan_removed(said.get("planId"))
             return [_own(said)] if found is None else self._said(v1.plan(found[0]), found[0], said, [WORD] * found[1])
+        if kind in (TERMINAL, TERMINAL_CHUNK):
+            return self._terminal(said)
         if kind == USAGE and plain.is_usage(said):
             return [e.UsageReported(detail=said)]
         if kind == STATE and said.get("state") in _PLAIN_STATES and (said.keys() <= {UPDATE, "state", "stopReason"}):
@@ -137,6 +144,18 @@ class UpdateDecoder(v1.UpdateDecoder):
         if events and isinstance(events[0], e.ToolCallStarted):
             events = [*self._messages.tool_called(), *events]
         return self._said(events, told, said, lost)
+
+    def _terminal(self, said: JsonObject) -> list[e.Event]:
+        """For version 1 it is more of the call that shows it."""
+        told, lost = self._known.terminal(said)
+        own = with_mine(_own(said), {"lost": lost}) if lost else _own(said)
+        return [own] if told is None else [own, *self._beside(told)]
+
+    def _beside(self, told: JsonObject) -> list[e.Event]:
+        """What version 1 is told of a call in an update more, which version 2 is not."""
+        open = self._tools.title(told["toolCallId"]) is not None
+        events = self._tools.update(told) if open else None
+        return [with_mine(event, SILENT) for event in events or [e.Custom(name=PROTOCOL, data=told)]]
 
     def _said(self, events: list[e.Event] | None, told: JsonObject, said: JsonObject, lost: list[str]) -> list[e.Event]:
         """Version 1's events of `told`, which stands for what was `said`."""
@@ -169,6 +188,11 @@ def stray(update: Raw | bytes, known: Known | None = None) -> list[ThreadUpdate]
     elif kind in (PLAN, PLAN_REMOVED):
         found = known.plan(said.get("plan")) if kind == PLAN else known.plan_removed(said.get("planId"))
         told = None if found is None else found[0]
+    elif kind in (TERMINAL, TERMINAL_CHUNK):
+        told, _ = known.terminal(said)
+        if told is not None:
+            told[ORIGIN_V2] = {"update": said}
+            return [ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT, data=told, kept=True)]
     elif kind == USAGE:
         return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
     if told is None:

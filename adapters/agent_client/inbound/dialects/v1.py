@@ -9,14 +9,15 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client import wire
-from adapters.agent_client.codec import questions, turn
+from adapters.agent_client.codec import newer, questions, turn
 from adapters.agent_client.codec import updates_out as out
 from adapters.agent_client.codec.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v2.requests import OPTIONS
 from adapters.agent_client.codec.v2.wire import UPDATE
 from adapters.agent_client.inbound import choices, turns
 from adapters.agent_client.inbound.dialects import Account, Asker
 from adapters.agent_client.inbound.turns import Turn
-from adapters.agent_client.wire import PROTOCOL, JsonObject
+from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL, JsonObject
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Invalid, Unsupported
 from gateway.core.types import Agent, Answer, Interrupt, Run, ThreadUpdate
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from adapters.agent_client.inbound.session import Session
 
 V2_ONLY: Final = frozenset(("auth/login", "auth/logout"))
+_V2: Final = ORIGIN_V2.encode()
 
 
 class V1:
@@ -46,8 +48,11 @@ class V1:
         return method, params
 
     def result(self, method: str, params: Raw, result: Any) -> Any:
-        """See `Dialect.result`."""
-        return result
+        """See `Dialect.result`. Only what is said of options can be more than version 1 knows."""
+        if method not in OPTIONS or (isinstance(result, Raw) and _V2 not in bytes(result)):
+            return result
+        said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
+        return newer.told(said)[0] if isinstance(said, dict) else said
 
     def capabilities(self, asked: wire.Initialize, params: Raw) -> JsonObject:
         """See `Dialect.capabilities`."""

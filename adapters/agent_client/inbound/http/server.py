@@ -13,12 +13,13 @@ from starlette.types import Receive, Scope, Send
 from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
 from adapters.agent_client.inbound.http.links import Converse, Links
 from adapters.agent_client.inbound.http.stream import stream
-from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED, People, Principal
+from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.streamable import CONNECTION_ID, EVENTS, INITIALIZE, JSON, OPENING, SESSION_ID, session_in
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
+from gateway.adapter.access import People, Principal
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
 from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
 from gateway.transport.asgi.refusals import STATUS

@@ -33,8 +33,6 @@ class Decoder(Protocol):
 
     def more(self, chunk: Chunk) -> e.PartDelta | None: ...
 
-    def begun(self, chunk: Chunk) -> list[e.Event | ThreadUpdate]: ...
-
     def title(self, tool_call_id: str) -> str | None: ...
 
     def close(self, *, failed: bool = False) -> list[e.Event]: ...
@@ -67,10 +65,6 @@ class Dialect(Protocol):
 
     @property
     def version(self) -> int: ...
-
-    @property
-    def batches(self) -> bool:
-        """Whether an agent may send several messages in an array."""
 
     def greeting(self, client: JsonObject, info: JsonObject) -> JsonObject:
         """The params of `initialize`, for a client with these capabilities."""

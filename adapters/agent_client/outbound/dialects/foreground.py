@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.codec.updates_in import Chunk, encoded
+from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v2 import turn as ends
 from adapters.agent_client.codec.v2.known import Known
 from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE
@@ -79,21 +79,17 @@ class Foreground:
         """Whether it works, or has a prompt that it may not have taken yet."""
         return self.working or self.prompt is not None
 
-    def said(self, chunk: Chunk) -> bool:
-        """A chunk of text. True if it is held; else it is to be passed on."""
-        if chunk.kind not in USERS:
-            self._news = True
+    def more(self, chunk: Chunk) -> bool:
+        """A chunk of text. False if it is to be given to `update`: it is to be held, or says more than its text."""
+        if chunk.kind in USERS or (self.prompt is not None and self.prompt.holding):
+            return False
+        self._news = True
         if self.prompt is not None:
             self.prompt.doubt(None)
-            if chunk.kind in USERS:
-                self.prompt.inserted()
-            if self.prompt.holding:
-                self.prompt.hold(encoded(chunk))
-                return True
-        return False
+        return True
 
     def update(self, update: Raw, take: Callable[[Raw], T]) -> T | None:
-        """Any other update; `take` passes it on, unless it is held."""
+        """Any update; `take` passes it on, unless it is held."""
         found = self._read(update)
         taken = None
         if self.prompt is not None and self.prompt.holding:

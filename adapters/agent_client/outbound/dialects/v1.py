@@ -48,7 +48,6 @@ class Version1:
     """See `Dialect`."""
 
     version = VERSION
-    batches = False
 
     def greeting(self, client: JsonObject, info: JsonObject) -> JsonObject:
         return {"protocolVersion": VERSION, "clientCapabilities": client, "clientInfo": info}

@@ -32,7 +32,6 @@ class Version2:
     """See `Dialect`."""
 
     version = VERSION
-    batches = True
 
     def greeting(self, client: JsonObject, info: JsonObject) -> JsonObject:
         return agents.hello(client, info)

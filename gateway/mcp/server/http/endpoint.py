@@ -10,6 +10,7 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from gateway.adapter import access
+from gateway.adapter.access import Visit
 from gateway.core import errors
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.mcp import wire
@@ -26,6 +27,7 @@ STATUS: Final[Mapping[type[InterlinguaError], int]] = {
     errors.NotFound: 404,
     errors.TooLarge: 413,
     errors.Denied: 403,
+    errors.Unauthenticated: 401,
     errors.Unavailable: 503,
 }
 
@@ -61,8 +63,7 @@ class Endpoint(ABC):
         except ClientGone:
             return
         except InterlinguaError as error:
-            headers = [(b"retry-after", b"5")] if isinstance(error, errors.Unavailable) else []
-            reply = refusal(lookup(STATUS, error), str(error), headers=headers)
+            reply = refusal(lookup(STATUS, error), str(error), headers=_headers(error))
         except Exception:
             log.exception("%s %s failed", exchange.method, scope["path"])
             reply = refusal(500, "internal error", jsonrpc.INTERNAL_ERROR)
@@ -70,8 +71,11 @@ class Endpoint(ABC):
             await exchange.answer(reply)
 
     @abstractmethod
-    async def answer(self, exchange: Exchange) -> Reply | None:
-        """None where it was answered as a stream. Raises Reply, ClientGone, errors of the tree."""
+    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
+        """None where it was answered as a stream. `visit`: who sends it, where clients are asked.
+
+        Raises Reply, ClientGone, errors of the tree.
+        """
 
     async def _served(self, exchange: Exchange) -> Reply | None:
         page = exchange.header("origin")
@@ -85,7 +89,7 @@ class Endpoint(ABC):
             raise self.not_served(exchange, self.allowed)
         if self.hub.quiet:
             raise errors.Unavailable("the gateway is stopping")
-        return await self.answer(exchange)
+        return await self.answer(exchange, self.hub.enter(exchange.scope))
 
     def not_served(self, exchange: Exchange, allowed: str) -> Reply:
         """A method that is not served."""
@@ -97,6 +101,13 @@ class Endpoint(ABC):
         if kind != wire.JSON or exchange.header("content-encoding") not in (None, "identity"):
             raise refusal(415, f"the Content-Type must be {wire.JSON}, not encoded")
         return await exchange.body(self.options.max_body)
+
+
+def _headers(error: InterlinguaError) -> Headers:
+    """What the answer of an error has beside it."""
+    if isinstance(error, errors.Unauthenticated):
+        return [(name.encode(), value.encode()) for name, value in access.challenge(error).items()]
+    return [(b"retry-after", b"5")] if isinstance(error, errors.Unavailable) else []
 
 
 def accepts(exchange: Exchange, *kinds: str) -> None:
@@ -119,3 +130,8 @@ def bearer(exchange: Exchange) -> str | None:
 def json(value: Any) -> Reply:
     """An answer that is one message, or several."""
     return Reply(200, value if isinstance(value, bytes) else b"[" + b",".join(value) + b"]")
+
+
+def same(known: Visit | None, shown: Visit | None) -> bool:
+    """Whether a request is of the connection that knows its client: what it shows counts there from then on."""
+    return known is None or (shown is not None and known.fits(shown.principal))

@@ -11,9 +11,10 @@ from urllib.parse import parse_qs
 
 from msgspec import UNSET
 
+from gateway.adapter.access import Visit
 from gateway.core.errors import AgentGone
 from gateway.mcp import wire
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, refusal
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, refusal, same
 from gateway.mcp.server.http.stream import EVENTS_HEADERS
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import serve
@@ -34,8 +35,9 @@ END_SECONDS = 1.0
 class EventPipe:
     """See `gateway.transport.pipe.Pipe`."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, visit: Visit | None) -> None:
         self.id = uuid.uuid4().hex
+        self.visit = visit
         self._exchange = exchange
         self._over = False
         self._arrived: list[bytes | Unreadable] = []
@@ -119,11 +121,11 @@ class Events(Endpoint):
         super().__init__(hub)
         self.pipes: dict[str, EventPipe] = {}
 
-    async def answer(self, exchange: Exchange) -> Reply | None:
-        """See `Endpoint`. One connection, from its beginning to its end."""
+    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
+        """See `Endpoint`. One connection, from its beginning to its end, or that of its client's token."""
         accepts(exchange, wire.EVENTS)
         with self.hub.seated():
-            await self._serve(exchange, EventPipe(exchange))
+            await self._serve(exchange, EventPipe(exchange, visit))
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await exchange.send({"type": "http.response.body", "body": b""})
@@ -131,6 +133,8 @@ class Events(Endpoint):
 
     async def _serve(self, exchange: Exchange, pipe: EventPipe) -> None:
         self.pipes[pipe.id] = pipe
+        if pipe.visit is not None:
+            pipe.visit.enter(pipe.hang_up)
         beside = [
             asyncio.create_task(self._watch(exchange, pipe)),
             asyncio.create_task(pipe.keep_alive(self.options.keep_alive)),
@@ -138,9 +142,11 @@ class Events(Endpoint):
         try:
             with self.hub.told(pipe.hang_up), suppress(AgentGone):
                 await pipe.open()
-                await serve(self.hub, pipe, exchange.agent, bearer=bearer(exchange))
+                await serve(self.hub, pipe, exchange.agent, bearer=bearer(exchange), visit=pipe.visit)
         finally:
             del self.pipes[pipe.id]
+            if pipe.visit is not None:
+                pipe.visit.leave()
             pipe.hang_up()
             for task in beside:
                 task.cancel()
@@ -160,14 +166,14 @@ class Messages(Endpoint):
         super().__init__(hub)
         self._events = events
 
-    async def answer(self, exchange: Exchange) -> Reply | None:
+    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
         """See `Endpoint`."""
         query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))
         names = [query[name][0] for name in NAMES if name in query]
         if not names:
             raise refusal(400, f"the parameter {NAMES[0]} is missing")
         pipe = self._events.pipes.get(names[0])
-        if pipe is None:
+        if pipe is None or not same(pipe.visit, visit):
             raise refusal(404, "no such session; it may have ended")
         data = await self.body(exchange)
         message = jsonrpc.decode(data)

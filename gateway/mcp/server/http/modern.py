@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import UNSET, Struct
 
+from gateway.adapter.access import EXPIRED, Visit
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
 from gateway.mcp.server.call import EMPTY, read
@@ -32,9 +35,9 @@ class _Named(Struct, gc=False):
     uri: Any = None
 
 
-async def serve(hub: Hub, exchange: Exchange, message: jsonrpc.Message) -> Reply | None:
-    """Answer a POST whose header names such a revision. Raises ClientGone, Unavailable."""
-    post = Post(exchange)
+async def serve(hub: Hub, exchange: Exchange, message: jsonrpc.Message, visit: Visit | None = None) -> Reply | None:
+    """Answer a POST whose header names such a revision. `visit`: see `Session`. Raises ClientGone, Unavailable."""
+    post = Post(exchange, visit)
     if isinstance(message, Notification):
         notified(hub, exchange.agent, message.method, message.params or EMPTY, post)
         return Reply(202)
@@ -72,8 +75,9 @@ def _agree(exchange: Exchange, request: Request, meta: JsonObject) -> None:
 class Post:
     """See `Carrier`. Not alive once it is not its client that ends it."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, visit: Visit | None) -> None:
         self.alive = True
+        self.visit = visit
         self.bearer = bearer(exchange)
         self.exchange = exchange
 
@@ -90,6 +94,7 @@ class _Exchange:
         self._meta = meta
         self._stream = Answering("", 0)
         self._status = 200
+        self._why = "the gateway is stopping"
 
     async def run(self) -> Reply | None:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
@@ -98,7 +103,7 @@ class _Exchange:
         gone = asyncio.create_task(self._exchange.gone())
         silent = asyncio.create_task(self._stream.silent(keep_alive))
         try:
-            with self._hub.told(lambda: self._stop(call)):
+            with self._hub.told(lambda: self._stop(call)), self._heard(call):
                 await asyncio.wait([gone, silent], return_when=asyncio.FIRST_COMPLETED)
                 if not silent.done():
                     raise ClientGone
@@ -118,6 +123,23 @@ class _Exchange:
         if self._request.method != wire.LISTEN:
             call.cancel()
 
+    @contextlib.contextmanager
+    def _heard(self, call: asyncio.Task[None]) -> Iterator[None]:
+        """In the block who listens is told no more once the token has expired; other calls see to that themselves."""
+        visit = self._post.visit
+        if visit is None or self._request.method != wire.LISTEN:
+            yield
+            return
+        visit.enter(lambda: self._expire(call))
+        try:
+            yield
+        finally:
+            visit.leave()
+
+    def _expire(self, call: asyncio.Task[None]) -> None:
+        self._why = EXPIRED
+        call.cancel()
+
     async def _call(self) -> None:
         id = self._request.id
         try:
@@ -127,7 +149,7 @@ class _Exchange:
             self._status = wire.STATUS.get(error.error.code, 200)
             self._stream.reply(jsonrpc.error(id, error.error))
         except asyncio.CancelledError:
-            self._stream.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "the gateway is stopping")))
+            self._stream.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, self._why)))
             raise
         except Exception:
             log.exception("the answer of %s cannot be said", self._request.method)

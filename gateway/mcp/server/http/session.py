@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
+from gateway.adapter.access import EXPIRED, Visit
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled
@@ -38,8 +39,13 @@ Message = Request | Notification | Response | Malformed
 class HttpSession(HandshakeSession):
     """See `gateway.mcp.server.contract.Session`. `ended` is told when it is over."""
 
-    def __init__(self, hub: Hub, agent: str | None, ended: Callable[[HttpSession], None]) -> None:
+    def __init__(
+        self, hub: Hub, agent: str | None, ended: Callable[[HttpSession], None], visit: Visit | None = None
+    ) -> None:
         super().__init__(hub, agent)
+        self.visit = visit
+        if visit is not None:
+            visit.enter(lambda: self.end(EXPIRED))
         self.over = False
         self._ended = ended
         self._why = cancelled()
@@ -207,6 +213,8 @@ class HttpSession(HandshakeSession):
         if self.over:
             return
         self.over = True
+        if self.visit is not None:
+            self.visit.leave()
         if why:
             self._why = RpcError(jsonrpc.INTERNAL_ERROR, why)
         for task in self.tasks:

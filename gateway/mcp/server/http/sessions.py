@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
+from gateway.adapter.access import Visit
 from gateway.mcp.server.http.session import HttpSession
 from gateway.mcp.server.hub import Hub
 
@@ -34,10 +35,10 @@ class HttpSessions:
         """The session, while it lasts."""
         return self._sessions.get(id)
 
-    def open(self, agent: str | None) -> HttpSession:
+    def open(self, agent: str | None, visit: Visit | None = None) -> HttpSession:
         """A new one, which counts as idle from now on. Raises Unavailable."""
         self._hub.sit()
-        session = HttpSession(self._hub, agent, self._ended)
+        session = HttpSession(self._hub, agent, self._ended, visit)
         self._sessions[session.id] = session
         self._wait(session)
         return session

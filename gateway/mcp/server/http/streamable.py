@@ -10,11 +10,12 @@ import logging
 
 from msgspec import UNSET
 
+from gateway.adapter.access import Visit
 from gateway.core.errors import NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, json, refusal
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, json, refusal, same
 from gateway.mcp.server.http.session import HttpSession, Message
 from gateway.mcp.server.http.sessions import HttpSessions
 from gateway.mcp.server.http.stream import Answering, Stream
@@ -43,15 +44,15 @@ class Streamable(Endpoint):
         """End all sessions, and wait until nothing is left of them."""
         await self._sessions.aclose()
 
-    async def answer(self, exchange: Exchange) -> Reply | None:
+    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
         """See `Endpoint`."""
         version = exchange.header(wire.VERSION_HEADER)
         if version in versions.MODERN and exchange.method != "POST":
             raise self.not_served(exchange, "POST")
         if exchange.method == "POST":
-            return await self._post(exchange, version)
+            return await self._post(exchange, version, visit)
         self._known(version)
-        session = self._session(exchange)
+        session = self._session(exchange, visit)
         if exchange.method == "DELETE":
             session.end()
             return Reply(200)
@@ -62,18 +63,18 @@ class Streamable(Endpoint):
 
     # --- POST ------------------------------------------------------------------------------------------------------
 
-    async def _post(self, exchange: Exchange, version: str | None) -> Reply | None:
+    async def _post(self, exchange: Exchange, version: str | None, visit: Visit | None) -> Reply | None:
         accepts(exchange, wire.JSON, wire.EVENTS)
         data = await self.body(exchange)
         message = jsonrpc.decode(data)
         if version in versions.MODERN:
-            return await modern.serve(self.hub, exchange, message)
+            return await modern.serve(self.hub, exchange, message, visit)
         self._known(version, message, data)
         if isinstance(message, Malformed) and not message.answer:
             raise answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
         if isinstance(message, Request) and message.method == wire.INITIALIZE:
-            return self._initialize(exchange, message)
-        session = self._session(exchange, message)
+            return self._initialize(exchange, message, visit)
+        session = self._session(exchange, visit, message)
         session.bearer = bearer(exchange)
         with self._sessions.used(session):
             stream = session.take(_taken(message, session))
@@ -81,12 +82,12 @@ class Streamable(Endpoint):
                 return Reply(202)
             return await self._answered(exchange, session, stream, isinstance(message, Batch))
 
-    def _initialize(self, exchange: Exchange, request: Request) -> Reply:
+    def _initialize(self, exchange: Exchange, request: Request, visit: Visit | None) -> Reply:
         """The first request of a session, or once more."""
         if request.id is None:
             raise refusal(400, "the id is null")
         again = exchange.header(wire.SESSION_HEADER) is not None
-        session = self._session(exchange, request) if again else self._sessions.open(exchange.agent)
+        session = self._session(exchange, visit, request) if again else self._sessions.open(exchange.agent, visit)
         session.bearer = bearer(exchange)
         call = session.call(Nowhere(), request, wire.meta_of(request.params))
         try:
@@ -129,15 +130,15 @@ class Streamable(Endpoint):
 
     # --- what is refused -------------------------------------------------------------------------------------------
 
-    def _session(self, exchange: Exchange, message: jsonrpc.Message | None = None) -> HttpSession:
-        """The session that a request belongs to. Raises a Reply."""
+    def _session(self, exchange: Exchange, visit: Visit | None, message: jsonrpc.Message | None = None) -> HttpSession:
+        """The session that a request belongs to; another client's is none. Raises a Reply."""
         name = exchange.header(wire.SESSION_HEADER)
         id = message.id if isinstance(message, Request) else None
         if name is None:
             why = f"the header {wire.SESSION_HEADER} is missing"
             raise answer(400, id, ErrorObject(jsonrpc.INVALID_REQUEST, why))
         session = self._sessions.get(name)
-        if session is None or session.agent != exchange.agent:
+        if session is None or session.agent != exchange.agent or not same(session.visit, visit):
             raise answer(404, id, ErrorObject(jsonrpc.INVALID_REQUEST, "no such session; it may have ended"))
         return session
 

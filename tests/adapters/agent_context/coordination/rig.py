@@ -79,7 +79,7 @@ class House:
         """The run once it has ended, questions and all."""
         run_id = run if isinstance(run, str) else run.id
         while True:
-            stopped = await self.engine.wait(run_id, timeout=5)
+            stopped = await self.engine.wait(run_id, timeout=30)
             assert stopped is not None, await self.engine.run(run_id)
             if stopped.status.ended:
                 return stopped

@@ -50,7 +50,7 @@ async def delegated(tasks: Tasks, **limits: Any) -> Run:
 
 
 async def ended(engine: Engine, run_id: str) -> Run:
-    done = await engine.wait(run_id, timeout=5)
+    done = await engine.wait(run_id, timeout=30)
     assert done is not None and done.status.ended
     return done
 
@@ -93,7 +93,7 @@ def test_a_route_that_wants_approval_gets_no_task_without_it() -> None:
         where = route("a", labels=SUMS, delegation={"approve": True})
         async with gateway((where, says("four"))) as (engine, tasks):
             started = await delegated(tasks)
-            asked = await engine.wait(started.id, timeout=5)
+            asked = await engine.wait(started.id, timeout=30)
             assert asked is not None and task_of(asked)["status"] == "awaiting_approval"
             await engine.answer(started.id, Answer(value={"optionId": "approve"}))
             assert (await ended(engine, started.id)).status is RunStatus.SUCCESS

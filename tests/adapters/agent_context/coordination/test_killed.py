@@ -41,4 +41,4 @@ def test_a_task_goes_on_after_the_gateway_was_killed(tmp_path: Path) -> None:
             assert tried == [("first", "failed"), ("second", "completed")]
             assert len(await there.attempts(done)) == 2
 
-    run(scene(), timeout=60)
+    run(scene())

@@ -113,7 +113,7 @@ class House:
 
     async def ended(self, name: str = "it", message: str = "hello") -> Run:
         """A run of it, once it is over."""
-        run = await self.engine.wait((await self.start(name, message)).id, timeout=20)
+        run = await self.engine.wait((await self.start(name, message)).id, timeout=30)
         assert run is not None
         return run
 

@@ -103,7 +103,7 @@ def test_the_load_of_a_candidate_is_what_runs_on_it_now() -> None:
             assert (await it.directory.candidate("idle")).load == 0
             go.set()
             for one in runs:
-                await it.engine.wait(one.id, timeout=5)
+                await it.engine.wait(one.id, timeout=30)
             assert (await it.directory.candidate("routed")).load == 3, "looked up once a second"
             it.clock.pass_(1.1)
             assert (await it.directory.candidate("routed")).load == 0

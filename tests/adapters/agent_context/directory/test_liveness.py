@@ -173,7 +173,7 @@ def test_a_run_under_way_fails_as_agent_gone_when_the_connection_ends() -> None:
             started = await it.start()
             await asked.wait()
             it.hang_up(at)
-            ended = await it.engine.wait(started.id, timeout=5)
+            ended = await it.engine.wait(started.id, timeout=30)
             assert ended is not None and ended.failure is not None
             assert ended.failure.code == "agent_gone" and ended.failure.retryable
             await it.register()

@@ -49,7 +49,7 @@ def test_runs_full_of_secrets_leave_only_numbers() -> None:
                     creation={SECRET: SECRET},
                     config={},
                 )
-                await it.engine.wait((await it.engine.start(request)).id, timeout=5)
+                await it.engine.wait((await it.engine.start(request)).id, timeout=30)
             await it.directory.evaluate("routed", 4, Principal(SECRET), SECRET, f"it told {SECRET}")
             found = await it.directory.metrics("routed")
             assert SECRET not in json.dumps(found)

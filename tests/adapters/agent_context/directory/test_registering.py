@@ -149,7 +149,7 @@ def test_an_agent_that_left_is_gone_from_every_list_and_a_run_under_way_goes_on(
             with pytest.raises(NotFound):
                 await it.directory.unregister("it", ANNA)
             go.set()
-            done = await it.engine.wait(under_way.id, timeout=5)
+            done = await it.engine.wait(under_way.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "late"}
             assert await it.register(at=at) is at
 

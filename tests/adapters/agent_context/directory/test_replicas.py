@@ -310,7 +310,7 @@ def test_a_revocation_reaches_the_other_replica_with_the_next_look_and_outlives_
             await asked.wait()
             await there.directory.revoke("it")
             await settle(here)
-            ended = await here.engine.wait(started.id, timeout=5)
+            ended = await here.engine.wait(started.id, timeout=30)
             assert ended is not None and ended.status is RunStatus.CANCELLED
             assert await here.status() == "revoked" and not here.engine.names("test")
             assert here.directory.session_of("it") is None and at.alive

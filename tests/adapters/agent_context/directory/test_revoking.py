@@ -52,7 +52,7 @@ def test_runs_of_a_revoked_agent_are_cancelled_and_it_is_told() -> None:
             started = await it.start()
             await asked.wait()
             await it.directory.revoke("it")
-            ended = await it.engine.wait(started.id, timeout=5)
+            ended = await it.engine.wait(started.id, timeout=30)
             assert ended is not None and ended.status is RunStatus.CANCELLED
             assert ended.cancel_reason == "the agent's access was revoked"
 

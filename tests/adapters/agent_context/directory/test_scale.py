@@ -56,4 +56,4 @@ def test_the_directory_a_search_the_candidates_and_a_look_leave_others_their_tur
             _, others = await turns(it.directory._registry.sweep())
             assert others >= MANY // 100
 
-    run(scene(), timeout=30)
+    run(scene())

@@ -77,6 +77,7 @@ class V2Voice:
         session = self._session
         mine = Prompt(blocks=[block for block in asked.prompt if isinstance(block, dict)])
         session.turn = mine
+        session.connection.linger_for(mine.over)
         try:
             if not await session.take(mine, asked, params):
                 self._later(mine, self._unheard(mine))
@@ -96,6 +97,7 @@ class V2Voice:
         return how
 
     def _untaken(self, mine: Prompt) -> None:
+        mine.over.cancel()
         if self._session.turn is mine:
             self._session.turn = None
 
@@ -199,8 +201,8 @@ class V2Voice:
         if update.protocol == PROTOCOL and isinstance(data, dict):
             if update.kind == "config_option_update" and isinstance(data.get("configOptions"), list):
                 own = choices.choice(self._session)
-                ids = [option.get("id") for option in own]
-                rest = [option for option in data["configOptions"] if option.get("id") not in ids]
+                ids = [option["id"] for option in own]
+                rest = [each for each in data["configOptions"] if isinstance(each, dict) and each.get("id") not in ids]
                 self.options = [*own, *rest]
                 data = {**data, "configOptions": self.options}
             elif update.kind == "current_mode_update" and isinstance(self.modes, dict):

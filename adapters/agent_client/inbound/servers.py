@@ -1,0 +1,80 @@
+"""MCP servers that are named when a session is taken up again, of which its agent may not know (docs: session-setup).
+
+A session that is loaded or resumed is told from the gateway's record; its agent is asked for nothing but this.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from adapters.agent_client import wire
+from adapters.agent_client.codec import agents
+from adapters.agent_client.codec.turn import OURS
+from adapters.agent_client.inbound import choices
+from adapters.agent_client.inbound.encoding import encoded
+from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core.errors import InterlinguaError
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError, read
+
+if TYPE_CHECKING:
+    from adapters.agent_client.inbound.session import Session
+
+log = logging.getLogger(__name__)
+
+LOST = "mcp_servers"
+
+
+async def told(session: Session, answer: JsonObject) -> JsonObject:
+    """The answer of `session/load` or `session/resume`, after the agent was told of servers that are new to it.
+
+    It resumes the session, or loads it if it cannot do that, with what this client names, and others who have it open.
+    Where it works, or takes up no sessions, or refuses, they are lost, which the answer says.
+    """
+    asked = _named(session)
+    if not asked:
+        return answer
+    native = agents.native(await session.gateway.agent(session.agent, PROTOCOL))
+    if native is not None and not _new(asked, (await session.gateway.thread(session.id)).upstream.get(session.agent)):
+        return answer
+    if native is None or session.busy or not await _again(session, native, asked):
+        return {**answer, "_meta": {OURS: {"lost": [LOST]}}}
+    return {**answer, **await choices.settings(session)}
+
+
+async def _again(session: Session, native: JsonObject, asked: list[JsonObject]) -> bool:
+    """Have the agent take the session up with these servers. Whether it did."""
+    capabilities = native.get("agentCapabilities")
+    loads = isinstance(capabilities, dict) and capabilities.get("loadSession") is True
+    if not (loads or choices.offers(native, "resume")):
+        return False
+    names = {each.get("name") for each in asked}
+    others = [each for other in session.elsewhere() for each in _named(other) if each.get("name") not in names]
+    params: JsonObject = jsonrpc.unpack(session.params)
+    try:
+        again = {**params, "sessionId": session.id, tunnel.SERVERS: [*asked, *others]}
+        await session.relay("session/resume", encoded(again))
+    except (InterlinguaError, RpcError) as error:
+        log.info("session %s: its agent was not told of new MCP servers: %s", session.id, error)
+        return False
+    return True
+
+
+def _named(session: Session) -> list[JsonObject]:
+    return read(session.params, wire.NewSession).mcp_servers
+
+
+def _new(asked: list[JsonObject], recorded: Any) -> bool:
+    """Whether there is one among them that the agent was not told of, as far as that was recorded.
+
+    What a client offers over its connection goes by its name; its ids are others each time.
+    """
+    servers = recorded.get(tunnel.SERVERS, []) if isinstance(recorded, dict) else []
+    known = [_identity(each) for each in servers if isinstance(each, dict)]
+    return any(_identity(each) not in known for each in asked)
+
+
+def _identity(server: JsonObject) -> JsonObject:
+    return {"name": server.get("name")} if server.get("type") == tunnel.TYPE else server

@@ -1,0 +1,137 @@
+"""The half of `Own` that says which agents there are. Runs, threads and files are in own.py."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Collection, Sequence
+
+from gateway.adapter.access.visit import Visit
+from gateway.adapter.governing import Governor
+from gateway.adapter.hosting import Kept
+from gateway.adapter.inbound import LIST_SECONDS, Gateway
+from gateway.core.errors import NotFound
+from gateway.core.types import Agent, JsonObject, agent_id
+
+
+class OwnAgents:
+    """See `gateway.adapter.Gateway` for every method, and `Own`."""
+
+    def __init__(self, gateway: Gateway, visit: Visit) -> None:
+        self.public_url = gateway.public_url
+        self._gateway = gateway
+        self._visit = visit
+        self._principal = visit.principal
+        self._id = self._principal.who.id
+
+    @property
+    def process(self) -> str:
+        """See `Gateway`."""
+        return self._gateway.process
+
+    # --- agents -------------------------------------------------------------------------------------------------
+
+    def names(self, protocol: str) -> Sequence[str]:
+        """See `Gateway`."""
+        return [name for name in self._gateway.names(protocol) if self._may_use(name)]
+
+    async def agents(self, protocol: str) -> Sequence[Agent]:
+        """See `Gateway`."""
+        return [agent for agent in await self._gateway.agents(protocol) if self._may_use(agent.name)]
+
+    async def agent(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
+        """See `Gateway`."""
+        self._seen(name, protocol)
+        try:
+            found = await self._gateway.agent(name, protocol, within=within)
+        except NotFound:
+            raise self._none(name, protocol) from None
+        if not self._may_use(found.name):
+            raise self._none(name, protocol)
+        return found
+
+    async def create_agent(
+        self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None
+    ) -> Agent:
+        """See `Gateway`. It is the principal's."""
+        await self.agent(template, protocol)
+        return await self._gateway.create_agent(template, protocol, config, owner=self._id)
+
+    async def destroy_agent(self, name: str, protocol: str) -> None:
+        """See `Gateway`."""
+        await self.agent(name, protocol)
+        await self._gateway.destroy_agent(name, protocol)
+
+    def created(self, name: str) -> tuple[str, str | None] | None:
+        """See `Gateway`."""
+        return self._gateway.created(name)
+
+    def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
+        """See `Gateway`."""
+        self._gateway.hosted_changed(protocol, described)
+
+    def governor(self, name: str, protocol: str) -> Governor | None:
+        """See `Gateway`."""
+        self._seen(name, protocol)
+        return self._gateway.governor(name, protocol)
+
+    def routed(self, name: str) -> bool:
+        """See `Gateway`."""
+        return self._gateway.routed(name)
+
+    def reachable(self, name: str, protocol: str) -> bool:
+        """See `Gateway`."""
+        return self._may_use(name) and self._gateway.reachable(name, protocol)
+
+    def _may_use(self, name: str) -> bool:
+        """Whether the agent is there for it. One that was created is its maker's, if anybody knew who that was, and
+        whoever may use what it was made of may use it.
+        """
+        created = self._gateway.created(name)
+        if created is None:
+            return self._principal.may_use(name)
+        template, owner = created
+        mine = owner is None or self._principal.has(owner)
+        return mine and (self._principal.may_use(name) or self._principal.may_use(template))
+
+    def _seen(self, given: str, protocol: str) -> None:
+        """Raises NotFound for an agent that is there, and not for it; before anything is asked of it."""
+        if any(not self._may_use(name) for name in self._meant(given, protocol)):
+            raise self._none(given, protocol)
+
+    async def _look(self, given: str, protocol: str) -> None:
+        """The same; an unknown one may be there at another gateway of the store, and is here from then on."""
+        if not self._meant(given, protocol):
+            with contextlib.suppress(NotFound):
+                await self._gateway.agent(given, protocol, within=LIST_SECONDS)
+        self._seen(given, protocol)
+
+    def _meant(self, given: str, protocol: str) -> Sequence[str]:
+        """The names of the agent that is given by name or UUID."""
+        there = self._gateway.names(protocol)
+        if given in there:
+            return [given]
+        try:
+            id = str(uuid.UUID(given))
+        except ValueError:
+            return []
+        return [name for name in there if agent_id(name) == id]
+
+    def _none(self, given: str, protocol: str) -> NotFound:
+        return NotFound(f"no agent '{given}'; have {', '.join(self.names(protocol)) or 'none'}")
+
+    # --- what inbound halves keep -------------------------------------------------------------------------------
+
+    async def keep(
+        self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
+    ) -> None:
+        """See `Gateway`."""
+        await self._gateway.keep(protocol, name, data, owner=owner, expires_at=expires_at)
+
+    async def kept(self, protocol: str) -> Sequence[Kept]:
+        """See `Gateway`."""
+        return await self._gateway.kept(protocol)
+
+    async def forget(self, protocol: str, name: str) -> None:
+        """See `Gateway`."""
+        await self._gateway.forget(protocol, name)

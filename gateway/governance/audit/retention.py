@@ -1,0 +1,81 @@
+"""What is removed from a log when it is old enough, so that what is left can still be checked.
+
+Whole files go, the oldest first, and the log says so before: the entry names each file with its last entry. So a log
+that does not begin with entry 0 is right if one of its own entries vouches for the one before its first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.governance.audit import files
+from gateway.governance.audit.event import HOST, Actor, Event, Head, Subject
+from gateway.governance.audit.line import LONGEST
+from gateway.governance.audit.walk import REMOVED, Walk
+
+DAY = 86_400.0
+MOST_FILES = 100
+"""That one entry names."""
+
+
+class Aged(msgspec.Struct, frozen=True):
+    """A full file that is old enough, and its last entry."""
+
+    path: Path
+    last: Head
+
+
+def expired(place: files.Place, before: float) -> list[Aged]:
+    """The oldest files, all of whose entries were recorded before that moment (seconds since the epoch).
+
+    What cannot be read stays, and everything after it. Raises OSError.
+    """
+    found: list[Aged] = []
+    for path in place.closed()[:MOST_FILES]:
+        walk = Walk.at(files.last_line(path, LONGEST))
+        if not isinstance(walk, Walk) or walk.ts is None or walk.ts.timestamp() >= before:
+            break
+        found.append(Aged(path, Head(walk.seq, walk.hash)))
+    return found
+
+
+def note(aged: Sequence[Aged], days: float) -> Event:
+    """What the log says before they are removed."""
+    last = aged[-1]
+    named: list[dict[str, Any]] = [{"file": one.path.name, "last": str(one.last)} for one in aged]
+    return Event(
+        actor=Actor(HOST, "system"),
+        action="audit.note",
+        subject=Subject("audit-log", path=last.path.name),
+        output={"note": f"entries up to {last.last.seq} are older than {days:g} days: they are removed"},
+        metadata={"interlingua": {REMOVED: named}},
+    )
+
+
+def idle(days: float) -> Event:
+    """What the log says when it has nothing else to say for so long that all it holds is old enough."""
+    return Event(
+        actor=Actor(HOST, "system"),
+        action="audit.note",
+        subject=Subject("audit-log"),
+        output={"note": f"nothing was recorded for {days:g} days"},
+    )
+
+
+def remove(place: files.Place, aged: Iterable[Aged]) -> None:
+    """Delete them, and the torn ends of their time. Raises OSError; what is left then is a log all the same."""
+    newest = -1
+    for one in aged:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(one.path)
+        newest = one.last.seq
+    for path in place.torn_until(newest):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    files.sync_folder(place.folder)

@@ -1,0 +1,85 @@
+"""What a posture demands of the gateway that keeps its audit log: it is done, or the gateway does not start.
+
+`terms` is what is done; `unmet` what cannot be, as mistakes in the file that demands it; `cautions` what is done
+otherwise than somebody might take the document to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.document import Mistake
+from gateway.governance.audit import Terms
+from gateway.governance.audit.canonical import ALGORITHMS
+from gateway.governance.front_matter import shown
+
+if TYPE_CHECKING:
+    from gateway.governance.binding import Binding
+    from gateway.governance.posture import Governance
+
+DAYS: Final = "days:"
+NO_KEY: Final = "say with which key in the route table's audit.key"
+
+
+def terms(binding: Binding) -> Terms:
+    """How the log of a route is to be kept. An append-only one is kept whole, however long it is to be kept."""
+    governance = binding.governance
+    if governance is None:
+        return Terms()
+    audit = _section(governance, "audit")
+    return Terms(
+        algorithm=audit.get("hashAlgo", "sha256"),
+        days=None if governance.append_only else _days(governance),
+        pointer=audit.get("headPointerSign") is True,
+    )
+
+
+def unmet(binding: Binding, *, key: bool) -> Iterator[Mistake]:
+    """What the posture of a route demands and is not done. `key`: whether there is one to sign entries with."""
+    governance = binding.governance
+    if governance is None or not binding.audited:
+        return
+    audit, signing = _section(governance, "audit"), _section(governance, "signing")
+    pointer = audit.get("headPointerSign") is True
+    if governance.signing_required and not key:
+        yield _at(governance, "signing.required", f"has every audit entry signed: {NO_KEY}")
+    if pointer and not key:
+        yield _at(governance, "audit.headPointerSign", f"has the log's head signed: {NO_KEY}")
+    if (algorithm := signing.get("algo", "ed25519")) != "ed25519" and (key or pointer or governance.signing_required):
+        yield _at(governance, "signing.algo", f"'{algorithm}' is not what is signed with here: write ed25519")
+    if (algorithm := audit.get("hashAlgo", "sha256")) not in ALGORITHMS:
+        message = f"'{algorithm}' is nothing that an audit event can name: write {' or '.join(ALGORITHMS)}"
+        yield _at(governance, "audit.hashAlgo", message)
+    if _days(governance) == 0:
+        yield _at(governance, "audit.retention", "would keep nothing: write days:1 or more, or forever")
+
+
+def cautions(binding: Binding) -> Iterator[Mistake]:
+    """What is done, and may not be what was meant."""
+    governance, folder = binding.governance, binding.audit_folder
+    if governance is None or folder is None:
+        return
+    audit = _section(governance, "audit")
+    if governance.append_only and (days := _days(governance)):
+        message = f"nothing is removed after {days} days: audit.appendOnly lets nothing be deleted"
+        yield _at(governance, "audit.retention", message)
+    stored = audit.get("storage")
+    if stored is not None and folder == governance.path.parent:
+        message = f"the log is written to {shown(folder)}: only file:///FOLDER has it written elsewhere"
+        yield _at(governance, "audit.storage", message)
+
+
+def _section(governance: Governance, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = governance.effective.get(name, {})
+    return found
+
+
+def _days(governance: Governance) -> int | None:
+    said: str = _section(governance, "audit").get("retention", "forever")
+    return int(said.removeprefix(DAYS)) if said.startswith(DAYS) else None
+
+
+def _at(governance: Governance, key: str, message: str) -> Mistake:
+    origin = governance.origin[key]
+    return Mistake(shown(origin.path), origin.line, key, message)

@@ -1,0 +1,159 @@
+"""Writing a batch of pieces: one transaction, in order, each piece answered by itself.
+
+Work fails alone: if a batch cannot be written as a whole, it is tried piece by piece. What was appended without anybody
+waiting is kept and tried again, and until it is written nothing behind it is: a commit never overtakes the events
+before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+
+from gateway.core.errors import InterlinguaError
+from gateway.store import Entry
+from gateway.store.sqlite import log
+from gateway.store.sqlite.faults import CannotBegin, is_engines, unavailable
+from gateway.store.sqlite.job import Answer, Job, Piece, Work
+
+RETRY_SECONDS = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+class Batches:
+    """The one connection that writes. Used by one thread at a time; which, is for the Writer to see to."""
+
+    def __init__(self, connection: sqlite3.Connection, owner: str, *, syncs: bool) -> None:
+        """`syncs`: SQLite itself syncs a transaction in which somebody wants durability."""
+        self.cursor = connection.cursor()
+        self.kept: list[Piece] = []
+        """What could not be written and goes before everything else."""
+        self.retry_at = 0.0
+        self.written = 0
+        """Bytes of entries that nobody waited for."""
+        self._owner = owner
+        self._syncs = syncs
+        self._synchronous = ""
+
+    def write(self, batch: list[Piece], *, waits: bool) -> list[Answer]:
+        """All of the batch, as far as that is possible. Raises CannotBegin, with nothing done, unless it `waits`."""
+        try:
+            return self._transact(batch)
+        except Exception as error:
+            if isinstance(error, CannotBegin):
+                if not waits:
+                    raise
+                return self._fail(batch, error)
+            return self._fail(batch, error) if len(batch) == 1 else self._write_each(batch)
+
+    def alone(self, work: Work[None]) -> None:
+        """Work of the Writer's own, in a transaction that nobody waits for."""
+        self._begin(durable=False)
+        try:
+            work(self.cursor)
+            self.cursor.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _write_each(self, batch: list[Piece]) -> list[Answer]:
+        answers: list[Answer] = []
+        for index, piece in enumerate(batch):
+            try:
+                answers += self._transact([piece])
+            except Exception as error:
+                answers += self._fail([piece], error)
+                if self.kept:  # nothing may overtake it
+                    return answers + self._fail(batch[index + 1 :], error)
+        return answers
+
+    def _transact(self, batch: list[Piece]) -> list[Answer]:
+        """All of it in one transaction, or an exception and none of it."""
+        self._begin(durable=self._syncs and any(type(piece) is Job and piece.durable for piece in batch))
+        try:
+            answers, size = self._perform(batch)
+            self.cursor.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        self.written += size
+        return answers
+
+    def _begin(self, *, durable: bool) -> None:
+        wanted = "FULL" if durable else "NORMAL"
+        try:
+            if wanted != self._synchronous:
+                self.cursor.execute(f"PRAGMA synchronous = {wanted}")
+                self._synchronous = wanted
+            self.cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            raise CannotBegin(str(error)) from error
+
+    def _roll_back(self) -> None:
+        if self.cursor.connection.in_transaction:  # some errors have ended it already
+            self.cursor.execute("ROLLBACK")
+
+    def _perform(self, batch: list[Piece]) -> tuple[list[Answer], int]:
+        cursor = self.cursor
+        connection = cursor.connection
+        answers: list[Answer] = []
+        appended: dict[str, list[Entry]] = {}
+        size = 0
+        records = {piece.run: piece for piece in batch if type(piece) is Job and piece.record}
+        left_out: dict[str | None, Job] = {}
+        for piece in batch:
+            if type(piece) is tuple:
+                run, entries, length = piece
+                size += length
+                if run in appended:
+                    appended[run].extend(entries)
+                else:
+                    appended[run] = list(entries)
+                continue
+            assert type(piece) is Job
+            if piece.future is None and piece.record and records[piece.run] is not piece:
+                left_out[piece.run] = piece
+                continue
+            if piece.run in left_out and not piece.record:  # it may look at the record
+                left_out.pop(piece.run).work(cursor)
+            entries = appended.pop(piece.run, []) if piece.run is not None else []
+            if entries and not piece.joins:
+                log.write_all(cursor, self._owner, {str(piece.run): entries})
+            before = connection.total_changes
+            try:
+                result = piece.work(cursor, entries) if piece.joins else piece.work(cursor)
+            except InterlinguaError as error:
+                if piece.future is None or connection.total_changes != before:
+                    raise  # half done: it is tried again in a transaction of its own, and undone with that
+                answers.append((piece, None, error))
+                if entries and piece.joins:
+                    log.write_all(cursor, self._owner, {str(piece.run): entries})
+                if piece.record and piece.run in left_out:
+                    left_out.pop(piece.run).work(cursor)
+            else:
+                if piece.record:
+                    left_out.pop(piece.run, None)
+                if piece.future is not None:
+                    answers.append((piece, result, None))
+        if appended:
+            log.write_all(cursor, self._owner, appended)
+        return answers, size
+
+    def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:
+        """Tell those who wait; keep the rest if the engine failed, drop it if it can never be written."""
+        again = isinstance(error, sqlite3.Error) and is_engines(error)
+        answers: list[Answer] = []
+        for piece in batch:
+            if type(piece) is Job and piece.future is not None:
+                answers.append((piece, None, unavailable(error)))
+            elif again:
+                self.kept.append(piece)
+            else:
+                logger.error("the store drops what cannot be written: %s", error, exc_info=error)
+                self.written += piece[2] if type(piece) is tuple else 0
+        if self.kept:
+            self.retry_at = time.monotonic() + RETRY_SECONDS
+            logger.warning("the store cannot be written, %d pieces wait: %s", len(self.kept), error)
+        return answers

@@ -1,0 +1,202 @@
+"""A log that does not keep everything: what is too old goes, and what is left is found to be right, or not."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.governance.audit import AuditBroken, AuditLog, Head, Signer, Terms, appender, expand, log, upkeep, verify
+from gateway.governance.audit.retention import DAY
+from tests.governance.audit.support import event
+from tests.governance.audit.test_keys import KEY, ring
+from tests.support.aio import run
+
+START = 1_750_000_000.0
+
+
+class Clock:
+    """The time that logs go by."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    found = Clock()
+    for module in (log, upkeep):
+        monkeypatch.setattr(module, "time", found)
+    yield found
+
+
+async def write(opened: AuditLog, count: int) -> Head:
+    return [await opened.append(event(number)) for number in range(count)][-1].head
+
+
+def names(folder: Path) -> list[str]:
+    return [path.name for path in expand([folder])]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - the log tells nobody when it has removed something
+        await asyncio.sleep(0.01)
+
+
+async def gone(folder: Path, count: int) -> None:
+    """Until that many files are left."""
+    await until(lambda: len(names(folder)) == count)
+
+
+async def days_of(folder: Path, clock: Clock, days: int, *, signer: Signer | None = None) -> Head:
+    """A log that was written to once a day; its newest entry."""
+    async with AuditLog(folder, signer=signer) as opened:
+        opened.keep(Terms(days=days * 10))
+        for _ in range(days):
+            head = await write(opened, 2)
+            clock.now += DAY
+    return head
+
+
+def test_a_file_is_a_day_and_what_is_too_old_is_removed_after_the_log_has_said_so(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 6, signer=Signer(KEY))
+        assert len(names(tmp_path)) == 6
+        async with AuditLog(tmp_path, signer=Signer(KEY)) as opened:
+            opened.keep(Terms(days=3))
+            await gone(tmp_path, 4)
+        assert names(tmp_path)[0] == "audit-log.000000000006.jsonl"
+
+    run(scenario())
+    keys = ring(tmp_path, Signer(KEY))
+    report = verify(expand([tmp_path]), keyring=keys)
+    assert report.mistakes == [] and report.removed is not None and report.removed.seq == 5
+    assert verify(expand([tmp_path]), head=report.head, keyring=keys).mistakes == []
+
+
+def test_what_was_removed_without_a_word_is_missing(tmp_path: Path, clock: Clock) -> None:
+    run(days_of(tmp_path, clock, 4))
+    (tmp_path / names(tmp_path)[0]).unlink()
+    (mistake,) = verify(expand([tmp_path])).mistakes
+    assert (mistake.line, mistake.code) == (1, "chain.seq_gap") and mistake.file.endswith("000000000002.jsonl")
+    assert mistake.what == "entries 0 to 1 are missing before entry 2"
+
+
+def test_more_than_was_said_to_be_removed_is_missing(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 6)
+        async with AuditLog(tmp_path) as opened:
+            opened.keep(Terms(days=3))
+            await gone(tmp_path, 4)
+
+    run(scenario())
+    (tmp_path / names(tmp_path)[0]).unlink()
+    (mistake,) = verify(expand([tmp_path])).mistakes
+    assert mistake.code == "chain.seq_gap" and "before entry 8" in mistake.what
+
+
+def test_an_entry_that_is_known_and_older_than_the_log_cannot_be_vouched_for(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 3)
+        async with AuditLog(tmp_path) as opened:
+            opened.keep(Terms(days=1))
+            await gone(tmp_path, 2)
+
+    run(scenario())
+    removed = verify(expand([tmp_path])).removed
+    assert removed is not None and removed.seq == 3
+    assert verify(expand([tmp_path]), head=removed).mistakes == []
+    (mistake,) = verify(expand([tmp_path]), head=Head(1, "0" * 64)).mistakes
+    assert mistake.code == "chain.truncated" and "the log begins with entry 4" in mistake.what
+
+
+def test_a_log_that_nothing_was_written_to_for_long_is_emptied_too_and_opens_again(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as opened:
+            opened.keep(Terms(days=2))
+            last = await write(opened, 3)
+        clock.now += 30 * DAY
+        async with AuditLog(tmp_path, head=last) as opened:
+            opened.keep(Terms(days=2))
+            await until(lambda: opened.head is not None and opened.head.seq == 4)
+            await gone(tmp_path, 1)
+        (left,) = expand([tmp_path])
+        assert b'"n":' not in left.read_bytes()
+        async with AuditLog(tmp_path) as opened:
+            assert opened.head is not None and opened.head.seq == 4
+            assert (await opened.append(event())).seq == 5
+        report = verify([left])
+        assert report.mistakes == [] and report.removed == last
+        left.write_bytes(b"".join(left.read_bytes().splitlines(keepends=True)[:1]))
+        with pytest.raises(AuditBroken, match="entries 0 to 2 are missing before entry 3"):
+            await AuditLog(tmp_path).open()
+
+    run(scenario())
+
+
+def test_nothing_goes_before_the_entry_that_says_so_is_known_elsewhere(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 4)
+        there, kept, go = len(names(tmp_path)), list[int](), asyncio.Event()
+
+        async def on_head(seq: int, _value: str) -> None:
+            if seq > 7:
+                await go.wait()
+            kept.append(seq)
+
+        opened = AuditLog(tmp_path, on_head=on_head)
+        await opened.open()
+        opened.keep(Terms(days=2))
+        await until(lambda: opened.head is not None and opened.head.seq == 8)
+        assert len(names(tmp_path)) >= there and max(kept, default=0) <= 7
+        go.set()
+        await gone(tmp_path, there - 1)
+        assert kept[-1] >= 8
+        await opened.aclose()
+
+    run(scenario())
+
+
+def test_without_a_term_nothing_goes_and_files_are_as_long_as_they_may_be(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path) as opened:
+            for _ in range(5):
+                await write(opened, 1)
+                clock.now += 100 * DAY
+        assert names(tmp_path) == ["audit-log.jsonl"]
+
+    run(scenario())
+
+
+def test_a_crash_at_any_file_leaves_a_log_that_is_right(tmp_path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 6)
+        there = expand([tmp_path])
+        data = {path: path.read_bytes() for path in there}
+        async with AuditLog(tmp_path) as opened:
+            opened.keep(Terms(days=2))
+            await gone(tmp_path, 3)
+        for left in itertools.count():
+            removed = [path for path in there if not path.exists()]
+            assert verify(expand([tmp_path])).mistakes == [], left
+            async with AuditLog(tmp_path):
+                pass
+            if not removed:
+                return
+            removed[-1].write_bytes(data[removed[-1]])
+
+    run(scenario())
+
+
+def test_a_day_is_what_a_file_holds(tmp_path: Path, clock: Clock) -> None:
+    assert appender.FILE_SECONDS == DAY
+    run(days_of(tmp_path, clock, 3))
+    assert names(tmp_path) == ["audit-log.000000000000.jsonl", "audit-log.000000000002.jsonl", "audit-log.jsonl"]

@@ -1,0 +1,352 @@
+"""What a gateway that is started again goes on with, and what it records as over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.errors import Unavailable
+from gateway.core.types import Run, RunStatus, Thread
+from gateway.engine.governed import GovernedRun
+from gateway.governance.audit import AuditLog, aip44, files
+from gateway.governance.audit import log as audit_log
+from gateway.governance.budgets import DAY
+from gateway.governance.enforcing import Enforcement, past
+from gateway.governance.enforcing.past import UNKNOWN
+from gateway.store import Change
+from gateway.store.sqlite import SqliteStore
+from tests.governance.enforcing.support import NO, YES, audited, call, calling, house, told, verified
+from tests.support.aio import run
+from tests.support.scripted import Script, until
+
+TURN = "operator.turn"
+WAITING = ["operator.invoked", "operator.running", f"approval.requested {TURN}", "operator.suspended"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_turn_that_waits_for_somebodys_word_waits_over_a_restart(tmp_path: Path, approved: bool) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            one = await at.start()
+            question = (await at.asked(one)).interrupts
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            assert (await at.asked(one)).interrupts == question
+            assert not at.outbound.contexts
+            await at.answer(one, YES if approved else NO)
+            found = await at.ended(one, RunStatus.SUCCESS if approved else RunStatus.ERROR)
+            assert len(at.outbound.contexts) == approved
+            assert found.failure is None or "the turn was not approved" in found.failure.message
+        yes = [f"approval.granted {TURN}", "operator.resumed", "operator.completed"]
+        no = [f"approval.rejected {TURN}", "operator.resumed", "operator.interrupted"]
+        assert told(tmp_path) == [*WAITING, *(yes if approved else no)]
+        verified(tmp_path)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_the_word_that_was_given_before_a_restart_counts(
+    tmp_path: Path, approved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        with monkeypatch.context() as patch:
+            for last in ("_sent", "_commit_end"):
+                patch.setattr(GovernedRun, last, _never)  # the gateway dies before
+            async with house(tmp_path, calling(), autonomy="gated") as at:
+                one = await at.start()
+                await at.asked(one)
+                await at.answer(one, YES if approved else NO)
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            await at.ended(one, RunStatus.SUCCESS if approved else RunStatus.ERROR)
+            assert len(at.outbound.contexts) == approved
+        assert [line for line in told(tmp_path) if line.endswith(TURN)] == [
+            f"approval.requested {TURN}", f"approval.{'granted' if approved else 'rejected'} {TURN}",
+        ]  # fmt: skip
+
+    run(scene())
+
+
+async def _never(*_: object) -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_turn_that_was_sent_before_the_gateway_stopped_is_not_sent_again(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, _never, autonomy="gated") as at:
+            one = await at.start()
+            await at.asked(one)
+            await at.answer(one, YES)
+            await until(lambda: bool(at.outbound.contexts))
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            found = await at.ended(one, RunStatus.ERROR)
+            assert found.failure is not None and found.failure.code == "outcome_unknown"
+            assert not at.outbound.contexts
+
+    run(scene())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_turn_that_is_cancelled_while_it_waits_is_never_sent(tmp_path: Path, restarted: bool) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            one = await at.start()
+            await at.asked(one)
+            if not restarted:
+                await at.engine.cancel(one.id, wait=True)
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            if restarted:
+                await at.engine.cancel(one.id, wait=True)
+            await at.ended(one, RunStatus.CANCELLED)
+            assert not at.outbound.contexts and not at.outbound.cancels
+        assert audited(tmp_path)[-1]["action"] == "operator.interrupted"
+
+    run(scene())
+
+
+# --- what was begun and has no end ---------------------------------------------------------------------------------
+
+
+async def acting(context: RunContext) -> None:
+    """An agent that does something by way of the gateway, and is never done with it."""
+    assert context.governed is not None
+    await context.governed.act("fs.read", {"path": "/a"}, risk=0)
+    await asyncio.Event().wait()
+
+
+async def starting(context: RunContext) -> None:
+    """An agent that never ends its call."""
+    context.emit(e.ToolCallStarted(call="c1", name="read", kind="read"))
+    await context.drain()
+    await asyncio.Event().wait()
+
+
+async def ending(context: RunContext) -> None:
+    """An agent whose call has ended, and which goes on."""
+    await call(context, "read")
+    await asyncio.Event().wait()
+
+
+def hidden(kind: type[e.Event]) -> Callable[[GovernedRun, Sequence[e.Event]], None]:
+    """As if the gateway were killed after the audit, before events of a kind are written."""
+    show = GovernedRun.show
+
+    def shown(self: GovernedRun, events: Sequence[e.Event]) -> None:
+        show(self, [event for event in events if type(event) is not kind])
+
+    return shown
+
+
+async def killed(folder: Path, script: Script, audit: list[str], *, shown: bool = False, **fields: Any) -> Run:
+    """A run of a gateway that stopped when its log was that, and (`shown`) clients had seen what it is about."""
+    async with house(folder, script) as at:
+        if "thread" in fields:
+            await at.engine.create_thread(Thread(id=fields["thread"], created_at=1.0, updated_at=1.0))
+        one = await at.start(**fields)
+        await until(lambda: told(folder) == audit)
+        if shown:
+            live = at.engine.live[one.id]
+            assert isinstance(live, GovernedRun)
+            await live.gate.settled()
+    return one
+
+
+def forget_runs(folder: Path) -> None:
+    """Of its runs the gateway knows nothing any more."""
+    for file in folder.glob("runs.db*"):
+        file.unlink()
+
+
+BEGUN = ["operator.invoked", "operator.running"]
+
+
+@pytest.mark.parametrize(
+    ("script", "lost", "before", "after"),
+    [
+        (acting, e.RunFinished, ["tool.call fs.read"], ["tool.result fs.read"]),
+        (starting, e.RunFinished, ["tool.call read"], ["tool.result read"]),
+        (starting, e.ToolCallStarted, ["tool.call read"], ["tool.result read"]),
+        (ending, e.ToolCallEnded, ["tool.call read", "tool.result read"], []),
+    ],
+)
+def test_a_call_that_was_open_is_recorded_as_over_once_and_its_outcome_as_unknown(
+    tmp_path: Path, script: Script, lost: type[e.Event], before: list[str], after: list[str]
+) -> None:
+    async def scene() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(GovernedRun, "show", hidden(lost))
+            one = await killed(tmp_path, script, [*BEGUN, *before], shown=True, thread="t")
+        for _ in range(2):
+            async with house(tmp_path, calling()) as at:
+                await at.ended(one, RunStatus.ERROR)
+        assert told(tmp_path) == [*BEGUN, *before, *after, "operator.interrupted"]
+        if after:
+            line = audited(tmp_path)[-2]
+            assert line["output"]["error"]["code"] == "outcome_unknown"
+            assert line["metadata"]["aip44"]["audit"]["session"] == "t"
+        verified(tmp_path)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("tool", ["read", "send"])
+def test_what_no_run_goes_on_with_is_recorded_as_over_at_the_start(tmp_path: Path, tool: str) -> None:
+    async def agent(context: RunContext) -> None:
+        context.emit(e.ToolCallStarted(call="c1", name=tool, kind="edit", input={"to": "ann"}))
+        await context.drain()
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        waits = ["approval.requested send", "operator.suspended"] if tool == "send" else []
+        begun = [*BEGUN, f"tool.call {tool}", *waits]
+        await killed(tmp_path, agent, begun)
+        forget_runs(tmp_path)
+        for _ in range(2):
+            async with house(tmp_path, calling()):
+                pass
+        end = f"tool.{'result' if tool == 'read' else 'refused'} {tool}"
+        assert told(tmp_path) == [*begun, end, "operator.interrupted"]
+        lines = audited(tmp_path)
+        assert lines[-2]["input" if tool == "send" else "output"] == (
+            {"to": "ann"} if tool == "send" else {"error": UNKNOWN}
+        )
+        last = lines[-1]["metadata"]["aip44"]["audit"]
+        assert (last["from"], last["to"]) == ("suspended" if waits else "running", "interrupted")
+        verified(tmp_path)
+
+    run(scene())
+
+
+def test_a_gateway_that_dies_while_it_records_what_is_over_records_the_rest_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def agent(context: RunContext) -> None:
+        assert context.governed is not None
+        for path in "abc":
+            await context.governed.act("fs.read", {"path": path}, risk=0)
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        called = [*BEGUN, *3 * ["tool.call fs.read"]]
+        await killed(tmp_path, agent, called)
+        forget_runs(tmp_path)
+        write, left = files.write, 2
+
+        def written(fd: int, data: bytes) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(fd, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(audit_log, "BATCH_EVENTS", 1)
+            patch.setattr(files, "write", written)
+            async with house(tmp_path, calling()):
+                pass
+        assert told(tmp_path) == [*called, *2 * ["tool.result fs.read"]]
+        async with house(tmp_path, calling()):
+            pass
+        assert told(tmp_path) == [*called, *3 * ["tool.result fs.read"], "operator.interrupted"]
+        ended = [line["metadata"]["aip44"]["audit"]["call"] for line in audited(tmp_path)[5:8]]
+        assert len({*ended}) == 3
+        verified(tmp_path)
+
+    run(scene())
+
+
+def test_what_could_not_be_recorded_at_the_start_comes_before_the_sessions_next_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        called = [*BEGUN, "tool.call fs.read"]
+        await killed(tmp_path, acting, called, thread="t")
+        forget_runs(tmp_path)
+        async with contextlib.AsyncExitStack() as stack:
+            with monkeypatch.context() as patch:
+                patch.setattr(Enforcement, "settle", _nothing)
+                at = await stack.enter_async_context(house(tmp_path, calling()))
+            assert told(tmp_path) == called
+            await at.engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+            await at.ended(await at.start(thread="t"))
+        over = ["tool.result fs.read", "operator.interrupted"]
+        assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
+
+    run(scene())
+
+
+async def _nothing(_: object) -> None:
+    """Nothing is recorded."""
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_session_that_is_known_from_before_a_restart_is_not_invoked_again(tmp_path: Path, closed: bool) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling()) as at:
+            governor = at.engine.governor("scripted", "test")
+            assert governor is not None
+            await at.engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+            await governor.opened("t", principal="ann", protocol="test")
+            await at.ended(await at.start(thread="t"))
+            if closed:
+                await governor.closed("t")
+        async with house(tmp_path, calling()) as at:
+            governor = at.engine.governor("scripted", "test")
+            assert governor is not None
+            await governor.opened("t", principal="ann", protocol="test")
+            await at.ended(await at.start(thread="t"))
+        again = ["audit.closed", "operator.invoked"] if closed else []
+        works = ["operator.running", "operator.completed"]
+        assert told(tmp_path) == ["operator.invoked", *works, *again, *works]
+
+    run(scene())
+
+
+def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with AuditLog(tmp_path, rotate_bytes=1) as audit:  # a file for each line
+            await audit.append(aip44.transition(operator="o", session="s", before=None, after="running"))
+            for number in range(3):
+                who: dict[str, Any] = {"operator": "o", "session": "s", "tool": "t", "call": f"c{number}"}
+                await audit.append(aip44.tool_call(**who, arguments={}, budgets=["writes"]))
+            await audit.append(aip44.tool_result(**who, result=1))
+        found = past.read(tmp_path, time.time())
+        assert found.sessions["s"].state == "running" and [*found.sessions["s"].calls] == ["c0", "c1"]
+        assert found.sessions["s"].ended == {"c2"} and len(found.spent) == 3
+        monkeypatch.setattr(past, "READ_BYTES", 1)
+        assert past.read(tmp_path, time.time()) == found, "all of today is read"
+        later = past.read(tmp_path, time.time() + 2 * DAY)
+        assert not later.spent and not later.sessions["s"].calls and later.sessions["s"].state is None
+
+    run(scene())
+
+
+def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(self: SqliteStore, run_id: str, change: Change) -> None:
+        raise Unavailable("the store failed")
+
+    async def agent(context: RunContext) -> None:
+        monkeypatch.setattr(SqliteStore, "commit", full)
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, agent) as at:
+            one = await at.start()
+            await at.until(one, RunStatus.ERROR)
+            monkeypatch.undo()
+        assert told(tmp_path) == [*BEGUN, "operator.completed", "operator.interrupted"]
+        assert audited(tmp_path)[-1]["output"]["error"]["code"] == "unavailable"
+
+    run(scene())

@@ -1,0 +1,177 @@
+"""What an operator's skills say is told to its agent in the first turn of a session, and audited before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.delta import ABSENT
+from gateway.core.types import RunStatus, Thread
+from gateway.governance.binding import Binding, bind
+from gateway.governance.enforcing.preface import prefixed
+from tests.governance.enforcing.support import House, audited, documents, house, told, verified
+from tests.governance.support import OPERATOR, with_, write
+from tests.governance.test_skills import skill
+from tests.support.aio import run
+from tests.support.scripted import AGENT
+
+VOICE = '<skill name="voice">\nBe plain.\n</skill>'
+MAIL = '<skill name="mail">\nWrite mails.\n</skill>'
+
+
+def skilled(folder: Path, *skills: str, **keys: Any) -> Binding:
+    """The documents, with an operator that has the skills `voice` and `mail`."""
+    found = documents(folder, **keys)
+    skill(folder / "skills", "voice", "Be plain.\n", aip3={"version": "1.0.0"})
+    skill(folder / "skills", "mail", "Write mails.\n")
+    assert found.operator is not None
+    own = {**found.operator.raw, "skills": list(skills or ("voice", "mail"))}
+    write(found.operator.path, with_(OPERATOR, **own))
+    return bind(found.manifest.path, folder)
+
+
+async def session(at: House, name: str) -> Thread:
+    return await at.engine.create_thread(Thread(id=name, created_at=0, updated_at=0))
+
+
+class Hearer:
+    """An agent that notes what it is asked, and by what turn it fails."""
+
+    def __init__(self, *failing: int) -> None:
+        self.heard: list[Any] = []
+        self.failing = failing
+
+    async def __call__(self, context: RunContext) -> None:
+        self.heard.append(context.run.request.input)
+        if len(self.heard) in self.failing:
+            raise RuntimeError("broken")
+        context.emit(e.PartDelta(part="text", delta="ok"), e.RunFinished())
+        await context.drain()
+
+
+def test_the_first_turn_of_a_session_begins_with_the_skills_and_no_other(tmp_path: Path) -> None:
+    agent = Hearer()
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path)) as at:
+            for thread in (await session(at, "s1"), await session(at, "s2")):
+                for words in ("one", "two"):
+                    started = await at.start(thread=thread.id, input={"message": words})
+                    ended = await at.ended(started)
+                    assert ended.request.input == {"message": words}, "the record is what the client asked"
+
+    run(story())
+    first = {"message": f"{VOICE}\n\n{MAIL}\n\none"}
+    assert agent.heard == [first, {"message": "two"}] * 2
+    began = ["operator.invoked", "operator.running", "skill.activated", "skill.activated", "operator.completed"]
+    assert told(tmp_path) == [*began, "operator.running", "operator.completed"] * 2
+    entry = audited(tmp_path)[2]
+    assert entry["subject"] == {"kind": "skill", "ref": "voice"}
+    assert (entry["input"]["skill"], entry["input"]["version"], entry["input"]["bytes"]) == ("voice", "1.0.0", 9)
+    assert entry["metadata"]["aip44"]["audit"]["audit-event-kind"] == "skill"
+    verified(tmp_path)
+
+
+def test_a_turn_of_no_session_is_a_first_turn(tmp_path: Path) -> None:
+    agent = Hearer()
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            for _ in range(2):
+                await at.ended(await at.start(input={"message": "hi"}))
+
+    run(story())
+    assert agent.heard == [{"message": f"{MAIL}\n\nhi"}] * 2
+
+
+def test_an_agent_that_failed_is_told_again(tmp_path: Path) -> None:
+    agent = Hearer(1)
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            thread = await session(at, "s1")
+            for status in (RunStatus.ERROR, RunStatus.SUCCESS, RunStatus.SUCCESS):
+                await at.ended(await at.start(thread=thread.id, input={"message": "hi"}), status)
+
+    run(story())
+    assert agent.heard == [{"message": f"{MAIL}\n\nhi"}] * 2 + [{"message": "hi"}]
+
+
+def test_skills_that_are_changed_are_told_again(tmp_path: Path) -> None:
+    agent = Hearer()
+    binding = skilled(tmp_path, "mail")
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=binding) as at:
+            thread = await session(at, "s1")
+            await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
+            skill(tmp_path / "skills", "mail", "Write letters.\n")
+            entry = at.engine.roster.configured[0]
+            assert entry.own_governor is not None
+            entry.own_governor.binding = bind(binding.manifest.path, tmp_path)
+            await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
+
+    run(story())
+    assert agent.heard[1] == {"message": '<skill name="mail">\nWrite letters.\n</skill>\n\nhi'}
+
+
+def test_an_outbound_half_that_tells_them_itself_has_the_input_as_it_was(tmp_path: Path) -> None:
+    heard: list[Any] = []
+
+    async def agent(context: RunContext) -> None:
+        assert context.governed is not None
+        heard.append((context.run.request.input, [(one.name, one.uri, one.text) for one in context.governed.preface]))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            at.outbound.prefaces = True  # type: ignore[attr-defined]
+            thread = await session(at, "s1")
+            for _ in range(2):
+                await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
+
+    run(story())
+    assert heard == [({"message": "hi"}, [("mail", "ws://skills/mail", "Write mails.")]), ({"message": "hi"}, [])]
+    assert told(tmp_path).count("skill.activated") == 1
+
+
+def test_an_agent_that_can_be_told_nothing_is_run_and_that_is_counted(tmp_path: Path) -> None:
+    agent = Hearer()
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path)) as at:
+            at.outbound.agent = replace(AGENT, input_schema={"type": "object"})
+            ended = await at.ended(await at.start(input={"tasks": ["no text"]}))
+            assert ended.losses == {"skills": 2}
+
+    run(story())
+    assert agent.heard == [{"tasks": ["no text"]}] and "skill.activated" not in told(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer", "found"),
+    [
+        ("hi", "", "X\n\nhi"),
+        ({"a": {"b": "hi", "c": 1}}, "/a/b", {"a": {"b": "X\n\nhi", "c": 1}}),
+        ({"a": ""}, "/a", {"a": "X"}),
+        ({"m": [{"t": "1"}, {"t": "2"}]}, "/m/-/t", {"m": [{"t": "1"}, {"t": "X\n\n2"}]}),
+        (
+            {"m": [{"type": "text", "text": "hi"}]},
+            "/m",
+            {"m": [{"type": "text", "text": "X"}, {"type": "text", "text": "hi"}]},
+        ),
+        ({"m": []}, "/m/-/t", ABSENT),
+        ({"m": ["a"]}, "/m", ABSENT),
+        ({"m": 1}, "/m", ABSENT),
+        ({}, "/m", ABSENT),
+        ("hi", None, ABSENT),
+    ],
+)
+def test_a_text_goes_before_the_one_that_is_there(document: Any, pointer: str | None, found: Any) -> None:
+    assert prefixed(document, pointer, "X") == found

@@ -1,0 +1,159 @@
+"""Bodies that are poured: each piece is a call, made where it comes off the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.transport.http import HttpClient
+from gateway.transport.http.response import StreamResponse
+from tests.support import aio
+from tests.support.raw_http import Exchange, serving
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    return lambda coro: aio.run(coro, loop_factory=request.param)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+async def poured(response: StreamResponse) -> tuple[bytes, bool | InterlinguaError]:
+    """All that was poured, and how it ended."""
+    got: list[bytes] = []
+
+    def take(piece: bytes) -> bool:
+        got.append(piece)
+        return True
+
+    try:
+        stopped: bool | InterlinguaError = await response.pour(take)
+    except InterlinguaError as error:
+        stopped = error
+    return b"".join(got), stopped
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [HEAD, chunk(b"one"), chunk(b"two"), END],
+        [HEAD + chunk(b"one"), chunk(b"two") + END],
+        [HEAD + chunk(b"one") + chunk(b"two") + END],
+        [SIZED, b"one", b"two"],
+    ],
+    ids=["one by one", "with the head, and with the end", "all at once", "of a known length"],
+)
+def test_a_body_is_poured_to_its_end_however_it_comes(run: Run, pieces: list[bytes]) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(*pieces)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            for _ in range(2):  # the second over the same connection
+                async with client.stream("GET", "/") as response:
+                    assert await poured(response) == (b"onetwo", False)
+            assert server.connections == 1
+
+    run(test())
+
+
+def test_what_comes_after_a_piece_that_stopped_it_is_poured_next(run: Run) -> None:
+    more = asyncio.Event()
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(HEAD + chunk(b"one"))
+        await more.wait()
+        await exchange.say(chunk(b"two"), chunk(b"three"), END)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+            got: list[bytes] = []
+
+            def one(piece: bytes) -> bool:
+                got.append(piece)
+                return False
+
+            assert await response.pour(one) and got == [b"one"]
+            more.set()
+            assert await poured(response) == (b"twothree", False)
+
+    run(test())
+
+
+@pytest.mark.parametrize("reset", [True, False], ids=["reset", "closed"])
+def test_a_connection_that_breaks_ends_the_pouring_after_what_came_before(run: Run, reset: bool) -> None:
+    heard = asyncio.Event()
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(HEAD + chunk(b"one"))
+        await heard.wait()
+        exchange.reset() if reset else exchange.writer.close()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+            got: list[bytes] = []
+
+            def take(piece: bytes) -> bool:
+                got.append(piece)
+                heard.set()
+                return True
+
+            with pytest.raises(AgentGone):
+                await response.pour(take)
+            assert got == [b"one"]
+
+    run(test())
+
+
+def test_a_client_that_is_closed_ends_the_pouring(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(HEAD + chunk(b"one"))
+        await exchange.gone()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+            heard = asyncio.Event()
+
+            def take(piece: bytes) -> bool:
+                heard.set()
+                return True
+
+            pouring = asyncio.create_task(response.pour(take))
+            await asyncio.wait_for(heard.wait(), 30)
+            await client.aclose()
+            with pytest.raises(AgentGone):
+                await asyncio.wait_for(pouring, 30)
+
+    run(test())
+
+
+def test_what_the_taker_raises_is_raised_and_it_runs_in_the_context_of_who_pours(run: Run) -> None:
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(HEAD, chunk(b"one"), END)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+            who.set("the reader")
+
+            def take(piece: bytes) -> bool:
+                raise LookupError(who.get())
+
+            with pytest.raises(LookupError, match="the reader"):
+                await response.pour(take)
+
+    run(test())
