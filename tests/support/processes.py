@@ -5,6 +5,7 @@ group when the block is left, whatever happened in it. Nothing here sleeps blind
 and has a deadline, and a process that dies while it is waited for is reported at once with what it had printed.
 """
 
+import atexit
 import collections
 import contextlib
 import functools
@@ -36,6 +37,12 @@ READY_WITHIN = 60.0
 
 _held: collections.deque[socket.socket] = collections.deque()
 """The sockets of `free_port`."""
+
+
+@atexit.register
+def _let_go() -> None:
+    while _held:
+        _held.popleft().close()
 
 
 class ProcessFailed(AssertionError):
