@@ -60,7 +60,7 @@ class App:
         )
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
-        self._readiness = Readiness(config.inbound.values())
+        self._readiness = Readiness(config.inbound.values(), self.gateway.created)
         mounts = self._mounts(config)
         self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         guard = Guard([str(network) for network in config.webhooks.allow])

@@ -16,11 +16,15 @@ from gateway.core.types import JsonObject
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 """Headers by which a proxy on this machine says that somebody else asks."""
 
+Created = Callable[[str], tuple[str, str | None] | None]
+
 
 class Readiness:
     """Who may know the agents by name: who asks from this machine, all; who has a token of any door, its own."""
 
-    def __init__(self, doors: Iterable[InboundOptions]) -> None:
+    def __init__(self, doors: Iterable[InboundOptions], created: Created = lambda name: None) -> None:
+        """`created`: see `Gateway.created`."""
+        self._created = created
         self._people = [
             People(door.authentication) for door in doors if isinstance(door, Asking) and door.authenticates
         ]
@@ -39,9 +43,10 @@ class Readiness:
             return lambda name: True
         for people in self._people:
             try:
-                return people.enters(request.scope["headers"]).may_use
+                known = people.enters(request.scope["headers"])
             except Unauthenticated:
                 continue
+            return lambda name: known.may_use(name, self._created(name))
         return None
 
 

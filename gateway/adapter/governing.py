@@ -145,6 +145,12 @@ class RunGovernor(Protocol):
         audited before `Outbound.run` was called.
         """
 
+    async def forgotten(self) -> None:
+        """The agent has nothing of what was said in the session: from now on `preface` is that of a first turn, and
+        audited. Called before the prompt is made, by `Prefacing` outbound halves. Raises Unavailable if it cannot be
+        audited.
+        """
+
     def describe(
         self,
         call: str,

@@ -18,6 +18,8 @@ JsonObject = dict[str, Any]
 
 NULL = msgspec.Raw(b"null")
 AGENT_NAMESPACE = uuid.UUID("6f1c0f53-5a0a-5d3e-9b53-0d4b7c9d6f2a")
+OWNER = "owner"
+"""Key of `Thread.attributes`: whose it is, nobody's without it. The store finds and counts threads by it."""
 
 
 def agent_id(name: str) -> str:

@@ -50,7 +50,7 @@ from gateway.engine.threads import new_id
 from gateway.engine.turns import Turns
 from gateway.engine.unwritten import Owed
 from gateway.engine.validation import check
-from gateway.store import Delivery, Recovered, Store
+from gateway.store import Delivery, Recovered, Store, Unsynced
 from gateway.store import Entry as LogEntry
 
 log = logging.getLogger(__name__)
@@ -233,7 +233,9 @@ class Engine(Agents, Relays):
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
-        turn = await self.store.create_run(run, first, reserved=RESERVE, soon=soon and thread is None)
+        turn = False
+        with contextlib.suppress(Unsynced):  # it is there: refused, it would stay there as one that runs
+            turn = await self.store.create_run(run, first, reserved=RESERVE, soon=soon and thread is None)
         if thread is not None:
             live.thread = await self.conversations.busy(thread)
         return turn

@@ -94,6 +94,13 @@ class GovernedRun(LiveRun):
         """See `Host.put`."""
         return await super().ask(interrupt)
 
+    async def tell_again(self) -> None:
+        """See `Host.tell_again`."""
+        skills = self.rules.skills
+        if not self._tells and (told := preface.instructions(skills)):
+            await self.gate.session.tells(skills)
+            self.gate.preface, self._tells = told, skills
+
     def was_asked(self, name: str) -> bool:
         """See `Host.was_asked`."""
         return self.opener.state.item("interrupt", name) is not Item.ABSENT
@@ -161,8 +168,7 @@ class GovernedRun(LiveRun):
         if not told or session.told_of(skills):
             return context
         if isinstance(outbound, Prefacing):
-            await session.tells(skills)
-            self.gate.preface, self._tells = told, skills
+            await self.tell_again()
             return context
         request = self.run.request
         given = preface.prefixed(request.input, self.agent.text_input, preface.plain(told))
@@ -195,8 +201,6 @@ class GovernedRun(LiveRun):
     async def _commit_end(self, end: e.Event) -> None:
         if self._denied is not None:
             end = e.RunFailed(failure=self._denied)
-        if self._tells and isinstance(end, e.RunFinished):
-            self.gate.session.told(self._tells)
         try:
             await self.gate.over()
             if self._began:
@@ -207,6 +211,8 @@ class GovernedRun(LiveRun):
                 end = e.RunFailed(failure=ending.failure(error))
         try:
             await super()._commit_end(end)
+            if self._tells and self.run.status is RunStatus.SUCCESS:
+                self.gate.session.told(self._tells)
         except InterlinguaError as error:
             if self._began and isinstance(end, e.RunFinished):
                 with contextlib.suppress(InterlinguaError):

@@ -21,7 +21,7 @@ from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
 from gateway.core.output import Output
 from gateway.core.types import Run
-from gateway.store import Change, Entry, Store
+from gateway.store import Change, Entry, Store, Unsynced
 from gateway.transport.deadline import CLOCK_SLACK
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,10 @@ class RunLog:
                 if entries and entries[-1].number > reserved - RESERVE // 2:
                     reserved = entries[-1].number + RESERVE
                     change = replace(change, reserved=reserved)
-                await self._store.commit(self.run_id, replace(change, events=entries))
+                try:
+                    await self._store.commit(self.run_id, replace(change, events=entries))
+                except Unsynced as error:  # it has happened, and others may have read it: what follows builds on it
+                    log.error("run %s goes on after what a power cut may undo: %s", self.run_id, error.detail)
                 self._reserved = reserved
                 self.created(events, entries)
             except BaseException:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.engine import ending
-from gateway.store import Change, Delivery, Entry
+from gateway.store import Change, Delivery, Entry, Unsynced
 
 if TYPE_CHECKING:
     from gateway.engine.live import LiveRun
@@ -69,6 +69,8 @@ async def _write(live: LiveRun) -> None:
                 release=True,
             )
             await live.store.commit(live.run.id, change)
+        except Unsynced as error:
+            log.error("run %s: a power cut may undo its end: %s", live.run.id, error.detail)
         except Unavailable:
             raise
         except Exception as error:  # it was deleted, or is another process's by now; else there is no use in more tries

@@ -47,8 +47,8 @@ class Skill(Paper, frozen=True, kw_only=True):
 def load_skills(operator: Operator, workspace: Path) -> tuple[Skill, ...]:
     """Those of an operator in their order, each behind those that it builds on. Raises GovernanceError."""
     found = _Loading(operator, workspace)
-    for index, entry in enumerate(operator.raw.get("skills", ())):
-        found.add(entry if isinstance(entry, dict) else {"id": entry}, operator.page, ("skills", index))
+    for name in found.named:
+        found.add(name, operator.page, ())
     size = sum(len(skill.body.encode()) for skill in found.skills.values())
     if size > MOST_IN_ALL:
         operator.page.refuse(("skills",), f"{size} bytes of instructions: at most {MOST_IN_ALL}", TOO_LARGE)
@@ -64,16 +64,23 @@ class _Loading:
     def __init__(self, operator: Operator, workspace: Path) -> None:
         self.skills: dict[str, Skill] = {}
         self.mistakes: list[Any] = []
+        self.named: dict[str, tuple[dict[str, Any], Where]] = {}
+        """What the operator says of its skills, and where: that holds for those that others build on as well."""
         self._operator = operator
         self._workspace = workspace
         self._seen: set[str] = set()
+        for index, entry in enumerate(operator.raw.get("skills", ())):
+            wanted = entry if isinstance(entry, dict) else {"id": entry}
+            self.named.setdefault(wanted["id"], (wanted, ("skills", index)))
 
-    def add(self, wanted: dict[str, Any], page: Page, where: Where) -> None:
-        """The skill that `page` wants at `where`, behind those that it builds on."""
-        name: str = wanted["id"]
+    def add(self, name: str, page: Page, where: Where) -> None:
+        """The skill that `page` wants at `where`, unless the operator names it, behind those that it builds on."""
         if name in self._seen:
             return
         self._seen.add(name)
+        wanted: dict[str, Any] = {}
+        if name in self.named:
+            (wanted, where), page = self.named[name], self._operator.page
         path = self._file(name, wanted.get("source"), page, where)
         if path is None:
             return
@@ -82,11 +89,13 @@ class _Loading:
         except GovernanceError as error:
             self.mistakes += error.mistakes
             return
+        if skill.id != name:
+            page.refuse((*where, "source"), f"{shown(path)} is the skill '{skill.id}', not '{name}'", FAILED)
         if wanted.get("version", skill.version) != skill.version:
             has = skill.version or "no version"
             page.refuse((*where, "version"), f"{shown(path)} has {has}, not {wanted['version']}", FAILED)
         for at, other in enumerate(skill.uses):
-            self.add({"id": other}, skill.page, ("metadata", "aip3", "uses", at))
+            self.add(other, skill.page, ("metadata", "aip3", "uses", at))
         if skill.page is not page:
             self.mistakes += [one for one in skill.page.document.mistakes if one not in self.mistakes]
         self.skills[name] = skill

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from gateway.core.errors import Unavailable
 from gateway.core.types import (
     Artifact,
     Checkpoint,
@@ -32,6 +33,10 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     number: int
     data: bytes
     delta: bool = False
+
+
+class Unsynced(Unavailable):
+    """It is written, so that others may have seen it, but the disk did not take it: a power cut may undo it."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +84,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """A store engine. All methods raise NotFound for unknown ids, Unavailable when the engine has failed or is closed.
+    """A store engine. All methods raise NotFound for unknown ids, Unavailable when the engine has failed or is closed:
+    Unsynced where it was done all the same.
 
     `owner` identifies this process: runs belong to the owner that created or claimed them.
     """
@@ -108,7 +114,8 @@ class Store(Protocol):
 
         One active run a thread, whichever process asks. With `if_busy` reject and a busy thread: raises Conflict and
         writes nothing. A thread is busy too while a run waits for it. The queue's order is that of creation. Raises
-        NotFound when the thread does not exist, Conflict when the run's id does.
+        NotFound when the thread does not exist, Conflict when the run's id does. After Unsynced `activate` says
+        whether it may start.
         """
 
     async def activate(self, run_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Three doors that ask who their clients are, on a socket over one engine; and clients made by hand.
+"""Doors that ask who their clients are, on a socket over one engine; and clients made by hand.
 
 Ana and Olga may use every agent, Bob `echo` and `asker` alone, Carl `maker`; Olga oversees. Whoever an issuer vouches
 for may use `echo`, and `held`.
@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from adapters import agent_communication, agent_connect, agent_protocol
+from adapters import agent_client, agent_communication, agent_connect, agent_protocol
 from gateway.adapter import Adapter, RunContext
 from gateway.adapter.access import People
 from gateway.core import events as e
@@ -173,10 +173,10 @@ async def asker(context: RunContext) -> None:
 async def doors(
     running: Engine, authentication: dict[str, Any] | None = AUTHENTICATION, gate: asyncio.Event | None = None
 ) -> AsyncIterator[Doors]:
-    """The three doors to an engine, on a free port of this machine, while the block lasts."""
+    """The doors to an engine, on a free port of this machine, while the block lasts."""
     inbound: dict[str, Any] = {}
     mounts = []
-    for adapter in ADAPTERS:
+    for adapter in (*ADAPTERS, agent_client.ADAPTER):
         options = adapter.serve_options.model_validate({"authentication": authentication})
         assert adapter.serve is not None
         inbound[adapter.name] = adapter.serve(options, running)
@@ -192,6 +192,7 @@ async def doors(
         async with httpx2.AsyncClient(timeout=None) as http:
             yield Doors(url, running, inbound, gate or asyncio.Event(), http)
     finally:
+        inbound["agent_client"].quiet()
         inbound["agent_communication"].quiet()
         await inbound["agent_communication"].server.aclose()
         server.should_exit = server.force_exit = True

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from starlette.requests import Request
+
+from gateway.adapter.access import Asking, Authentication
 from gateway.core.types import RunQuery, RunStatus, ThreadQuery, agent_id
 from gateway.mcp.runs.tools import ANSWER
-from tests.authentication.rig import ANA, BOB, CARL, OLGA, Doors, doors, house, token
+from gateway.readiness import Readiness
+from tests.authentication.rig import ANA, AUTHENTICATION, BOB, CARL, OLGA, Doors, doors, house, token
 from tests.support.aio import run
 
 SOME = "00000000-0000-4000-8000-000000000000"
@@ -275,6 +279,38 @@ def test_an_agent_that_somebody_made_is_theirs() -> None:
             assert (await carl.ask("agents/run", name=his, input={"message": "his"}))["output"]["message"] == "his "
             assert await ana.ask("agents/destroy", name=name) == {}
             assert name not in await names(there, ANA)
+
+    run(main())
+
+
+def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_in_readyz_too() -> None:
+    async def main() -> None:
+        async with house() as there:
+            made = {}
+            for shown in (ANA, CARL, OLGA):
+                client = await there.mcp(shown)
+                made[shown] = (await client.ask("agents/create", templateName="maker", config={}))["agent"]["name"]
+            hello = {"protocolVersion": 1, "clientCapabilities": {}}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+            door = Asking(authentication=Authentication.model_validate(AUTHENTICATION))
+            ready = Readiness([door], there.engine.created)
+            for shown, theirs in (
+                (ANA, {ANA}),
+                (CARL, {CARL}),
+                (OLGA, {ANA, CARL, OLGA}),
+                (BOB, set()),
+                (token(), set()),
+            ):
+                seen = {each for each, name in made.items() if name in await names(there, shown)}
+                assert seen == theirs
+                for each, name in made.items():
+                    found = await there.call("POST", f"/agent-client/{name}", shown, json=body)
+                    assert found.status_code == (200 if each in theirs else 404), found.text
+                    assert found.status_code == 200 or name not in found.text.replace(f"no agent {name};", "")
+                headers = [(b"authorization", f"Bearer {shown}".encode())]
+                request = Request({"type": "http", "headers": headers, "client": ("203.0.113.7", 1)})
+                told = ready.body(True, dict.fromkeys(made.values(), True), request)["agents"]
+                assert told == {made[each]: True for each in theirs}
 
     run(main())
 

@@ -10,10 +10,10 @@ import pytest
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
-from gateway.core.types import Answer, Interrupt, RunQuery, RunStatus, Thread, ThreadStatus
+from gateway.core.types import Answer, Interrupt, Outcome, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
 from gateway.engine import Engine, unwritten
-from gateway.store import Change
-from gateway.store.sqlite import SqliteStore
+from gateway.store import Change, Unsynced
+from gateway.store.sqlite import SqliteStore, hand
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
@@ -24,11 +24,14 @@ class Disk(SqliteStore):
     """Takes what is committed, or not."""
 
     full = False
+    broken = False
 
     async def commit(self, run_id: str, change: Change) -> None:
         if self.full:
             raise Unavailable("the store failed", detail="database or disk is full")
         await super().commit(run_id, change)
+        if self.broken:
+            raise Unsynced("the store failed", detail="not synced")
 
     async def create_run(self, *args: object, **fields: object) -> bool:
         if self.full:
@@ -250,5 +253,64 @@ def test_events_that_wait_for_a_commit_that_fails_are_not_lost(tmp_path: Path) -
             assert done is not None and done.status is RunStatus.SUCCESS
             said = [event.delta for _, event in await seen(gateway, started.id) if isinstance(event, e.PartDelta)]
             assert "".join(said) == "one two three"
+
+    run(scene())
+
+
+def test_what_is_written_and_not_known_to_be_on_the_disk_has_happened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = False
+
+    def sync(descriptor: int) -> None:
+        if broken:
+            raise OSError("broken")
+
+    async def scene() -> None:
+        nonlocal broken
+        monkeypatch.setattr(hand, "sync", sync)
+
+        async def agent(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="sure?"))
+            answer = await context.ask(Interrupt(id="q", kind="permission", payload={}))
+            context.emit(e.PartDelta(part="more", delta=str(answer.value)))
+            context.emit(e.RunFinished())
+
+        async with engine((route(), Scripted(agent)), file=tmp_path / "store.db") as gateway:
+            await gateway.create_thread(thread())
+            broken = True
+            started = await gateway.start(request(thread="t"))
+            asked = await gateway.wait(started.id, timeout=PATIENCE)
+            assert asked is not None and asked.status is RunStatus.INTERRUPTED
+            await gateway.answer(started.id, Answer(outcome=Outcome.ANSWERED, value="yes"))
+            done = await gateway.wait(started.id, timeout=PATIENCE)
+            assert done is not None and done.status is RunStatus.SUCCESS
+            assert await gateway.store.run(started.id) == done
+            assert isinstance((await seen(gateway, started.id))[-1][1], e.RunFinished)
+            assert not unwritten_of(gateway)
+            broken = False
+            assert (await gateway.start(request(thread="t"))).id, "its thread is free"
+
+    run(scene())
+
+
+def test_an_end_that_is_made_up_for_without_the_disk_is_made_up_for(tmp_path: Path) -> None:
+    async def scene() -> None:
+        store = Disk(tmp_path / "store.db")
+
+        async def agent(context: RunContext) -> None:
+            store.full = True
+            await echo(context)
+
+        async with engine((route(), Scripted(agent)), store=store) as gateway:
+            owed: list[str] = []
+            gateway.on_owed = lambda delivery: owed.append(delivery.run.status.value)
+            started = await gateway.start(request(webhook=Webhook(url="http://127.0.0.1:9/", protocol="test")))
+            await gateway.wait(started.id, timeout=PATIENCE)
+            assert unwritten_of(gateway) and not owed
+            store.full, store.broken = False, True
+            await gateway._owed.pay()
+            assert not gateway.live and owed == ["error"]
+            assert (await store.run(started.id)).status is RunStatus.ERROR
 
     run(scene())

@@ -81,6 +81,24 @@ def test_another_version_than_the_operator_wants_is_a_mistake(tmp_path: Path) ->
     assert operated(tmp_path, {"id": "mail", "version": "1.2.0"}).skills
 
 
+def test_what_the_operator_says_of_a_skill_holds_where_an_earlier_one_builds_on_it(tmp_path: Path) -> None:
+    skill(tmp_path / "skills", "mail", aip3={"variant": "composite", "uses": ["voice"]})
+    skill(tmp_path / "skills", "voice", aip3={"version": "1.2.0"})
+    (told_of,) = refused(tmp_path, "mail", {"id": "voice", "version": "2.0.0"})
+    assert told_of.endswith("skills[1].version: skills/voice/SKILL.md has 1.2.0, not 2.0.0 (skill-load-failed)")
+    skill(tmp_path / "else", "voice", "Another.")
+    found = operated(tmp_path, "mail", {"id": "voice", "source": "../../else/voice/SKILL.md"})
+    assert [one.body for one in found.skills] == ["Another.", "# mail\n\nDo it well."]
+
+
+def test_a_file_that_is_another_skill_is_a_mistake(tmp_path: Path) -> None:
+    skill(tmp_path / "skills", "mail")
+    (told_of,) = refused(tmp_path, {"id": "letters", "source": "../../skills/mail/SKILL.md"})
+    assert told_of.endswith(
+        "skills[0].source: skills/mail/SKILL.md is the skill 'mail', not 'letters' (skill-load-failed)"
+    )
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -198,3 +198,18 @@ def test_a_handler_that_is_not_swift_hears_everything_the_usual_way() -> None:
             assert [each[1] for each in handler.heard] == ["swift", "slow"]
 
     aio.run(main())
+
+
+def test_a_handler_that_fails_at_what_it_takes_ends_the_connection_and_loses_nothing_silently() -> None:
+    class Broken(Quick):
+        def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
+            raise RuntimeError("a defect")
+
+    async def main() -> None:
+        async with peer_of(Broken()) as (peer, half):
+            half.say(SWIFT)
+            async with asyncio.timeout(ARRIVED):
+                gone = await peer.wait_closed()
+            assert "failed" in str(gone) and "a defect" in gone.detail
+
+    aio.run(main())

@@ -15,6 +15,7 @@ from gateway.transport.http import HttpClient
 from gateway.transport.http.response import StreamResponse
 from tests.support import aio
 from tests.support.raw_http import Exchange, serving
+from tests.support.scripted import until
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -93,6 +94,21 @@ def test_what_comes_after_a_piece_that_stopped_it_is_poured_next(run: Run) -> No
     run(test())
 
 
+def test_what_was_held_back_is_poured_in_the_order_in_which_it_came(run: Run) -> None:
+    pieces = [b"%07d " % number for number in range(100_000)]
+
+    async def handler(exchange: Exchange) -> None:
+        await exchange.say(HEAD, *(chunk(b"".join(pieces[at : at + 50])) for at in range(0, len(pieces), 50)), END)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as response:
+            connection = response._body._content._protocol
+            await until(lambda: connection._reading_paused)  # aiohttp has read ahead as far as it does
+            assert await poured(response) == (b"".join(pieces), False)
+
+    run(test())
+
+
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "closed"])
 def test_a_connection_that_breaks_ends_the_pouring_after_what_came_before(run: Run, reset: bool) -> None:
     heard = asyncio.Event()
@@ -114,6 +130,41 @@ def test_a_connection_that_breaks_ends_the_pouring_after_what_came_before(run: R
             with pytest.raises(AgentGone):
                 await response.pour(take)
             assert got == [b"one"]
+
+    run(test())
+
+
+def test_who_pours_late_takes_nothing_from_who_has_the_connection_by_then(run: Run) -> None:
+    more = asyncio.Event()
+    asked = 0
+
+    async def handler(exchange: Exchange) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await exchange.say(HEAD + chunk(b"whole") + END)
+        else:
+            await exchange.say(HEAD + chunk(b"one"))
+            await more.wait()
+            await exchange.say(chunk(b"two") + END)
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client, client.stream("GET", "/") as late:
+            async with client.stream("GET", "/") as response:
+                heard = asyncio.Event()
+                got: list[bytes] = []
+
+                def take(piece: bytes) -> bool:
+                    heard.set()
+                    got.append(piece)
+                    return True
+
+                pouring = asyncio.create_task(response.pour(take))
+                await asyncio.wait_for(heard.wait(), 30)
+                assert await poured(late) == (b"whole", False)
+                more.set()
+                assert await asyncio.wait_for(pouring, 10) is False and got == [b"one", b"two"]
+            assert server.connections == 1
 
     run(test())
 

@@ -338,6 +338,21 @@ def test_closing_writes_what_waits_and_cuts_short_what_lingers() -> None:
     aio.run(main())
 
 
+def test_closing_cuts_short_what_an_answered_request_has_begun() -> None:
+    async def main() -> None:
+        async with one(linger=1000.0) as (peer, far):
+            begun = asyncio.get_running_loop().create_future()
+            peer.linger_for(begun)
+            far.half_close()
+            await settled()
+            assert peer.gone is not None and not peer.closed
+            async with asyncio.timeout(20.0):
+                await peer.aclose()
+            assert not begun.done(), "whoever began it ends it"
+
+    aio.run(main())
+
+
 def test_closing_waits_for_a_reader_that_is_slow_but_reads() -> None:
     async def main() -> None:
         async with one(limit=10) as (peer, far):

@@ -22,7 +22,7 @@ from adapters.agent_client.inbound.visitor import METHOD, Visitor
 from adapters.agent_client.tunnel import words as tunnel
 from adapters.agent_client.tunnel.doors import Doors
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unavailable, Unsupported
+from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
@@ -183,9 +183,10 @@ class Connection:
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         """See `Handler.notification`."""
-        if self._ready is None or self.visitor.stranger:
+        if self._ready is None:
             return None
         try:
+            self.visitor.check("", self.agent)  # no notification is open to anybody
             if method == CANCEL:
                 session = self.sessions.here(read(params, wire.OfSession).session_id)
                 if session is not None:
@@ -198,6 +199,8 @@ class Connection:
                 return self._forward(method, params)
         except Invalid as error:
             log.info("%s: %s is not understood: %s", self._peer.pipe.name, method, error)
+        except (Denied, NotFound) as error:
+            log.debug("%s: %s is not taken: %s", self._peer.pipe.name, method, error)
         return None
 
     def unreadable(self, what: Unreadable | Malformed) -> None:

@@ -55,10 +55,11 @@ class Socket:
         """Who it is by its headers; None if its token is nobody's."""
         people = self._clients.people
         try:
-            return Visitor(people, people.arrived(websocket.headers.getlist("authorization")))
+            shown = people.arrived(websocket.headers.getlist("authorization"))
         except Denied:
             log.info("the token of a client at %s was refused", websocket.client and websocket.client.host)
             return None
+        return Visitor(people, shown, self._clients.gateway.created)
 
 
 class _Door(ServerSocket):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from adapters.agent_client.wire import JsonObject
-from gateway.adapter.access import OWNER, People, Principal
+from gateway.adapter.access import EXPIRED, OWNER, People, Principal, Visit
 from gateway.core.errors import Conflict, Denied, NotFound
 from gateway.core.types import Identity, Thread
 
@@ -18,13 +17,17 @@ OPEN: Final = frozenset({"initialize", "authenticate", "auth/login"})
 """Methods that anybody may call."""
 TRIES: Final = 3
 """Wrong tokens after which a connection is ended."""
-LOOK_SECONDS: Final = 3600.0
-"""After which the clock is looked at again: it may have been set."""
 _ANNOUNCED: Final[JsonObject] = {
     "id": METHOD,
     "name": "Token",
     "description": "The token that the gateway knows you by, in `_meta.token`; or connect with Authorization: Bearer.",
 }
+
+Created = Callable[[str], tuple[str, str | None] | None]
+
+
+def _nobody(agent: str) -> None:
+    """Of what it was created, and whose it is, where no agent was."""
 
 
 class Visitor:
@@ -33,11 +36,12 @@ class Visitor:
     ended: why the connection must end, "" while it need not.
     """
 
-    def __init__(self, people: People, principal: Principal | None = None) -> None:
-        """`principal`: who the connection's own `Authorization` says it is."""
+    def __init__(self, people: People, principal: Principal | None = None, created: Created = _nobody) -> None:
+        """`principal`: who the connection's own `Authorization` says it is. `created`: see `Gateway.created`."""
         self.ended = ""
         self._people = people
-        self._principal = principal
+        self._created = created
+        self._visit = None if principal is None else Visit(people, principal)
         self._by_header = principal is not None
         self._wrong = 0
         self._end: Callable[[], None] | None = None
@@ -72,8 +76,7 @@ class Visitor:
 
     @property
     def _known(self) -> Principal | None:
-        principal = self._principal
-        return None if principal is None or principal.expires <= self._people.now() else principal
+        return None if self._visit is None or self._visit.expired else self._visit.principal
 
     # --- what is there for it ---------------------------------------------------------------------------------
 
@@ -89,7 +92,7 @@ class Visitor:
     def may_use(self, agent: str) -> bool:
         """Whether the agent is there for it. A stranger may see what any agent answers to `initialize`."""
         known = self._known
-        return known is None or known.may_use(agent)
+        return known is None or known.may_use(agent, self._created(agent))
 
     def among(self, agents: Sequence[str]) -> list[str]:
         """Those of the agents that are there for it."""
@@ -132,20 +135,24 @@ class Visitor:
             if self._wrong >= TRIES:
                 self._over("too many wrong tokens")
             raise
-        if self._principal is not None and not self._principal.same(principal):
+        if self._visit is not None and not self._visit.principal.same(principal):
             raise Conflict("this connection is another client's; log out first")
         self._wrong = 0
-        self._principal = principal
-        self._watch()
+        self._become(Visit(self._people, principal))
 
     @property
     def proven(self) -> bool:
         """Whether it is known by `authenticate`: then it may log out."""
-        return self._principal is not None and not self._by_header
+        return self._visit is not None and not self._by_header
 
     def forget(self) -> None:
         """`logout`."""
-        self._principal = None
+        self._become(None)
+
+    def _become(self, visit: Visit | None) -> None:
+        if self._visit is not None:
+            self._visit.leave()
+        self._visit = visit
         self._watch()
 
     def fits(self, principal: Principal | None) -> bool:
@@ -155,12 +162,7 @@ class Visitor:
         """
         if principal is None:
             return not self._by_header
-        if self._known is None or not self._known.same(principal):
-            return False
-        if principal.expires > self._known.expires:
-            self._principal = principal
-            self._watch()
-        return True
+        return self._visit is not None and self._visit.fits(principal)
 
     # --- until when -------------------------------------------------------------------------------------------
 
@@ -172,29 +174,23 @@ class Visitor:
     def leave(self) -> None:
         """It is served no longer."""
         self._end = None
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._visit is not None:
+            self._visit.leave()
+        self._watch()
 
     def _watch(self) -> None:
-        """Look again when the token has expired; a stranger has some time to say who it is."""
+        """It may stay as long as its token holds; a stranger has some time to say who it is."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._end is None or not self.required:
             return
-        options, later = self._people.options, asyncio.get_running_loop().call_later
-        assert options is not None
-        if self._principal is None:
-            self._timer = later(options.grace, self._over, "nobody has logged in")
-        elif self._principal.expires < math.inf:
-            left = self._principal.expires - self._people.now()
-            self._timer = later(min(max(left, 0.0), LOOK_SECONDS), self._look)
-
-    def _look(self) -> None:
-        if self._known is None:
-            self._over("the token has expired")
-        else:
-            self._watch()
+        if self._visit is not None:
+            self._visit.enter(lambda: self._over(EXPIRED))
+            return
+        assert self._people.options is not None
+        later = asyncio.get_running_loop().call_later
+        self._timer = later(self._people.options.grace, self._over, "nobody has logged in")
 
     def _over(self, why: str) -> None:
         if self._end is not None and not self.ended:

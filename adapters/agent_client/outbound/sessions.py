@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 FORGOTTEN = "session_forgotten"
 Lost = Callable[[str], None]
+"""Is told FORGOTTEN."""
 _encode = msgspec.json.encode
 
 

@@ -24,7 +24,7 @@ from adapters.agent_client.outbound.settings import configure
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.adapter import RunContext
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, Conflict, IllegalEvent, Invalid, TooLarge, Unsupported
+from gateway.core.errors import AgentBroken, Conflict, IllegalEvent, InterlinguaError, Invalid, TooLarge, Unsupported
 from gateway.core.types import Agent, Answer, Interrupt, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
@@ -59,7 +59,7 @@ class Turn:
         self._told = False
         self._prompt_id: Id = None
         self._under_way: Prompt | None = None
-        self._sent = False
+        self._sent = self._forgotten = False
         self._count = self._bytes = 0
         self._held: list[e.Event] = []
         self._kinds: dict[str, set[str]] = {}
@@ -194,7 +194,7 @@ class Turn:
         """`flush`, for who cannot be told what is wrong with it."""
         try:
             self.flush()
-        except (AgentBroken, IllegalEvent) as error:
+        except InterlinguaError as error:
             self._unread(error)
 
     def flush(self) -> None:
@@ -269,12 +269,14 @@ class Turn:
 
     async def _turn(self, session: Session) -> list[e.Event]:
         """From opening the session to the agent's answer, or its cancellation."""
-        opened = await self._unless_stopped(self._sessions.open(session, self.context, self.context.lost))
+        opened = await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
         if opened is None:
             return [self._cancelled()]
         connection: Connection = opened
         self.dialect = connection.dialect
         self._decoder = self.dialect.decoder(session)
+        if self._forgotten and self.context.governed is not None:
+            await self.context.governed.forgotten()
         blocks = self._blocks(connection)
         config, patience = self.context.run.request.config, self._target.request_timeout
         if await self._unless_stopped(configure(session, connection, config, patience)) is None:
@@ -292,6 +294,10 @@ class Turn:
             return [self._cancelled()]
         *before, end = ended
         return [*before, self._cancelled() if self._stop.is_set() and isinstance(end, e.RunFinished) else end]
+
+    def _lost(self, what: str) -> None:
+        self._forgotten = True
+        self.context.lost(what)
 
     async def _prompt(self, session: Session, connection: Connection, params: JsonObject) -> list[e.Event] | None:
         """The prompt and its end; None if the run was cancelled before it was sent."""

@@ -79,13 +79,18 @@ class Subscriptions:
 
     def left(self, session: Session) -> None:
         """It has gone."""
-        for uri in [uri for uri, there in self._followers.items() if session in there]:
-            self._keep(self.unsubscribe(session, uri))
+        self._keep(self._left(session))
 
     def close(self) -> None:
         """The server is not there any more."""
         for task in (*self._work, *([self._listening] if self._listening is not None else [])):
             task.cancel()
+
+    async def _left(self, session: Session) -> None:
+        async with self._changing:  # behind what it has only begun to follow
+            uris = [uri for uri, there in self._followers.items() if session in there]
+        for uri in uris:
+            self._keep(self.unsubscribe(session, uri))
 
     async def _listen(self, uris: Collection[str], new: str | None = None) -> None:
         """Listen anew; what was listened to is let go when that is acknowledged. Raises RpcError if `new` is not."""

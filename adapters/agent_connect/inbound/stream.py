@@ -90,7 +90,9 @@ class Stream:
             if not (out.ready and encoder.exact) or encoder.stops(batch):
                 return False
             at = batch.last
-            frames = encoder.feed(batch, watch.run, clock())
+            frames = encoder.feed(batch, watch.run, now := clock())
+            if encoder.due(now) is not None:  # nothing would wake this wait when it is
+                frames += encoder.flush(now)
             if frames:
                 out.put(frames)
             return True

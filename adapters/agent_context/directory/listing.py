@@ -116,6 +116,8 @@ class Listing:
             agent = await self._gateway.agent(name, PROTOCOL, within=LIST_SECONDS)
         except NotFound:  # it has gone meanwhile
             return None
+        if agent.name != name:  # by the UUID that it has elsewhere: rights are for ids
+            return None
         if agent.name in self._members.revoked:
             return Listed(agent.name, agent, REVOKED)
         return Listed(agent.name, agent, ACTIVE if self._gateway.reachable(agent.name, PROTOCOL) else OFFLINE)

@@ -61,11 +61,15 @@ class Desk:
     """To be told of resources that are others now."""
 
     async def agent(self, call: Call, name: str, path: str) -> Agent:
-        """An agent that the session may call. Raises NotFound, with those that its client may know of."""
-        try:
-            return await self.house.agent(call.session, name, path)
-        except NotFound:
-            raise NotFound(f"{path}: {self.people.unknown(call.session, name, call.bearer)}") from None
+        """An agent that the session may call, by its id here: what a client may do, and who is revoked, goes by that.
+
+        Raises NotFound, with those that its client may know of.
+        """
+        with contextlib.suppress(NotFound):
+            found = await self.house.agent(call.session, name, path)
+            if found.name == name:  # not by the UUID that it has elsewhere
+                return found
+        raise NotFound(f"{path}: {self.people.unknown(call.session, name, call.bearer)}")
 
     @contextlib.contextmanager
     def following(self, run_id: str, served: Served, deadline: float | None = None) -> Iterator[Callable[[], bool]]:

@@ -34,7 +34,7 @@ from adapters.agent_context.wire.constants import (
     SELF,
 )
 from adapters.agent_context.wire.messages import Constraints, Message, Payload, payload_of, read
-from gateway.core.errors import InterlinguaError, Invalid, NotFound
+from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
 from gateway.mcp.runs import Follow, Given, elsewhere, keys, questions
@@ -184,7 +184,10 @@ class Messages:
             protocol=PROTOCOL,
             attributes={"session": session},
         )
-        return (await self._desk.gateway.create_thread(thread, or_get=True)).id
+        found = await self._desk.gateway.create_thread(thread, or_get=True)
+        if found.protocol != PROTOCOL:  # in other protocols clients choose ids: this one would read along
+            raise Conflict(f"the conversation {session!r} cannot be had: its id is taken")
+        return found.id
 
     async def _follow(self, call: Call, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
         desk, agent, correlation = self._desk, letter.agent, letter.correlation

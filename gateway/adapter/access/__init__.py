@@ -17,10 +17,11 @@ from gateway.adapter.access.authentication import Asking, Authentication, Person
 from gateway.adapter.access.credentials import Subject, Subjects, Tokens, bearer
 from gateway.adapter.access.door import Door, entering
 from gateway.adapter.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
-from gateway.adapter.access.own import OWNER, Own
+from gateway.adapter.access.own import Own
 from gateway.adapter.access.patterns import Patterns, fits
 from gateway.adapter.access.people import EXPIRED, People, Principal, challenge, roles_of
 from gateway.adapter.access.visit import Visit
+from gateway.core.types import OWNER
 
 __all__ = [
     "ANONYMOUS",

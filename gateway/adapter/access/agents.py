@@ -84,15 +84,8 @@ class OwnAgents:
         return self._may_use(name) and self._gateway.reachable(name, protocol)
 
     def _may_use(self, name: str) -> bool:
-        """Whether the agent is there for it. One that was created is its maker's, if anybody knew who that was, and
-        whoever may use what it was made of may use it.
-        """
-        created = self._gateway.created(name)
-        if created is None:
-            return self._principal.may_use(name)
-        template, owner = created
-        mine = owner is None or self._principal.has(owner)
-        return mine and (self._principal.may_use(name) or self._principal.may_use(template))
+        """Whether the agent is there for it."""
+        return self._principal.may_use(name, self._gateway.created(name))
 
     def _seen(self, given: str, protocol: str) -> None:
         """Raises NotFound for an agent that is there, and not for it; before anything is asked of it."""

@@ -47,5 +47,5 @@ def entering(people: People, scope: Scope) -> Visit:
     try:
         return Visit(people, people.enters(scope["headers"]))
     except Unauthenticated as error:
-        log.info("a client at %s is refused at %s: %s", (scope.get("client") or [None])[0], scope["path"], error)
+        log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], error)
         raise

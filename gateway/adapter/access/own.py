@@ -20,6 +20,7 @@ from gateway.adapter.inbound import Watch
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.events import Event
 from gateway.core.types import (
+    OWNER,
     Answer,
     Artifact,
     Checkpoint,
@@ -31,8 +32,6 @@ from gateway.core.types import (
     ThreadQuery,
 )
 
-OWNER: Final = "owner"
-"""Key of a thread's attributes: whose it is. Nobody's without it."""
 PAGE: Final = 200
 
 T = TypeVar("T")

@@ -53,9 +53,14 @@ class Principal:
         """Whether it is the same somebody, who may do the same."""
         return replace(self, expires=0.0) == replace(other, expires=0.0)
 
-    def may_use(self, agent: str) -> bool:
-        """Whether the agent is there for it."""
-        return fits(agent, self.agents)
+    def may_use(self, agent: str, made: tuple[str, str | None] | None = None) -> bool:
+        """Whether the agent is there for it. `made`: of what, and by whom, if it was created (`Gateway.created`): it is
+        its maker's then, if anybody knows who that was, and whoever may use what it was made of may use it.
+        """
+        if made is None:
+            return fits(agent, self.agents)
+        template, owner = made
+        return (owner is None or self.has(owner)) and (fits(agent, self.agents) or fits(template, self.agents))
 
     def has(self, owner: object) -> bool:
         """Whether what `owner` made is there for it. What is nobody's (None, ANONYMOUS) is not."""

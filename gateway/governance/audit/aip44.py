@@ -79,15 +79,25 @@ def approval_asked(
 
 
 def approval_given(
-    *, by: str, operator: str, session: str, tool: str, call: str, approved: bool, policy: Policy | None, role: str = ""
+    *,
+    by: str,
+    operator: str,
+    session: str,
+    tool: str,
+    call: str,
+    approved: bool,
+    policy: Policy | None,
+    role: str = "",
+    enough: bool = True,
 ) -> Event:
-    """Somebody answered."""
+    """Somebody answered. Where that is an approval which is not `enough`, others have to give theirs as well."""
+    missing = False if approved and not enough else None
     return Event(
         actor=_actor(by, role),
         action="approval.granted" if approved else "approval.rejected",
         subject=_subject("tool", tool),
         policy=policy,
-        metadata=_metadata("approval", operator, session, tool=tool, call=call, approval=by),
+        metadata=_metadata("approval", operator, session, tool=tool, call=call, approval=by, enough=missing),
     )
 
 

@@ -159,8 +159,8 @@ class AuditLog:
         self._upkeep.keep(terms.days)
         if terms.pointer and self._pointer is None and self._signer is not None:
             self._pointer = Keeper(Pointer(self.path, self._signer).publish, every=pointer.EVERY_SECONDS)
-            if self.head is not None:
-                self._pointer.put(self.head)
+        if terms.pointer and not self._pointing and self._pointer is not None and self.head is not None:
+            self._pointer.put(self.head)
         self._pointing = terms.pointer
 
     async def __aenter__(self) -> AuditLog:

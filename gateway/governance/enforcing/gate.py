@@ -117,7 +117,8 @@ class Gate(Judge):
         for call in list(self.calls.values()):
             if call.phase is Phase.ALLOWED:
                 call.phase = Phase.ENDED
-                await self.session.ended(call, None, UNKNOWN if call.old else "the run ended")
+                if call.recorded:  # else the log has it as the call that events speak of
+                    await self.session.ended(call, None, UNKNOWN if call.old else "the run ended")
             elif call.phase in (Phase.ANNOUNCED, Phase.ASKING) and not call.turn:
                 call.phase = Phase.REFUSED
                 await self.session.refused(call, "the run ended before it was approved")

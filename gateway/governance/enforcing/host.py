@@ -23,6 +23,9 @@ class Host(Protocol):
     async def put(self, interrupt: Interrupt) -> Answer:
         """Ask the run's caller, however long it takes. What `answering` has not let through is no answer."""
 
+    async def tell_again(self) -> None:
+        """Have the agent told of its operator's skills, as in a first turn. Raises Unavailable."""
+
     def lost(self, what: str, count: int = 1) -> None:
         """Count something that is not said."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Iterable
@@ -48,7 +49,10 @@ class Enforcement:
 
         Raises Unavailable (another process writes it, the disk fails), AuditBroken, Invalid (it cannot be signed).
         """
-        for journal in {id(found): found for found in map(self._journal, bindings)}.values():
+        wanted = [*bindings]
+        for binding in wanted:
+            self._demanded(binding)
+        for journal in {id(found): found for found in map(self._journal, wanted)}.values():
             await journal.open()
             await journal.settle()
 
@@ -85,28 +89,23 @@ class Enforcement:
         folder = binding.audit_folder
         name = os.path.realpath(folder or binding.manifest.path)
         if name not in self._journals:
-            make = _Maker(binding, Path(name), self._keeping, self._key) if folder is not None else None
+            make = functools.partial(self._made, binding, Path(name)) if folder is not None else None
             self._journals[name] = Journal(make)
         return self._journals[name]
 
-
-class _Maker:
-    """Makes one log, when it is to be opened."""
-
-    def __init__(self, binding: Binding, folder: Path, keeping: Keeping, key: Path | None) -> None:
-        self._binding = binding
-        self._folder = folder
-        self._keeping = keeping
-        self._key = key
-
-    async def __call__(self) -> AuditLog:
-        if unmet := [*demands.unmet(self._binding, key=self._key is not None)]:
-            raise Invalid("\n".join(map(str, unmet)))
-        kept = KeptHead(self._keeping, str(self._folder))
+    async def _made(self, binding: Binding, folder: Path) -> AuditLog:
+        """One log, when it is to be opened."""
+        self._demanded(binding)
+        kept = KeptHead(self._keeping, str(folder))
         return AuditLog(
-            self._folder,
+            folder,
             signer=Signer.load(self._key) if self._key is not None else None,
-            algorithm=demands.terms(self._binding).algorithm,
+            algorithm=demands.terms(binding).algorithm,
             head=await kept.newest(),
             on_head=kept.keep,
         )
+
+    def _demanded(self, binding: Binding) -> None:
+        """Raises Invalid where the posture demands what is not done here."""
+        if unmet := [*demands.unmet(binding, key=self._key is not None)]:
+            raise Invalid("\n".join(map(str, unmet)))

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.governance.audit import AuditLog, Event, Terms
+from gateway.governance.audit import AuditLog, Entry, Event, Terms
 from gateway.governance.audit.aip44 import State
 from gateway.governance.budgets import DAY, Budgets
 from gateway.governance.enforcing.past import AT_WORK, Left, read
@@ -141,7 +141,7 @@ class Journal:
     async def _end(self, audit: AuditLog, session: str) -> None:
         left = self._left.pop(session)
         names = [*left.calls]
-        done = await asyncio.gather(*[audit.append(event) for event in left.ends(session)], return_exceptions=True)
+        done = await asyncio.gather(*[_appended(audit, event) for event in left.ends(session)], return_exceptions=True)
         for name, outcome in zip(names, done, strict=False):
             if not isinstance(outcome, BaseException):
                 del left.calls[name]
@@ -175,3 +175,13 @@ class Journal:
             self._states[session] = state
             while len(self._states) > MOST_STATES:
                 self.told.pop(self._states.popitem(last=False)[0], None)
+
+
+def _appended(audit: AuditLog, event: Event) -> Awaitable[Entry]:
+    """`append`, which raises nothing at once: of several events each has its own outcome."""
+    try:
+        return audit.append(event)
+    except InterlinguaError as error:
+        refused: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        refused.set_exception(error)
+        return refused

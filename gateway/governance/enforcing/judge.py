@@ -54,6 +54,10 @@ class Judge:
 
     # --- what adapters call --------------------------------------------------------------------------------------
 
+    async def forgotten(self) -> None:
+        """See `RunGovernor.forgotten`."""
+        await self.host.tell_again()
+
     def describe(
         self,
         call: str,
@@ -141,7 +145,8 @@ class Judge:
         found = self.calls.pop(call, None)
         if found is not None and found.phase is Phase.ALLOWED:
             with self._audited():
-                await self.session.ended(found.twin or found, result, error)
+                known = found if found.recorded or found.twin is None else found.twin
+                await self.session.ended(known, result, error)
 
     # --- what the engine calls -----------------------------------------------------------------------------------
 
@@ -181,12 +186,12 @@ class Judge:
         if call.decision.kind is Kind.DENY:
             return True  # and it is not released
         approval.check(call, by)
-        await self.session.answered(call, by.id, role, approved=True)
+        enough = call.decision.released({*call.signed, by})
+        await self.session.answered(call, by.id, role, approved=True, enough=enough)
         call.signed.add(by)
-        if not call.decision.released(call.signed):
-            return False
-        self._released.add(interrupt.id)
-        return True
+        if enough:
+            self._released.add(interrupt.id)
+        return enough
 
     def replay(self, event: e.Event) -> None:
         """What happened before a restart, in order: it was decided, audited and let through then."""

@@ -30,6 +30,7 @@ class _Record(msgspec.Struct, rename="kebab"):
     tool: str = ""
     call: str = ""
     approval: str | None = None
+    enough: bool = True
     to: State | None = None
     budgets: list[str] = []
 
@@ -136,7 +137,7 @@ class Past:
             case "tool.call":
                 left.calls[audit.call] = _begun(audit, line.input)
                 left.ended.discard(audit.call)
-            case "approval.granted" if (begun := left.calls.get(audit.call)) is not None:
+            case "approval.granted" if audit.enough and (begun := left.calls.get(audit.call)) is not None:
                 begun.approval = audit.approval or AUTO
             case "tool.result" | "tool.refused":
                 left.calls.pop(audit.call, None)

@@ -119,12 +119,17 @@ class Session:
         else:
             await self._write(self._call(call, None), asked)
 
-    async def answered(self, call: Call, by: str, role: str, *, approved: bool) -> None:
-        """Somebody has answered."""
-        who = by or ANONYMOUS
-        policy = _policy(call.decision)
+    async def answered(self, call: Call, by: str, role: str, *, approved: bool, enough: bool = True) -> None:
+        """Somebody has answered. `enough`: nobody else need approve it."""
         given = aip44.approval_given(
-            **self._who, by=who, role=role, tool=call.tool, call=call.id, approved=approved, policy=policy
+            **self._who,
+            by=by or ANONYMOUS,
+            role=role,
+            tool=call.tool,
+            call=call.id,
+            approved=approved,
+            policy=_policy(call.decision),
+            enough=enough,
         )
         await self._write(given)
 

@@ -14,7 +14,7 @@ import time
 from gateway.core.errors import InterlinguaError
 from gateway.store import Entry
 from gateway.store.sqlite import log
-from gateway.store.sqlite.faults import CannotBegin, is_engines, unavailable
+from gateway.store.sqlite.faults import CannotBegin, NotWhole, is_engines, unavailable
 from gateway.store.sqlite.job import Answer, Job, Piece, Work
 
 RETRY_SECONDS = 0.5
@@ -38,15 +38,18 @@ class Batches:
         self._synchronous = ""
 
     def write(self, batch: list[Piece], *, waits: bool) -> list[Answer]:
-        """All of the batch, as far as that is possible. Raises CannotBegin, with nothing done, unless it `waits`."""
+        """All of the batch, as far as that is possible. `waits`: for other processes, as the connection is set to now.
+        Raises CannotBegin or NotWhole, with nothing done, where only who waits can do it.
+        """
         try:
             return self._transact(batch)
         except Exception as error:
-            if isinstance(error, CannotBegin):
-                if not waits:
-                    raise
-                return self._fail(batch, error)
-            return self._fail(batch, error) if len(batch) == 1 else self._write_each(batch)
+            alone = len(batch) == 1
+            if not waits and isinstance(error, CannotBegin):
+                raise
+            if not waits and not alone:  # another process may write between the pieces
+                raise NotWhole from error
+            return self._fail(batch, error) if alone or isinstance(error, CannotBegin) else self._write_each(batch)
 
     def alone(self, work: Work[None]) -> None:
         """Work of the Writer's own, in a transaction that nobody waits for."""

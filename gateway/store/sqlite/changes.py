@@ -14,7 +14,7 @@ from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread
 from gateway.store import Change, Entry, Recovered, Registration
 from gateway.store.sqlite import lease, log
-from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require
+from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require, whose
 from gateway.store.sqlite.schema import ACTIVE, QUEUED, RELEASED, UNFINISHED
 
 
@@ -155,13 +155,14 @@ def create_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoints: Sequence[
     if cursor.execute("SELECT 1 FROM threads WHERE id = ?", (thread.id,)).fetchone() is not None:
         raise Conflict(f"thread {thread.id} exists already")
     cursor.execute(
-        "INSERT INTO threads (id, status, agent, protocol, created_at, updated_at, record) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO threads (id, status, agent, protocol, whose, created_at, updated_at, record) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             thread.id,
             thread.status.value,
             thread.agent,
             thread.protocol,
+            whose(thread.attributes),
             thread.created_at,
             thread.updated_at,
             encode(thread),
@@ -181,8 +182,16 @@ def update_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoint: Checkpoint
 
 def _write_thread(cursor: sqlite3.Cursor, thread: Thread) -> None:
     cursor.execute(
-        "UPDATE threads SET status = ?, agent = ?, protocol = ?, updated_at = ?, record = ? WHERE id = ?",
-        (thread.status.value, thread.agent, thread.protocol, thread.updated_at, encode(thread), thread.id),
+        "UPDATE threads SET status = ?, agent = ?, protocol = ?, whose = ?, updated_at = ?, record = ? WHERE id = ?",
+        (
+            thread.status.value,
+            thread.agent,
+            thread.protocol,
+            whose(thread.attributes),
+            thread.updated_at,
+            encode(thread),
+            thread.id,
+        ),
     )
 
 

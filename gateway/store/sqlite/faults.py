@@ -11,6 +11,10 @@ class CannotBegin(sqlite3.OperationalError):
     """The transaction did not start (locked by others for too long, disk gone): no use in trying piece by piece."""
 
 
+class NotWhole(Exception):
+    """The batch is to be written piece by piece."""
+
+
 def is_engines(error: sqlite3.Error) -> bool:
     """True where another try may work: locked, full, broken disk. False where the values are at fault."""
     values = sqlite3.IntegrityError | sqlite3.DataError | sqlite3.InterfaceError | sqlite3.ProgrammingError

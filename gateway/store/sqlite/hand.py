@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.core.errors import Unavailable
+from gateway.store import Unsynced
 from gateway.store.sqlite import schema
 from gateway.store.sqlite.batch import Batches
 from gateway.store.sqlite.faults import unavailable
@@ -64,6 +65,7 @@ class Hand:
         """Whether the event loop may write too: in memory, and in WAL, where no reader holds up a writer."""
         self.wal: int | None = None
         """What is to be synced for a transaction to outlast a power cut. None: nothing, or SQLite does it."""
+        self._doubted = False  # a sync failed: what it was to write may be lost to the next one, which then succeeds
         self.wanted = False
         """The loop found the lock taken: `free` is to be called when it is not any more."""
         self.free: Callable[[], None] = _nothing
@@ -118,17 +120,27 @@ class Hand:
         if self.wal is None:
             return answers
         try:
+            if self._doubted:
+                self.holding(_empty_wal)
             sync(self.wal)
-        except OSError as error:
+        except (OSError, sqlite3.Error) as error:
+            self._doubted = True
             logger.error("the store cannot be synced: %s", error)
-            failed = Unavailable("the store failed", detail=f"{type(error).__name__}: {error}")
+            failed = Unsynced("the store failed", detail=f"{type(error).__name__}: {error}")
             return [(job, result, wrong or (failed if job.durable else None)) for job, result, wrong in answers]
+        self._doubted = False
         return answers
 
     def checkpoint(self) -> None:
         """Move what is in the WAL to the file."""
+
+        def work(batches: Batches) -> None:
+            batches.cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            if self._path is not None:
+                batches.alone(self._beat)  # SQLite syncs what begins the WAL anew: not on the event loop
+
         try:
-            self.holding(lambda batches: batches.cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
+            self.holding(work)
         except sqlite3.Error:
             logger.warning("the store's log could not be moved to its file", exc_info=True)
 
@@ -153,6 +165,7 @@ class Hand:
             self.holding(lambda batches: batches.alone(self._farewell))
         except sqlite3.Error as error:
             failure = failure or unavailable(error)
+            self.post(self.died, error)
         except BaseException as error:
             logger.critical("the store's writer died", exc_info=True)
             failure = error
@@ -170,7 +183,8 @@ class Hand:
             batches.cursor.execute("PRAGMA wal_autocheckpoint = 0")  # `checkpoint` does it, never the event loop
             batches.cursor.execute("PRAGMA busy_timeout = 0")
             if self._fsync:
-                self.wal = os.open(f"{self._path}-wal", os.O_RDWR)
+                (_, _, file), *_ = connection.execute("PRAGMA database_list")  # `path` may be a link to it
+                self.wal = os.open(f"{file}-wal", os.O_RDWR)
         return batches
 
     def _close(self, connection: sqlite3.Connection) -> None:
@@ -196,6 +210,13 @@ class Hand:
                 except sqlite3.Error:
                     logger.warning("the store's lease could not be refreshed", exc_info=True)
                 beat_at = time.monotonic() + self._beat_seconds
+
+
+def _empty_wal(batches: Batches) -> None:
+    """Move all that is in the WAL to the file, which is synced, and begin it anew. Raises `sqlite3.Error`."""
+    ((busy, _, _),) = batches.cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    if busy:
+        raise sqlite3.OperationalError("the WAL is in use")
 
 
 def _nothing() -> None:

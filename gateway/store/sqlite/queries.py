@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.core.errors import NotFound
-from gateway.core.types import Artifact, Checkpoint, JsonObject, Run, RunQuery, Thread, ThreadQuery
+from gateway.core.types import OWNER, Artifact, Checkpoint, JsonObject, Run, RunQuery, Thread, ThreadQuery
 from gateway.store import Delivery, Registration
 
 T = TypeVar("T")
@@ -121,9 +121,11 @@ def _match_runs(cursor: sqlite3.Cursor, query: RunQuery) -> tuple[str, list[Any]
 
 def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, list[Any]]:
     status = None if query.status is None else query.status.value
-    terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status)
-    if query.metadata or query.attributes or query.values:
-        marks = _marks(query.attributes)
+    owner = whose(query.attributes)
+    attributes = query.attributes if owner is None else {k: v for k, v in query.attributes.items() if k != OWNER}
+    terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status, whose=owner)
+    if query.metadata or attributes or query.values:
+        marks = _marks(attributes)
 
         def wanted(record: bytes) -> bool:
             if not all(mark in record for mark in marks):
@@ -131,7 +133,7 @@ def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, lis
             parts = _thread_parts(record)
             given = (
                 (parts.metadata, query.metadata),
-                (parts.attributes, query.attributes),
+                (parts.attributes, attributes),
                 (parts.values, query.values),
             )
             return all(contains(has, wants) for has, wants in given)
@@ -139,6 +141,12 @@ def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, lis
         _filter(cursor, wanted)
         terms.append("wanted(record)")
     return " AND ".join(terms) or "TRUE", values
+
+
+def whose(attributes: JsonObject) -> str | None:
+    """The column `whose` of a thread with these marks."""
+    owner = attributes.get(OWNER)
+    return owner if isinstance(owner, str) else None
 
 
 def _marks(wanted: JsonObject) -> list[bytes]:

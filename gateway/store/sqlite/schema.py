@@ -26,6 +26,11 @@ Not as `IN`: for a list of three SQLite makes a table in memory, for every row t
 
 COUNT_REGISTRATIONS = "UPDATE counters SET value = value + 1 WHERE name = 'registrations'"
 
+WHOSE = """CASE WHEN json_valid(CAST(record AS TEXT)) THEN
+    CASE json_type(CAST(record AS TEXT), '$.attributes.owner') WHEN 'text'
+        THEN json_extract(CAST(record AS TEXT), '$.attributes.owner') END END"""
+"""`threads.whose` of a record that was written before there was such a column."""
+
 BUSY_SECONDS = 5.0
 """How long a process waits for another one's transaction before it gives up with Unavailable."""
 
@@ -86,6 +91,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO counters (name, value) VALUES ('registrations', 0)",
         f"CREATE TRIGGER registrations_written AFTER INSERT ON registrations BEGIN {COUNT_REGISTRATIONS}; END",
         f"CREATE TRIGGER registrations_removed AFTER DELETE ON registrations BEGIN {COUNT_REGISTRATIONS}; END",
+    ),
+    (
+        "ALTER TABLE threads ADD COLUMN whose TEXT",
+        f"UPDATE threads SET whose = {WHOSE}",
+        "CREATE INDEX threads_whose ON threads(whose, created_at) WHERE whose IS NOT NULL",
     ),
 )
 

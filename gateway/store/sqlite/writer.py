@@ -28,7 +28,7 @@ from typing import TypeVar
 from gateway.core.errors import Unavailable
 from gateway.store import Entry
 from gateway.store.sqlite.batch import Batches
-from gateway.store.sqlite.faults import CannotBegin, unavailable
+from gateway.store.sqlite.faults import CannotBegin, NotWhole, unavailable
 from gateway.store.sqlite.hand import Hand
 from gateway.store.sqlite.job import Answer, Job, Piece, Work, answer
 
@@ -70,10 +70,10 @@ class Writer:
         self._queue: deque[Piece] = deque()
         self._held: dict[str | None, list[Piece]] = {}  # what nobody waits for, by run
         self._planned = False
-        self._lent = False
+        self._lent: list[Piece] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._unsynced: list[Answer] = []
-        self._syncing = False
+        self._syncing: list[Answer] | None = None
         self._owed = False  # what was answered is to be synced
         self._sync_alarm: asyncio.TimerHandle | None = None
         self._pages = 0
@@ -88,7 +88,7 @@ class Writer:
         """Whether nothing that was appended, for `run` if it is given, waits to be written. It may say no too often."""
         batches = self._hand.batches
         held = self._held if run is None else run in self._held
-        return not (held or self._queue or self._lent or (batches is not None and batches.kept))
+        return not (held or self._queue or self._lent is not None or (batches is not None and batches.kept))
 
     @property
     def backlog(self) -> int:
@@ -203,7 +203,7 @@ class Writer:
     def _turn(self) -> None:
         """Write what waits, or have it written."""
         self._planned = False
-        if self._lent or self._stopping or (batches := self._hand.batches) is None:
+        if self._lent is not None or self._stopping or (batches := self._hand.batches) is None:
             return  # what was lent calls again; the thread writes the rest at the end
         self._hand.wanted = True
         if not self._hand.lock.acquire(blocking=False):
@@ -214,7 +214,7 @@ class Writer:
                 self._write(batches, batch)
         finally:
             self._hand.lock.release()
-        if self._queue and not self._lent:
+        if self._queue and self._lent is None:
             self._plan()
 
     def _take(self, batches: Batches) -> list[Piece]:
@@ -244,9 +244,9 @@ class Writer:
             try:
                 self._tell(batches.write(batch, waits=False))
                 return
-            except CannotBegin:
-                pass  # another process writes: the thread can wait for it
-        self._lent = True
+            except (CannotBegin, NotWhole):
+                pass  # another process writes, or may before all is done: the thread can wait for it
+        self._lent = batch
         self._hand.do(lambda: self._write_there(batch))
 
     def _tell(self, answers: list[Answer]) -> None:
@@ -264,7 +264,7 @@ class Writer:
                 else:
                     self._unsynced.append(one)
                     wait = True
-            if wait and not self._syncing:
+            if wait and self._syncing is None:
                 self._sync()
         self._look_after()
 
@@ -272,6 +272,8 @@ class Writer:
         """What is to be done now and then, after a transaction."""
         batches = self._hand.batches
         assert self._loop is not None and batches is not None
+        if self._stopping:
+            return  # the thread sees to the rest
         if batches.kept and self._alarm is None:
             wait = max(0.0, batches.retry_at - time.monotonic())
             self._alarm = self._loop.call_later(wait + 0.001, self._alarmed)
@@ -287,25 +289,25 @@ class Writer:
 
     def _sync_due(self) -> None:
         self._sync_alarm = None
-        if self._owed and not self._syncing:
+        if self._owed and self._syncing is None:
             self._sync()
 
     def _sync(self) -> None:
         """Have the thread sync what is written by now."""
-        self._syncing = True
         answers, self._unsynced = self._unsynced, []
+        self._syncing = [*(self._syncing or ()), *answers]
         self._owed = False
         self._hand.do(lambda: self._hand.post(self._synced, self._hand.on_disk(answers)))
 
     def _synced(self, answers: Sequence[Answer]) -> None:
-        self._syncing = False
+        self._syncing = None
         if self._unsynced or (self._owed and self._sync_alarm is None):
             self._sync()
         answer(answers)
 
     def _returned(self, answers: Sequence[Answer]) -> None:
         """What was lent is written, and synced where somebody wanted that."""
-        self._lent = False
+        self._lent = None
         answer(answers)
         self._look_after()
         if self._queue and not self._planned:
@@ -325,7 +327,8 @@ class Writer:
     def _died(self, error: BaseException) -> None:
         """The thread has: nothing will be written any more."""
         self.usable = False
-        waiting = [piece for piece in self._queue if type(piece) is Job] + [job for job, _, _ in self._unsynced]
+        waiting = [piece for piece in (*(self._lent or ()), *self._queue) if type(piece) is Job]
+        waiting += [job for job, _, _ in (*(self._syncing or ()), *self._unsynced)]
         answer([(job, None, unavailable(error)) for job in waiting])
 
     # --- in the thread

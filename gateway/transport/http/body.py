@@ -84,22 +84,30 @@ class Body:
 
     async def pour(self, take: Callable[[bytes], bool]) -> bool:
         """Give every piece to `take`; see `StreamResponse.pour`."""
-        peer = getattr(self._raw, "peer", None)  # only an `Exchange` has one
+        # only an `Exchange` has one, and at the end of the body it is another answer's
+        peer = getattr(self._raw, "peer", None) if not self._content.is_eof() else None
         if peer is not None and self._gunzip is None and self._idle_timeout is None:
             stopped = self._loop.create_future()
             run = copy_context().run
+            reading = False
 
             def arrived() -> None:
-                if stopped.done():
+                nonlocal reading
+                if reading or stopped.done():  # reading what was held back has more of it arrive at once
                     return
+                reading = True
                 content = self._content
                 try:
-                    if content._buffer and not run(take, self._counted(content._read_nowait(-1))):
-                        stopped.set_result(True)
-                    elif content.is_eof() or content.exception() is not None:
+                    while content._buffer:
+                        if not run(take, self._counted(content._read_nowait(-1))):
+                            stopped.set_result(True)
+                            return
+                    if content.is_eof() or content.exception() is not None:
                         stopped.set_result(False)
                 except Exception as error:
                     stopped.set_exception(error)
+                finally:
+                    reading = False
 
             with self._listening(peer, arrived):
                 arrived()

@@ -5,29 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
-from gateway.core.errors import AgentBroken, AgentGone
+from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Direct, Pipe, Unreadable
 from gateway.transport.rpc.asking import Asking
-from gateway.transport.rpc.handler import Canceller, Counts, Handler, Swift
+from gateway.transport.rpc.handler import Canceller, Counts, Handler
+from gateway.transport.rpc.incoming import Incoming
 from gateway.transport.rpc.outbox import Outbox
-from gateway.transport.rpc.serving import Answers, Serving, plain_errors
+from gateway.transport.rpc.serving import Serving, plain_errors
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, ErrorObject, Id, Malformed, Notification, Request, Response
+from gateway.wire.jsonrpc import ErrorObject, Id
 
 log = logging.getLogger(__name__)
 
 CONCURRENCY = 1000
 QUEUE_BYTES = 4 * 1024 * 1024
 GRACE = 5.0
-_BREATH = 256
-"""Messages after which the reader lets others run, should its pipe never make it wait."""
-_BATCH = Malformed(jsonrpc.INVALID_REQUEST, "several messages in an array are not taken", b"[", 0)
-_BARE = Malformed(jsonrpc.INVALID_REQUEST, "neither method nor result nor error", b"{", 0)
 
 
 class Peer:
@@ -69,23 +66,30 @@ class Peer:
     ) -> None:
         self.pipe = pipe
         self.counts = Counts()
-        self._handler = handler
-        self._swift = handler.take if isinstance(handler, Swift) else None
-        self._concurrency = concurrency
-        self._answer_garbage = answer_garbage
-        self.batches = batches
         self._linger = linger
         self._grace = grace
         self._outbox = Outbox(pipe, queue_bytes)
         self._asking = Asking(pipe.name, self._outbox, self.counts, first_id)
         self._serving = Serving(pipe.name, handler, self._outbox, errors)
+        self._incoming = Incoming(
+            pipe,
+            handler,
+            counts=self.counts,
+            outbox=self._outbox,
+            asking=self._asking,
+            serving=self._serving,
+            concurrency=concurrency,
+            answer_garbage=answer_garbage,
+            batches=batches,
+            grace=grace,
+        )
         self._reader: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._gone: AgentGone | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._lingering: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
-        self._woken = False
         self._begun: set[asyncio.Future[Any]] = set()
 
     # --- life ------------------------------------------------------------------------------------------------------
@@ -94,7 +98,7 @@ class Peer:
         """Begin to read and write. Once, on the running loop."""
         self._reader = asyncio.create_task(self._read(), name=f"{self.pipe.name} reader")
         self._writer = asyncio.create_task(self._write(), name=f"{self.pipe.name} writer")
-        if self._swift is not None and isinstance(self.pipe, Direct):
+        if self._incoming.swift is not None and isinstance(self.pipe, Direct):
             self.pipe.direct(self._taken)
 
     async def run(self) -> AgentGone:
@@ -119,14 +123,23 @@ class Peer:
         called from a handler, which is then cancelled.
         """
         self._finish(AgentGone(f"the connection to {self.pipe.name} was closed"), 0.0)
-        for task in self._serving.tasks:  # should they linger
-            task.cancel()
+        if self._lingering is not None:
+            self._lingering.cancel()
         await self.wait_closed()
 
     def linger_for(self, work: asyncio.Future[Any]) -> None:
         """What an answered request has begun: when the other end closes, it gets to finish as those under way do."""
         self._begun.add(work)
         work.add_done_callback(self._begun.discard)
+
+    @property
+    def batches(self) -> bool:
+        """Whether arrays of messages are taken apart."""
+        return self._incoming.batches
+
+    @batches.setter
+    def batches(self, taken: bool) -> None:
+        self._incoming.batches = taken
 
     @property
     def closed(self) -> bool:
@@ -200,149 +213,24 @@ class Peer:
         return self._serving.cancel(id)
 
     async def _read(self) -> None:
-        handled = 0
         try:
-            while arrived := await self.pipe.receive():
-                at, end = 0, len(arrived)
-                while at < end:
-                    if self._swift is not None and not self._woken:
-                        before, at = at, self._swift(arrived, at)
-                        handled += at - before
-                    if at < end:
-                        data = arrived[at]
-                        waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
-                        if waiting is not None:
-                            await waiting
-                        at += 1
-                        handled += 1
-                    if handled >= _BREATH:
-                        handled = 0
-                        await self._let_run()
+            await self._incoming.run()
             self._finish(AgentGone(f"{self.pipe.name} closed the connection"), self._linger)
         except AgentGone as error:
             self._finish(error, self._linger)
         except Exception as error:
-            log.exception("%s: reading failed", self.pipe.name)
-            self._finish(AgentGone(f"the connection to {self.pipe.name} failed", detail=repr(error)), 0.0)
+            self._failed(error)
 
     def _taken(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
-        """See `Direct.direct`: what the handler takes at once does not wait until the reader has woken."""
-        if self._swift is None or self._woken:
-            return arrived
-        return arrived[self._swift(arrived, 0) :]
-
-    def _take(self, message: jsonrpc.Message | Unreadable) -> Awaitable[None] | None:
-        """Handle it. What is returned is to be awaited before the next: notifications, most of all, need no waiting."""
-        if type(message) is Notification and not self._woken:
-            return self._notified(message)
-        if type(message) is Response and self._asking.settle(message):
-            self._woken = True
-            return None
-        return self._take_slowly(message)
-
-    def _notified(self, message: Notification) -> Awaitable[None] | None:
         try:
-            waiting = self._handler.notification(message.method, message.params)
-        except Exception:
-            log.exception("%s: handling %s failed", self.pipe.name, message.method)
-            return None
-        return None if waiting is None else self._handling(waiting, message.method)
+            return self._incoming.at_once(arrived)
+        except Exception as error:
+            self._failed(error)
+            return []
 
-    async def _handling(self, waiting: Awaitable[None], method: str) -> None:
-        try:
-            await waiting
-        except Exception:
-            log.exception("%s: handling %s failed", self.pipe.name, method)
-
-    async def _take_slowly(self, message: jsonrpc.Message | Unreadable) -> None:
-        if isinstance(message, Notification):
-            await self._let_run()
-            waiting = self._notified(message)
-            if waiting is not None:
-                await waiting
-        elif isinstance(message, Response):
-            if message.bare:
-                await self._garbled(_BARE)
-            else:
-                self._asking.stray(message)
-        elif isinstance(message, Request):
-            await self._accept(message)
-        elif isinstance(message, Malformed | Unreadable):
-            await self._garbled(message)
-        else:
-            await self._take_apart(message)
-
-    async def _take_apart(self, batch: Batch) -> None:
-        """The messages of an array. Answers among them are taken in any case: somebody waits for them."""
-        answers = Answers(self._outbox)
-        noise = not self._answer_garbage and all(isinstance(one, Malformed) for one in batch.messages)
-        refused = False
-        for one in batch.messages:
-            if isinstance(one, Response) or (self.batches and isinstance(one, Notification)):
-                waiting = self._take(one)
-                if waiting is not None:
-                    await waiting
-            elif not self.batches:
-                refused = True
-            elif isinstance(one, Request):
-                await self._accept(one, answers)
-            elif isinstance(one, Malformed):
-                await self._garbled(one, None if noise else answers)
-        with contextlib.suppress(AgentGone):
-            answers.seal()
-        if refused:
-            await self._garbled(_BATCH)
-
-    async def _let_run(self) -> None:
-        """Let the tasks run that were woken or begun: the loop takes them in that order, and us after them.
-
-        Not after every message, a turn of the loop being dear, but before the next one that is not handled in a task.
-        """
-        self._woken = False
-        await asyncio.sleep(0)
-
-    async def _accept(self, request: Request, answers: Answers | None = None) -> None:
-        if len(self._serving) < self._concurrency:
-            if answers is not None:
-                answers.expect()
-            self._serving.accept(request, answers)
-            self._woken = True
-        else:
-            self.counts.refused += 1
-            error = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
-            await self._reply(jsonrpc.error(request.id, error), answers)
-
-    async def _garbled(self, what: Unreadable | Malformed, answers: Answers | None = None) -> None:
-        """No message; but somebody may wait for what it was meant to be."""
-        self.counts.unreadable += 1
-        try:
-            self._handler.unreadable(what)
-        except Exception:
-            log.exception("%s: reporting an unreadable message failed", self.pipe.name)
-        seen = jsonrpc.glimpse(what.start) if isinstance(what, Unreadable) else what
-        code = what.code if isinstance(what, Malformed) else jsonrpc.INVALID_REQUEST
-        if seen.id is not UNSET and seen.answer:
-            why = AgentBroken(f"the answer of {self.pipe.name} cannot be read: {what.reason}")
-            self._asking.fail(seen.id, why)
-        elif seen.id is not UNSET and seen.method:
-            await self._reply(jsonrpc.error(seen.id, ErrorObject(code, what.reason)), answers)
-        elif (self._answer_garbage or answers is not None) and isinstance(what, Malformed):
-            await self._reply(jsonrpc.error(None, ErrorObject(code, what.reason)), answers)
-
-    async def _reply(self, message: bytes, answers: Answers | None = None) -> None:
-        """An answer by the reader itself, which does not go on while the other end lets its answers lie."""
-        if answers is not None:
-            answers.expect()
-            answers.put(message)
-            return
-        try:
-            self._outbox.put(message)
-            async with asyncio.timeout(self._grace):
-                await self._outbox.drain()
-        except AgentGone:
-            return
-        except TimeoutError:
-            raise AgentGone(f"{self.pipe.name} does not read what it is answered") from None
+    def _failed(self, error: Exception) -> None:
+        log.exception("%s: reading failed", self.pipe.name)
+        self._finish(AgentGone(f"the connection to {self.pipe.name} failed", detail=repr(error)), 0.0)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -364,17 +252,24 @@ class Peer:
         if self._gone is None:
             self._gone = why
             self._asking.end(why)
-            self._ending = asyncio.create_task(self._end(why, linger), name=f"{self.pipe.name} end")
+            if linger:
+                self._lingering = asyncio.create_task(self._left(linger), name=f"{self.pipe.name} lingers")
+            self._ending = asyncio.create_task(self._end(why), name=f"{self.pipe.name} end")
 
-    async def _end(self, why: AgentGone, linger: float) -> None:
+    async def _left(self, seconds: float) -> None:
+        """Wait for what is under way, and for what answered requests have begun."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while left := [*self._serving.tasks, *self._begun]:
+                    await asyncio.wait(left)
+
+    async def _end(self, why: AgentGone) -> None:
         self._serving.mute()
         try:
             if self._deadline is not None:
                 self._deadline.cancel()
-            until = asyncio.get_running_loop().time() + linger
-            while linger and (left := [*self._serving.tasks, *self._begun]):
-                if not (await asyncio.wait(left, timeout=until - asyncio.get_running_loop().time()))[0]:
-                    break
+            if self._lingering is not None:
+                await asyncio.wait([self._lingering])
             await self._stop(self._serving.tasks)
             if self._writer is not None:
                 await self._bounded(self._outbox.flushed())

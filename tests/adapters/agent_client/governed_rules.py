@@ -26,6 +26,7 @@ class Rules:
         self.ephemeral = ephemeral
         self.judges = True
         self.preface: Sequence[Instruction] = ()
+        self.first: Sequence[Instruction] = ()
         self.home: str | None = str(root)
         self.roots = Roots((Root(path=str(root)),))
         self.promised = PROMISED if promised is None else promised
@@ -56,6 +57,9 @@ class Rules:
 
     async def closed(self, thread: str) -> None:
         self.log.append(("closed", thread))
+
+    async def forgotten(self) -> None:
+        self.preface = self.first
 
     def describe(self, call: str, **said: Any) -> None:
         self.log.append(("describe", (call, {key: value for key, value in said.items() if value is not None})))

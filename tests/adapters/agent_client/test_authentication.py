@@ -298,7 +298,7 @@ def test_after_some_wrong_tokens_the_connection_ends_and_none_is_told_or_logged(
 
 
 def test_a_connection_ends_when_its_token_expires_and_its_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.agent_client.inbound.visitor.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.adapter.access.visit.LOOK_SECONDS", 0.01)
 
     async def main() -> None:
         go_on = asyncio.Event()
@@ -331,10 +331,14 @@ def test_a_newer_token_in_time_keeps_a_connection() -> None:
             editor = await known(gateway, None)
             await log_in(editor, lasting(20))
             (connection,) = gateway.inbound.clients._connected
-            first = connection._timer
+            before = connection._visit
+            assert before is not None
+            first = before._timer
             await log_in(editor, token())
-            assert first is not None and first.cancelled() and connection._timer is not None
-            assert connection._timer.when() - asyncio.get_running_loop().time() > 30
+            assert connection._visit is not None
+            timer = connection._visit._timer
+            assert first is not None and first.cancelled() and timer is not None
+            assert timer.when() - asyncio.get_running_loop().time() > 30
             session = await editor.new()
             with pytest.raises(Refused) as another:
                 await log_in(editor, ANA)

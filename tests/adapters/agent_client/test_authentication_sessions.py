@@ -185,6 +185,21 @@ def test_agents_that_are_not_for_somebody_are_not_there() -> None:
     run(main())
 
 
+def test_who_logs_in_where_an_agent_is_not_theirs_tells_it_nothing_either() -> None:
+    async def main() -> None:
+        agents = [native(echo, "alpha"), scripted(echo)]
+        async with rig(*agents, authentication=AUTHENTICATION) as gateway:
+            for shown, told in ((BOB, 0), (ANA, 1)):
+                stranger = await known(gateway, None, "alpha")
+                await stranger.notify("authenticate", {})
+                await log_in(stranger, shown)
+                await stranger.notify("_acme/told", {})
+                await stranger.request("authenticate", {"methodId": METHOD, "_meta": {"token": shown}})  # it came after
+                assert len(agents[0][1].forwarded) == told  # type: ignore[attr-defined]
+
+    run(main())
+
+
 def test_a_session_whose_agent_is_somebodys_no_longer_is_not_theirs_either() -> None:
     async def main() -> None:
         agents = [scripted(echo, name) for name in ("alpha", "beta", "scripted")]

@@ -201,3 +201,14 @@ def test_however_output_is_cut_the_same_is_shown(pieces: list[bytes]) -> None:
 def test_data_that_is_none_is_nothing() -> None:
     bad = [{**prints(b"")[0], "data": data} for data in ("%%%", "a", 7, None)]
     assert shown(heard(call(title="x", content=[SHOWS]), *bad, *prints(b"ok"))) == ["```console\nok\n```"]
+
+
+def test_what_terminals_that_never_end_have_said_is_not_kept_for_ever() -> None:
+    known, last = Known(), f"{2 * TERMINALS - 1}"
+    for number in range(2 * TERMINALS):
+        known.call(call(f"{number}", status="completed", content=[{**SHOWS, "terminalId": f"{number}"}]))
+        known.terminal(upsert(terminalId=f"{number}", command="sleep"))
+        known.settle()
+    assert len(known._contents) == TERMINALS
+    told, _ = known.terminal(upsert(terminalId=last, exitStatus={"exitCode": 0}))
+    assert told is not None and told["toolCallId"] == last

@@ -44,3 +44,22 @@ def test_a_skill_is_a_block_before_what_was_asked(
             await task
 
     run(body())
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_an_agent_that_has_forgotten_the_session_is_told_anew(tmp_path: Path, remembers: bool) -> None:
+    async def body() -> None:
+        async with rig(cwd=tmp_path) as it:
+            it.can(loadSession=remembers, promptCapabilities={})
+            it.handlers["session/load"] = lambda _: {}
+            rules = Rules(tmp_path)
+            rules.first = (SKILL,)
+            context = it.context("hi", thread="t1", upstream_thread={"session": "s0", "cwd": str(tmp_path)})
+            context.governor = context.governed = rules
+            [task] = await it.started(context)
+            prompt = await it.wire.prompt()
+            assert prompt["params"]["prompt"] == ([ASKED] if remembers else [{**TEXT, **ABOUT}, ASKED])
+            it.wire.end(prompt)
+            await task
+
+    run(body())

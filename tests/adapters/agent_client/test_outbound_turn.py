@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core import events as e
-from gateway.core.errors import Invalid, Unsupported
+from gateway.core.errors import Invalid, Unavailable, Unsupported
 from gateway.core.types import StopReason
 from tests.adapters.agent_client.outbound_agent import Refusal, chunk, rig, settled, update
 from tests.support.aio import run
@@ -56,6 +56,34 @@ def test_a_prompt_of_the_same_protocol_is_sent_as_it_came() -> None:
                 "sessionId": "s1",
                 "_meta": {"k": 1, "traceparent": context.traceparent},
             }
+
+    run(body())
+
+
+def test_what_cannot_be_logged_of_one_run_is_lost_to_that_alone() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            one, other = it.context(run="run-1", thread="t1"), it.context(run="run-2", thread="t2")
+            tasks = await it.started(one, other)
+            emit = one.emit
+
+            def full(*events: e.Event) -> None:
+                if any(isinstance(event, e.PartDelta) and event.delta == "lost" for event in events):
+                    raise Unavailable("the store is closed")
+                emit(*events)
+
+            one.emit = full  # type: ignore[method-assign]
+            prompts = [await it.wire.prompt() for _ in tasks]
+            names = [prompt["params"]["sessionId"] for prompt in prompts]
+            for text in ("first", "lost"):
+                it.wire.say(*[chunk(name, text) for name in names])
+                await settled()
+            assert not it.wire.closed
+            for prompt in prompts:
+                it.wire.end(prompt)
+            await asyncio.gather(*tasks)
+            assert (one.output, other.output) == ({"message": "first"}, {"message": "firstlost"})
+            assert one.losses == {"unreadable": 1}
 
     run(body())
 

@@ -53,6 +53,19 @@ def test_a_log_that_is_closed_has_its_last_entry_in_a_signed_pointer(
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+def test_a_pointer_that_is_wanted_again_is_that_of_now(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with AuditLog(tmp_path, signer=Signer(KEY)) as log:
+            log.keep(Terms(pointer=True))
+            await log.append(event(0))
+            log.keep(Terms())
+            head = (await log.append(event(1))).head
+            log.keep(Terms(pointer=True))
+        assert read(path_for(log.path), None) == head
+
+    run(story())
+
+
 @pytest.mark.parametrize("key", ["headSeq", "headHash", "pinnedAt", "chain", "signature"])
 def test_a_pointer_that_was_changed_is_none(tmp_path: Path, pointer: tuple[Path, Head], key: str) -> None:
     path, _ = pointer

@@ -11,7 +11,7 @@ from gateway.adapter import APPROVALS, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome, RunStatus
-from tests.governance.enforcing.support import ANN, BOB, NO, YES, audited, house, told, verified
+from tests.governance.enforcing.support import ANN, BOB, NO, YES, audited, documents, house, told, verified
 from tests.support.aio import run
 
 ALLOW, REJECT = {"optionId": "allow"}, {"optionId": "reject"}
@@ -262,6 +262,43 @@ def test_an_act_is_audited_before_it_is_done_and_when_it_was(tmp_path: Path) -> 
             found = await at.ended(one)
             assert found.losses["tool_refused"] == 1
         assert told(tmp_path)[2:-1] == ["tool.call fs.write", "tool.result fs.write", "tool.refused terminal.create"]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("first", ["act", "event"])
+@pytest.mark.parametrize("done", [True, False])
+def test_an_act_that_events_speak_of_as_well_has_an_end_wherever_it_has_a_beginning(
+    tmp_path: Path, first: str, done: bool
+) -> None:
+    async def script(context: RunContext) -> None:
+        governed = context.governed
+        assert governed is not None
+
+        async def tell() -> None:
+            governed.describe("c1", tool="list", server="github", risk=0)
+            context.emit(e.ToolCallStarted(call="c1", name="Listing", kind="read", input={"of": "x"}))
+            await context.drain()
+
+        if first == "event":
+            await tell()
+        act = await governed.act("list", {"of": "x"}, risk=0, server="github")
+        if first == "act":
+            await tell()
+        if done:
+            await governed.acted(act, result=[])
+            context.emit(e.ToolCallEnded(call="c1", output=[]))
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        binding = documents(tmp_path, tools=[{"kind": "mcp", "server": "github", "allow": ["list"]}])
+        async with house(tmp_path, script, binding=binding) as at:
+            await at.ended(await at.start())
+        lines = [(line["action"], line["metadata"]["aip44"]["audit"].get("call")) for line in audited(tmp_path)]
+        begun = {name for action, name in lines if action == "tool.call"}
+        assert len(begun) == (2 if first == "act" else 1)
+        assert {name for action, name in lines if action == "tool.result"} == begun
 
     run(scene())
 

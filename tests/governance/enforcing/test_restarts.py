@@ -283,6 +283,45 @@ def test_what_could_not_be_recorded_at_the_start_comes_before_the_sessions_next_
     run(scene())
 
 
+def test_what_the_log_refuses_at_once_at_the_start_is_recorded_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        called = [*BEGUN, "tool.call fs.read"]
+        await killed(tmp_path, acting, called, thread="t")
+        forget_runs(tmp_path)
+        async with contextlib.AsyncExitStack() as stack:
+            with monkeypatch.context() as patch:
+                patch.setattr(AuditLog, "append", _full)
+                at = await stack.enter_async_context(house(tmp_path, calling()))
+            await at.engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+            await at.ended(await at.start(thread="t"))
+        over = ["tool.result fs.read", "operator.interrupted"]
+        assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
+
+    run(scene())
+
+
+def _full(*_: object) -> None:
+    raise Unavailable("the audit log cannot keep up")
+
+
+def test_a_call_that_not_enough_people_have_approved_was_refused_and_has_no_result(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling("send"), quorum=2) as at:
+            one = await at.start()
+            await at.asked(one)
+            await at.answer(one, YES)
+            begun = told(tmp_path)
+        assert begun[-1] == "approval.granted send"
+        forget_runs(tmp_path)
+        async with house(tmp_path, calling(), quorum=2):
+            pass
+        assert told(tmp_path) == [*begun, "tool.refused send", "operator.interrupted"]
+
+    run(scene())
+
+
 async def _nothing(_: object) -> None:
     """Nothing is recorded."""
 

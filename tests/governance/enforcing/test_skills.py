@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.delta import ABSENT
+from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus, Thread
 from gateway.governance.binding import Binding, bind
+from gateway.governance.enforcing import Gate
 from gateway.governance.enforcing.preface import prefixed
 from tests.governance.enforcing.support import House, audited, documents, house, told, verified
 from tests.governance.support import OPERATOR, with_, write
@@ -102,6 +104,26 @@ def test_an_agent_that_failed_is_told_again(tmp_path: Path) -> None:
     assert agent.heard == [{"message": f"{MAIL}\n\nhi"}] * 2 + [{"message": "hi"}]
 
 
+def test_an_agent_whose_turn_could_not_be_audited_to_its_end_is_told_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Hearer()
+
+    async def full(self: Gate) -> None:
+        raise Unavailable("the disk is full")
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            thread = await session(at, "s1")
+            with monkeypatch.context() as patch:
+                patch.setattr(Gate, "over", full)
+                await at.ended(await at.start(thread=thread.id, input={"message": "hi"}), RunStatus.ERROR)
+            await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
+
+    run(story())
+    assert agent.heard == [{"message": f"{MAIL}\n\nhi"}] * 2
+
+
 def test_skills_that_are_changed_are_told_again(tmp_path: Path) -> None:
     agent = Hearer()
     binding = skilled(tmp_path, "mail")
@@ -139,6 +161,27 @@ def test_an_outbound_half_that_tells_them_itself_has_the_input_as_it_was(tmp_pat
     run(story())
     assert heard == [({"message": "hi"}, [("mail", "ws://skills/mail", "Write mails.")]), ({"message": "hi"}, [])]
     assert told(tmp_path).count("skill.activated") == 1
+
+
+def test_an_outbound_half_whose_agent_has_forgotten_the_session_has_them_again(tmp_path: Path) -> None:
+    heard: list[list[str]] = []
+
+    async def agent(context: RunContext) -> None:
+        assert context.governed is not None
+        await context.governed.forgotten()
+        heard.append([one.name for one in context.governed.preface])
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def story() -> None:
+        async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
+            at.outbound.prefaces = True  # type: ignore[attr-defined]
+            thread = await session(at, "s1")
+            for _ in range(2):
+                await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
+
+    run(story())
+    assert heard == [["mail"]] * 2 and told(tmp_path).count("skill.activated") == 2
 
 
 def test_an_agent_that_can_be_told_nothing_is_run_and_that_is_counted(tmp_path: Path) -> None:

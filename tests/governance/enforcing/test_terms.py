@@ -15,6 +15,7 @@ from gateway.core.errors import Invalid
 from gateway.core.types import RunStatus
 from gateway.governance.audit import AuditLog, Head, Signer, Terms, log
 from gateway.governance.audit.pointer import path_for, read
+from gateway.governance.enforcing import Enforcement
 from gateway.governance.enforcing import journal as journals
 from gateway.governance.enforcing.journal import Journal
 from tests.governance.audit.test_keys import KEY, ring
@@ -99,6 +100,23 @@ def test_a_posture_that_wants_a_signed_head_does_not_open_a_log_without_a_key(tm
         with pytest.raises(Invalid, match=r"GOVERNANCE\.md:\d+ audit\.headPointerSign: has the log's head signed"):
             async with house(tmp_path, calling(), audit={"headPointerSign": True}):
                 pass
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("posture", "key"),
+    [({"signing": {"required": True}}, "signing.required"), ({"audit": {"headPointerSign": True}}, "headPointerSign")],
+)
+def test_what_cannot_be_done_with_a_log_that_is_open_is_refused_before_anything_is_changed(
+    tmp_path: Path, posture: dict[str, Any], key: str
+) -> None:
+    async def story() -> None:
+        async with house(tmp_path, calling()) as at:
+            enforcement = at.engine.opened.__self__  # type: ignore[attr-defined]
+            assert isinstance(enforcement, Enforcement)
+            with pytest.raises(Invalid, match=key):
+                await enforcement.prepare([documents(tmp_path, **posture)])
 
     run(story())
 

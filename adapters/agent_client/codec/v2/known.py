@@ -217,7 +217,8 @@ class Known:
         terminal = self._terminals.get(id)
         if terminal is None:
             terminal = self._terminals[id] = Terminal()
-            _trim(self._terminals, TERMINALS)
+            if len(self._terminals) > TERMINALS:
+                self._terminals.pop(next(iter(self._terminals))).forgotten = True
         return terminal
 
     # --- inside --------------------------------------------------------------------------------------------------
@@ -270,6 +271,6 @@ def _size(item: JsonObject | Screen) -> int:
     return item.terminal.size if isinstance(item, Screen) else len(delta.encode(item))
 
 
-def _trim(names: dict[str, Any], most: int = MOST) -> None:
-    if len(names) > most:
+def _trim(names: dict[str, Any]) -> None:
+    if len(names) > MOST:
         del names[next(iter(names))]

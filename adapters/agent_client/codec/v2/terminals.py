@@ -35,15 +35,16 @@ _ELSEWHERE: Final[JsonObject] = {
 class Terminal:
     """What is known of one. `size`: bytes that it has said, those that are not kept, too. `call`: whose content it is.
 
-    `unsaid`: whether something was said of it that version 1 has not been told, nor can be any more.
+    `unsaid`: whether something was said of it that version 1 has not been told, nor can be any more. `forgotten`:
+    whether it is not known by name any more, so that nothing else will be.
     """
 
-    __slots__ = ("_command", "_cwd", "_dropped", "_exit", "_output", "call", "size", "unsaid")
+    __slots__ = ("_command", "_cwd", "_dropped", "_exit", "_output", "call", "forgotten", "size", "unsaid")
 
     def __init__(self) -> None:
         self.size = 0
         self.call: str | None = None
-        self.unsaid = False
+        self.unsaid = self.forgotten = False
         self._command: str | None = None
         self._cwd: str | None = None
         self._exit: JsonObject | None = None
@@ -52,8 +53,8 @@ class Terminal:
 
     @property
     def over(self) -> bool:
-        """Whether what ran there has ended."""
-        return self._exit is not None
+        """Whether what ran there has ended, or nobody will hear of its end."""
+        return self._exit is not None or self.forgotten
 
     @property
     def cut(self) -> bool:

@@ -133,7 +133,7 @@ class HttpServer:
         if isinstance(message, Malformed):
             raise refusal(400, f"no JSON-RPC message: {message.reason}")
         if isinstance(message, Request) and message.method == INITIALIZE and exchange.header(CONNECTION_ID) is None:
-            return await self._initialize(exchange, Visitor(self._people, shown), message, data)
+            return await self._initialize(exchange, Visitor(self._people, shown, self._gateway.created), message, data)
         link = self._link(exchange, shown)
         with self._links.used(link):
             session = await self._session_of(exchange, link, message)

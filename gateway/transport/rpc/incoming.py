@@ -1,0 +1,200 @@
+"""What comes in on one Peer, each message in its turn; when it can, before its reader has woken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Sequence
+
+from msgspec import UNSET
+
+from gateway.core.errors import AgentBroken, AgentGone
+from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.rpc.asking import Asking
+from gateway.transport.rpc.handler import Counts, Handler, Swift
+from gateway.transport.rpc.outbox import Outbox
+from gateway.transport.rpc.serving import Answers, Serving
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Batch, ErrorObject, Malformed, Notification, Request, Response
+
+log = logging.getLogger(__name__)
+
+_BREATH = 256
+"""Messages after which the reader lets others run, should its pipe never make it wait."""
+_BATCH = Malformed(jsonrpc.INVALID_REQUEST, "several messages in an array are not taken", b"[", 0)
+_BARE = Malformed(jsonrpc.INVALID_REQUEST, "neither method nor result nor error", b"{", 0)
+
+
+class Incoming:
+    """Hands what comes on `pipe` to who it is for: requests to `serving`, answers to `asking`, the rest to `handler`.
+
+    The other parameters are Peer's; `batches` may be set later.
+    """
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        handler: Handler,
+        *,
+        counts: Counts,
+        outbox: Outbox,
+        asking: Asking,
+        serving: Serving,
+        concurrency: int,
+        answer_garbage: bool,
+        batches: bool,
+        grace: float,
+    ) -> None:
+        self.batches = batches
+        self.swift = handler.take if isinstance(handler, Swift) else None
+        """What the handler takes undecoded, if it does."""
+        self._pipe = pipe
+        self._handler = handler
+        self._counts = counts
+        self._outbox = outbox
+        self._asking = asking
+        self._serving = serving
+        self._concurrency = concurrency
+        self._answer_garbage = answer_garbage
+        self._grace = grace
+        self._woken = False
+
+    async def run(self) -> None:
+        """Until nothing more comes. Raises AgentGone as `Pipe.receive`, and for an end that reads no answers."""
+        handled = 0
+        while arrived := await self._pipe.receive():
+            at, end = 0, len(arrived)
+            while at < end:
+                if self.swift is not None and not self._woken:
+                    before, at = at, self.swift(arrived, at)
+                    handled += at - before
+                if at < end:
+                    data = arrived[at]
+                    waiting = self._take(jsonrpc.decode(data) if isinstance(data, bytes) else data)
+                    if waiting is not None:
+                        await waiting
+                    at += 1
+                    handled += 1
+                if handled >= _BREATH:
+                    handled = 0
+                    await self._let_run()
+
+    def at_once(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
+        """See `Direct.direct`: what the handler takes at once does not wait until the reader has woken."""
+        if self.swift is None or self._woken:
+            return arrived
+        return arrived[self.swift(arrived, 0) :]
+
+    def _take(self, message: jsonrpc.Message | Unreadable) -> Awaitable[None] | None:
+        """Handle it. What is returned is to be awaited before the next: notifications, most of all, need no waiting."""
+        if type(message) is Notification and not self._woken:
+            return self._notified(message)
+        if type(message) is Response and self._asking.settle(message):
+            self._woken = True
+            return None
+        return self._take_slowly(message)
+
+    def _notified(self, message: Notification) -> Awaitable[None] | None:
+        try:
+            waiting = self._handler.notification(message.method, message.params)
+        except Exception:
+            log.exception("%s: handling %s failed", self._pipe.name, message.method)
+            return None
+        return None if waiting is None else self._handling(waiting, message.method)
+
+    async def _handling(self, waiting: Awaitable[None], method: str) -> None:
+        try:
+            await waiting
+        except Exception:
+            log.exception("%s: handling %s failed", self._pipe.name, method)
+
+    async def _take_slowly(self, message: jsonrpc.Message | Unreadable) -> None:
+        if isinstance(message, Notification):
+            await self._let_run()
+            waiting = self._notified(message)
+            if waiting is not None:
+                await waiting
+        elif isinstance(message, Response):
+            if message.bare:
+                await self._garbled(_BARE)
+            else:
+                self._asking.stray(message)
+        elif isinstance(message, Request):
+            await self._accept(message)
+        elif isinstance(message, Malformed | Unreadable):
+            await self._garbled(message)
+        else:
+            await self._take_apart(message)
+
+    async def _take_apart(self, batch: Batch) -> None:
+        """The messages of an array. Answers among them are taken in any case: somebody waits for them."""
+        answers = Answers(self._outbox)
+        noise = not self._answer_garbage and all(isinstance(one, Malformed) for one in batch.messages)
+        refused = False
+        for one in batch.messages:
+            if isinstance(one, Response) or (self.batches and isinstance(one, Notification)):
+                waiting = self._take(one)
+                if waiting is not None:
+                    await waiting
+            elif not self.batches:
+                refused = True
+            elif isinstance(one, Request):
+                await self._accept(one, answers)
+            elif isinstance(one, Malformed):
+                await self._garbled(one, None if noise else answers)
+        with contextlib.suppress(AgentGone):
+            answers.seal()
+        if refused:
+            await self._garbled(_BATCH)
+
+    async def _let_run(self) -> None:
+        """Let the tasks run that were woken or begun: the loop takes them in that order, and us after them.
+
+        Not after every message, a turn of the loop being dear, but before the next one that is not handled in a task.
+        """
+        self._woken = False
+        await asyncio.sleep(0)
+
+    async def _accept(self, request: Request, answers: Answers | None = None) -> None:
+        if len(self._serving) < self._concurrency:
+            if answers is not None:
+                answers.expect()
+            self._serving.accept(request, answers)
+            self._woken = True
+        else:
+            self._counts.refused += 1
+            error = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
+            await self._reply(jsonrpc.error(request.id, error), answers)
+
+    async def _garbled(self, what: Unreadable | Malformed, answers: Answers | None = None) -> None:
+        """No message; but somebody may wait for what it was meant to be."""
+        self._counts.unreadable += 1
+        try:
+            self._handler.unreadable(what)
+        except Exception:
+            log.exception("%s: reporting an unreadable message failed", self._pipe.name)
+        seen = jsonrpc.glimpse(what.start) if isinstance(what, Unreadable) else what
+        code = what.code if isinstance(what, Malformed) else jsonrpc.INVALID_REQUEST
+        if seen.id is not UNSET and seen.answer:
+            why = AgentBroken(f"the answer of {self._pipe.name} cannot be read: {what.reason}")
+            self._asking.fail(seen.id, why)
+        elif seen.id is not UNSET and seen.method:
+            await self._reply(jsonrpc.error(seen.id, ErrorObject(code, what.reason)), answers)
+        elif (self._answer_garbage or answers is not None) and isinstance(what, Malformed):
+            await self._reply(jsonrpc.error(None, ErrorObject(code, what.reason)), answers)
+
+    async def _reply(self, message: bytes, answers: Answers | None = None) -> None:
+        """An answer by the reader itself, which does not go on while the other end lets its answers lie."""
+        if answers is not None:
+            answers.expect()
+            answers.put(message)
+            return
+        try:
+            self._outbox.put(message)
+            async with asyncio.timeout(self._grace):
+                await self._outbox.drain()
+        except AgentGone:
+            return
+        except TimeoutError:
+            raise AgentGone(f"{self._pipe.name} does not read what it is answered") from None

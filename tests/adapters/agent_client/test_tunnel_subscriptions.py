@@ -1,0 +1,49 @@
+"""Who follows a resource of a client's MCP server, and what that server is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Raw
+
+from adapters.agent_client.tunnel.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
+from tests.support.aio import run
+from tests.support.scripted import until
+
+
+class Server:
+    """A server of a revision with requests for each resource, which answers when it may."""
+
+    version = "2025-11-25"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.may = asyncio.Event()
+
+    async def beside(self, method: str, params: dict[str, Any]) -> Raw:
+        self.asked.append((method, params["uri"]))
+        await self.may.wait()
+        return Raw(b"{}")
+
+
+class Client:
+    """An MCP client that listens."""
+
+    resources = frozenset({"file:///a"})
+
+
+def test_who_leaves_before_the_server_has_answered_follows_nothing() -> None:
+    async def story() -> None:
+        server: Any = Server()
+        session: Any = Client()
+        follows = Subscriptions(server)
+        follows.joined(session)
+        await until(lambda: bool(server.asked))
+        follows.left(session)
+        server.may.set()
+        await until(lambda: not follows._work)
+        assert server.asked == [(SUBSCRIBE, "file:///a"), (UNSUBSCRIBE, "file:///a")]
+        assert not follows.follows(session, "file:///a")
+
+    run(story())

@@ -1,0 +1,191 @@
+"""SQLite's file, its log and the thread beside the event loop, when something is wrong with them: told, made good."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import NotFound, Unavailable
+from gateway.core.types import RunQuery
+from gateway.store import Change, Unsynced
+from gateway.store.sqlite import SqliteStore, batch, hand, schema
+from tests.store.place import entry, eventually, make_run, numbers, tokens
+from tests.support.aio import run
+
+BOUND = 60.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def wal(path: Path) -> bytes:
+    """The file's log as it is now."""
+    return Path(f"{path}-wal").read_bytes()
+
+
+def test_a_path_may_be_a_link_to_the_file(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "store.db").symlink_to(tmp_path / "disk" / "real.db")
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        one = make_run()
+        assert await store.create_run(one, [entry(1)], reserved=9)
+        assert await store.run(one.id) == one
+        await store.close()
+        assert os.listdir(tmp_path / "disk") == ["real.db"]
+
+    run(main())
+
+
+def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all_before_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = False
+
+    def sync(descriptor: int) -> None:
+        if broken:
+            raise OSError("broken")
+
+    async def main() -> None:
+        nonlocal broken
+        monkeypatch.setattr(hand, "sync", sync)
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        assert await store.create_run(one, [entry(1)], reserved=9)
+        broken = True
+        with pytest.raises(Unsynced):
+            await store.commit(one.id, Change(events=(entry(2),)))
+        broken = False
+        await store.commit(one.id, Change(events=(entry(3),)))
+        assert wal(path) == b"", "what the failed sync may have lost is needed no more"
+        alone = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)  # reads the file and no log
+        assert alone.execute("SELECT max(last) FROM log").fetchone() == (3,)
+        alone.close()
+        await store.commit(one.id, Change(events=(entry(4),)))
+        assert wal(path) != b"", "and then all is as it was"
+        assert numbers(await store.events(one.id)) == [1, 2, 3, 4]
+        await store.close()
+
+    run(main())
+
+
+def test_what_begins_the_log_anew_is_written_with_the_checkpoint_and_not_by_the_event_loop(path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(path, lease_seconds=3600.0)  # which would write as well
+        await store.open()
+        await store.create_run(make_run(), [entry(1)], reserved=9)
+        before = wal(path)[12:16]
+        store._writer._hand.do(store._writer._hand.checkpoint)
+
+        async def anew() -> bool:
+            return wal(path)[12:16] != before  # the number of checkpoints, in the log's head
+
+        await eventually(anew)
+        await store.close()
+
+    run(main())
+
+
+def test_a_batch_that_is_written_piece_by_piece_waits_for_another_process_between_the_pieces(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(cursor: sqlite3.Cursor) -> None:
+        cursor.execute("UPDATE runs SET agent = 'spoilt'")
+        raise NotFound("half done")
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        undo = batch.Batches._roll_back
+
+        def undone(self: batch.Batches) -> None:
+            undo(self)
+            monkeypatch.setattr(batch.Batches, "_roll_back", undo)
+            other.execute("BEGIN IMMEDIATE")
+            threading.Timer(0.1, other.execute, ["COMMIT"]).start()
+
+        monkeypatch.setattr(batch.Batches, "_roll_back", undone)
+
+        async def spoil() -> None:
+            await store._writer.submit(half)
+
+        calls: list[Any] = [store.create_run(make_run(), [], reserved=1) for _ in range(3)]
+        calls[1:1] = [spoil()]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [bool, NotFound, bool, bool]
+        assert await store.count_runs(RunQuery(agent="mail")) == 3
+        other.close()
+        await store.close()
+
+    run(main())
+
+
+def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_: object, **__: object) -> None:
+        raise MemoryError("no more")
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        synced = threading.Event()
+        monkeypatch.setattr(hand, "sync", lambda _: synced.wait(BOUND))
+        waits = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
+
+        async def syncing() -> bool:
+            return store._writer._syncing is not None
+
+        await eventually(syncing)
+        monkeypatch.setattr(hand.Hand, "on_disk", dies)
+        monkeypatch.setattr(batch.Batches, "write", dies)
+        lent = asyncio.ensure_future(store._writer.submit(lambda _: None, long=True))
+        await asyncio.sleep(0)
+        later = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
+        await asyncio.sleep(0)
+        synced.set()
+        results = await asyncio.wait_for(asyncio.gather(waits, lent, later, return_exceptions=True), BOUND)
+        assert results[0] is True and [type(result) for result in results[1:]] == [Unavailable] * 2
+        with pytest.raises(MemoryError):
+            await store.close()
+
+    run(main())
+
+
+def test_a_store_that_closed_with_something_unwritten_leaves_the_event_loop_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
+        store = SqliteStore(path)
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        store.append(one.id, tokens(2, 5))
+        flushed = asyncio.ensure_future(store.flush())
+        writer = store._writer
+
+        async def lent() -> bool:
+            return writer._lent is not None
+
+        await eventually(lent)
+        monkeypatch.setattr(writer, "_alarm", None)  # as when it has rung meanwhile
+        with pytest.raises(Unavailable):
+            await store.close()
+        with pytest.raises(Unavailable):
+            await flushed
+        assert writer._alarm is None
+        other.close()
+
+    run(main())
