@@ -99,6 +99,7 @@ def run_request(
         if_busy=IfBusy(body.get("multitask_strategy") or "reject") if thread else IfBusy.REJECT,
         webhook=Webhook(url=url, protocol=wire.PROTOCOL) if url else None,
         traceparent=traceparent,
+        native=("tags",) if config.get("tags") or config.get("recursion_limit") else (),
         creation=creation(body),
     )
 

@@ -193,6 +193,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     `creation` is the client's own request, kept verbatim for protocols that echo it. `attributes` are the
     inbound adapter's own marks on the run (string keys it alone reads). `principal` is who asked, if anybody knows,
     and `tools` patterns of the tools that a governed agent may call for them (None: all that its operator may).
+    `native` names losses that the run has unless its agent speaks the client's protocol, too.
     """
 
     agent: str
@@ -207,6 +208,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     traceparent: str | None = None
     principal: str | None = None
     tools: tuple[str, ...] | None = None
+    native: tuple[str, ...] = ()
     creation: JsonObject = {}
     attributes: JsonObject = {}
 

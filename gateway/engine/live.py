@@ -174,6 +174,9 @@ class LiveRun(Filing, Beside):
     async def drive(self, *, attach: bool = False) -> None:
         """Let the outbound adapter run, and commit the end whatever happens."""
         with tracing.run_span(self.run, self.agent, resumed=attach) as self.span:
+            if not attach and self.target is not None and self.target.protocol != self.run.request.protocol:
+                for what in self.run.request.native:
+                    self.lost(what)
             with tracing.call_span(self.target.protocol if self.target else "", self.target) as call:
                 self.traceparent = call.traceparent()
                 end = await self._call(attach)

@@ -157,6 +157,16 @@ def test_what_comes_after_the_end_is_dropped_and_counted() -> None:
     run(scene())
 
 
+def test_what_only_the_clients_own_protocol_has_is_lost_on_agents_of_others() -> None:
+    async def scene() -> None:
+        async with engine((route(), Scripted(echo))) as gateway:
+            for protocol, losses in (("test", {"tags": 1}), ("scripted", {})):
+                started = await gateway.start(request(protocol=protocol, native=("tags",)))
+                assert (await ended(gateway, started.id)).losses == losses
+
+    run(scene())
+
+
 def test_a_run_is_over_when_its_end_is_drained_even_if_the_adapter_lingers() -> None:
     async def lingering(context: RunContext) -> None:
         context.emit(e.RunFinished())

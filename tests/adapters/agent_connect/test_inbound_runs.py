@@ -50,6 +50,14 @@ def test_a_run_is_started_waited_for_and_looked_at(api: Api) -> None:
     assert "thread_id" not in waited["run"]
 
 
+def test_tags_are_a_loss_where_the_agent_cannot_have_them(api: Api) -> None:
+    for config, losses in (({"tags": ["t"]}, "tags=1"), ({"recursion_limit": 3}, "tags=1"), ({"tags": []}, None)):
+        run = api("POST", "/runs", create("echo", config=config))
+        api("GET", f"/runs/{run['run_id']}/wait")
+        told = api.raw("GET", f"/runs/{run['run_id']}")
+        assert told.headers.get("x-interlingua-losses") == losses
+
+
 def test_a_wait_for_an_existing_run_also_gives_the_bare_output_of_the_prose(api: Api) -> None:
     run = api("POST", "/runs", create("echo", "hi"))
     waited = api("GET", f"/runs/{run['run_id']}/wait")
