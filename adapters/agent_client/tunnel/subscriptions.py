@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
@@ -75,11 +76,11 @@ class Subscriptions:
     def joined(self, session: Session) -> None:
         """A client is there; one of 2026-07-28 that listens has said what it follows."""
         for uri in sorted(session.resources):
-            self._keep(self.subscribe(session, uri))
+            self._keep(partial(self.subscribe, session, uri))
 
     def left(self, session: Session) -> None:
         """It has gone."""
-        self._keep(self._left(session))
+        self._keep(partial(self._left, session))
 
     def close(self) -> None:
         """The server is not there any more."""
@@ -90,7 +91,7 @@ class Subscriptions:
         async with self._changing:  # behind what it has only begun to follow
             uris = [uri for uri, there in self._followers.items() if session in there]
         for uri in uris:
-            self._keep(self.unsubscribe(session, uri))
+            self._keep(partial(self.unsubscribe, session, uri))
 
     async def _listen(self, uris: Collection[str], new: str | None = None) -> None:
         """Listen anew; what was listened to is let go when that is acknowledged. Raises RpcError if `new` is not."""
@@ -124,10 +125,10 @@ class Subscriptions:
             raise
         return listening
 
-    def _keep(self, work: Awaitable[Any]) -> None:
+    def _keep(self, work: Callable[[], Awaitable[Any]]) -> None:
         async def quietly() -> None:
             try:
-                await work
+                await work()
             except (InterlinguaError, RpcError) as error:
                 log.info("an MCP server is not asked for news of a resource: %s", error)
 

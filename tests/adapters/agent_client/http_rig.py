@@ -142,6 +142,9 @@ class Rig:
     def names(self, protocol: str) -> list[str]:
         return ["rig", "other"]
 
+    def created(self, name: str) -> None:
+        return None
+
     async def thread(self, thread_id: str) -> Thread:
         if thread_id in self.threads:
             return Thread(id=thread_id, created_at=0, updated_at=0)
