@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
@@ -51,7 +52,7 @@ class Agent(Scripted):
         self.found: list[tuple[str, ...]] = []
 
     async def works(self, context: RunContext) -> None:
-        with sqlite3.connect(self.file) as connection:
+        with contextlib.closing(sqlite3.connect(self.file)) as connection:
             self.found += connection.execute("SELECT status FROM runs WHERE id = ?", (context.run.id,)).fetchall()
         context.emit(e.RunFinished(output=msgspec.Raw(b'{"message": "done"}')))
         await context.drain()
