@@ -47,7 +47,7 @@ def test_half_a_character_in_an_error_ends_the_run_all_the_same() -> None:
 
 
 def test_a_notification_that_cannot_be_read_is_left_out() -> None:
-    deep = msgspec.Raw(b"[" * 5000 + b"]" * 5000)
+    deep = msgspec.Raw(b"[" * 100_000 + b"]" * 100_000)
     assert told("notifications/message", deep) == []
 
 
