@@ -9,21 +9,18 @@ from typing import Final
 from starlette.requests import Request
 
 from gateway.adapter import InboundOptions
-from gateway.adapter.access import Asking, People
+from gateway.adapter.access import Asking, Created, People, uncreated
 from gateway.core.errors import Unauthenticated
 from gateway.core.types import JsonObject
 
 FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 """Headers by which a proxy on this machine says that somebody else asks."""
 
-Created = Callable[[str], tuple[str, str | None] | None]
-
 
 class Readiness:
     """Who may know the agents by name: who asks from this machine, all; who has a token of any door, its own."""
 
-    def __init__(self, doors: Iterable[InboundOptions], created: Created = lambda name: None) -> None:
-        """`created`: see `Gateway.created`."""
+    def __init__(self, doors: Iterable[InboundOptions], created: Created = uncreated) -> None:
         self._created = created
         self._people = [
             People(door.authentication) for door in doors if isinstance(door, Asking) and door.authenticates

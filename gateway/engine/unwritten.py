@@ -74,14 +74,11 @@ async def _write(live: LiveRun) -> None:
         except Unavailable:
             raise
         except Exception as error:  # it was deleted, or is another process's by now; else there is no use in more tries
-            log.warning("run %s: its end is not stored: %s", live.run.id, error, exc_info=not _expected(error))
+            unexpected = not isinstance(error, InterlinguaError)
+            log.warning("run %s: its end is not stored: %s", live.run.id, error, exc_info=unexpected)
             owed = Unwritten((), None)
         live.unwritten = None
     live.told(owed.delivery)
-
-
-def _expected(error: Exception) -> bool:
-    return isinstance(error, InterlinguaError)
 
 
 class Owed:

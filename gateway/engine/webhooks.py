@@ -40,8 +40,8 @@ class Webhooks:
         self._underway: set[str] = set()
         self._turn: dict[str, str] = {}
         """By run, the callback that others of the run wait for: the oldest that is still owed."""
-        self._behind: set[str] = set()
-        """Those that wait for one of their run."""
+        self._behind = 0
+        """How many waited for one of their run when it was looked last."""
 
     def nudge(self, delivery: Delivery) -> None:
         """Something new is owed."""
@@ -52,11 +52,11 @@ class Webhooks:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._due.clear()
-                for delivery in await self._owed():
+                owed, self._behind = await self._owed(), 0
+                for delivery in owed:
                     if self._turn.setdefault(delivery.run.id, delivery.id) != delivery.id:
-                        self._behind.add(delivery.id)
+                        self._behind += 1
                     elif delivery.id not in self._underway:
-                        self._behind.discard(delivery.id)
                         self._underway.add(delivery.id)
                         group.create_task(self._deliver(delivery))
                 try:
@@ -67,7 +67,7 @@ class Webhooks:
 
     async def _owed(self) -> list[Delivery]:
         try:
-            known = len(self._underway) + len(self._behind)  # many of them are to keep nobody else waiting
+            known = len(self._underway) + self._behind  # many of them are to keep nobody else waiting
             return await self._store.deliveries(time.time() + 1.0, limit=MOST_AT_ONCE + known)
         except InterlinguaError as error:  # the store is in trouble; what is owed stays owed
             log.error("callbacks cannot be read: %s", error)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.adapter.access import People
+from gateway.adapter.access import People, challenge
+from gateway.core.errors import Unauthenticated
 
 UNAUTHORIZED: Final = b'{"error":"the token is not valid"}'
-CHALLENGE: Final = {"www-authenticate": 'Bearer error="invalid_token"'}
-"""RFC 6750, 3."""
+CHALLENGE: Final = challenge(Unauthenticated("the token is not valid"))
 LOCAL: Final = People(None)
 """Of clients that nobody asks."""

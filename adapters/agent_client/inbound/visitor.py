@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from adapters.agent_client.wire import JsonObject
-from gateway.adapter.access import EXPIRED, OWNER, People, Principal, Visit
+from gateway.adapter.access import EXPIRED, OWNER, Created, People, Principal, Visit, uncreated
 from gateway.core.errors import Conflict, Denied, NotFound
 from gateway.core.types import Identity, Thread
 
@@ -23,12 +23,6 @@ _ANNOUNCED: Final[JsonObject] = {
     "description": "The token that the gateway knows you by, in `_meta.token`; or connect with Authorization: Bearer.",
 }
 
-Created = Callable[[str], tuple[str, str | None] | None]
-
-
-def _nobody(agent: str) -> None:
-    """Of what it was created, and whose it is, where no agent was."""
-
 
 class Visitor:
     """Who is at the other end of one connection, as far as that is known.
@@ -36,8 +30,8 @@ class Visitor:
     ended: why the connection must end, "" while it need not.
     """
 
-    def __init__(self, people: People, principal: Principal | None = None, created: Created = _nobody) -> None:
-        """`principal`: who the connection's own `Authorization` says it is. `created`: see `Gateway.created`."""
+    def __init__(self, people: People, principal: Principal | None = None, created: Created = uncreated) -> None:
+        """`principal`: who the connection's own `Authorization` says it is."""
         self.ended = ""
         self._people = people
         self._created = created

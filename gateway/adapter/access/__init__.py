@@ -19,7 +19,7 @@ from gateway.adapter.access.door import Door, entering
 from gateway.adapter.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
 from gateway.adapter.access.own import Own
 from gateway.adapter.access.patterns import Patterns, fits
-from gateway.adapter.access.people import EXPIRED, People, Principal, challenge, roles_of
+from gateway.adapter.access.people import EXPIRED, Created, People, Principal, challenge, roles_of, uncreated
 from gateway.adapter.access.visit import Visit
 from gateway.core.types import OWNER
 
@@ -30,6 +30,7 @@ __all__ = [
     "Algorithm",
     "Asking",
     "Authentication",
+    "Created",
     "Credentials",
     "Door",
     "JwtOptions",
@@ -49,4 +50,5 @@ __all__ = [
     "entering",
     "fits",
     "roles_of",
+    "uncreated",
 ]

@@ -35,6 +35,14 @@ def challenge(error: Unauthenticated) -> dict[str, str]:
     return {"www-authenticate": f"Bearer {told}"}
 
 
+Created = Callable[[str], tuple[str, str | None] | None]
+"""See `Gateway.created`."""
+
+
+def uncreated(agent: str) -> None:
+    """`Created` where no client creates agents."""
+
+
 @dataclass(frozen=True)
 class Principal:
     """Somebody whose token held.

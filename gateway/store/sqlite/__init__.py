@@ -20,6 +20,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
 from gateway.store import Change, Delivery, Entry, Recovered, Registration
 from gateway.store.sqlite import changes, files, lease, log, queries, registered, retention, schema
+from gateway.store.sqlite.hand import Hand
 from gateway.store.sqlite.readers import Locked, Readers
 from gateway.store.sqlite.writer import Writer
 
@@ -46,13 +47,15 @@ class SqliteStore:
         self._lease_seconds = lease_seconds
         self.owner = self._me.owner
         self._writer = Writer(
-            partial(schema.connect_writer, path),
-            self.owner,
-            beat=self._beat,
-            farewell=partial(lease.drop, owner=self.owner),
-            beat_seconds=lease_seconds / 3,
-            fsync=fsync,
-            path=path,
+            Hand(
+                partial(schema.connect_writer, path),
+                self.owner,
+                beat=self._beat,
+                farewell=partial(lease.drop, owner=self.owner),
+                beat_seconds=lease_seconds / 3,
+                fsync=fsync,
+                path=path,
+            )
         )
         self._readers: Readers | None = None
         self._swept = False

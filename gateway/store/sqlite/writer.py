@@ -18,11 +18,9 @@ goes before any later work on its run, and before work that may look at any run.
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TypeVar
 
 from gateway.core.errors import Unavailable
@@ -50,22 +48,10 @@ PAGES, PAGES_A_JOB = 2, 3
 
 
 class Writer:
-    """Every method is called on the event loop. The arguments are those of `Hand`."""
+    """Every method is called on the event loop. `hand` is this one's alone."""
 
-    def __init__(
-        self,
-        connect: Callable[[], sqlite3.Connection],
-        owner: str,
-        *,
-        beat: Work[None],
-        farewell: Work[None],
-        beat_seconds: float,
-        fsync: bool = True,
-        path: Path | None = None,
-    ) -> None:
-        self._hand = Hand(
-            connect, owner, beat=beat, farewell=farewell, beat_seconds=beat_seconds, fsync=fsync, path=path
-        )
+    def __init__(self, hand: Hand) -> None:
+        self._hand = hand
         self._hand.free, self._hand.died = self._turn, self._died
         self._queue: deque[Piece] = deque()
         self._held: dict[str | None, list[Piece]] = {}  # what nobody waits for, by run
