@@ -137,7 +137,7 @@ class ClientConnection(asyncio.Protocol):
         self._done = asyncio.get_running_loop().create_future()
         self._on_piece = on_piece
         self._transport.write(
-            b"%b %b HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
+            b"%b %b HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b"
             % (method.encode(), path.encode(), headers, len(body), body)
         )
         return self._done

@@ -113,7 +113,7 @@ inbound:
     path: /agent-protocol
     on_disconnect: continue
     max_body: 4194304
-    max_upload: 104857600
+    max_upload: 64000000
     authentication: *people
   plain: {path: /plain, max_body: 1048576}
 
@@ -242,11 +242,13 @@ store:
   artifact_limit: 64MB
 webhooks: {allow: [10.0.0.0/8]}
 public_url: https://agents.example.com
+hosts: [agents.internal.example]
 limits: {body: 8MB, shutdown: 10s}
 telemetry:
   otlp: http://127.0.0.1:4318
   headers: {authorization: "Bearer ${OTLP_TOKEN:-secret}"}
   service_name: interlingua
+  monitors: {tokens: ["${SCRAPE_TOKEN:-secret}"], networks: [10.42.0.0/16]}
 audit: {key: keys/audit.pem}
 """
 """Every key there is, once: each row's example is taken from here, and a test loads it."""
@@ -324,7 +326,7 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
                 yield f"### routes.target.{key}, protocol: {protocol}", "", part, given[key]
     auth = {key: value for r in example["routes"] for key, value in r["target"].get("auth", {}).items()}
     yield "## routes.target.auth", "At most one of the two.", defs["Auth"], auth
-    for key in ("store", "store.retention", "webhooks", "limits", "telemetry"):
+    for key in ("store", "store.retention", "webhooks", "limits", "telemetry", "telemetry.monitors"):
         node, values = found, example
         for step in key.split("."):
             node, values = _of(found, node["properties"][step]), values[step]
@@ -362,10 +364,16 @@ def _table(found: dict[str, Any], node: dict[str, Any], example: dict[str, Any])
             _type(found, value),
             "required" if needed else _default(found, value),
             _shown(example[key]),
-            (text[:1].upper() + text[1:]).replace("|", "\\|"),
+            _sentence(text).replace("|", "\\|"),
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with what is to be written as it stands, such as a URL."""
+    first = text.partition(" ")[0].rstrip(",.;")
+    return text[:1].upper() + text[1:] if first.isalpha() else text
 
 
 def _of(found: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
@@ -377,6 +385,9 @@ def _of(found: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _type(found: dict[str, Any], node: dict[str, Any]) -> str:
+    if isinstance(node.get("type"), list):
+        kinds = [kind if kind == "null" else _type(found, {**node, "type": kind}) for kind in node["type"]]
+        return " or ".join(kinds)
     if node.get("examples") == ["60s", "5m"]:
         return "duration"
     if node.get("examples") == ["64MB", "1GiB"]:

@@ -40,7 +40,10 @@ def taken(port: int) -> bool:
 def start(name: str, port: int, pipe: int) -> None:
     """Start an agent and wait until it listens."""
     if taken(port):
-        sys.exit(f"port {port}, where the example agent {name} would listen, is in use")
+        sys.exit(
+            f"port {port}, where the example agent {name} would listen, is in use;"
+            f" {name.upper()}_URL=http://127.0.0.1:PORT names another"
+        )
     script = str(HERE / "agents" / f"{name}.py")
     command = [sys.executable, "-c", RUNNER, script, "--port", str(port)]
     agent = subprocess.Popen(command, stdin=pipe, start_new_session=True)  # Ctrl-C is for the gateway

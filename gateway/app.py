@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from gateway import tracing
 from gateway.adapter import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Leaving, Outbound
+from gateway.browsers import Doorkeeper, Names
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
@@ -26,8 +27,9 @@ from gateway.engine import Engine
 from gateway.engine.directory import Entry
 from gateway.engine.rules import Rules
 from gateway.engine.webhooks import Webhooks
+from gateway.insiders import Insiders
 from gateway.paths import FixedPaths, traced
-from gateway.readiness import Readiness
+from gateway.readiness import readiness
 from gateway.store import open_store
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
@@ -47,9 +49,9 @@ HOSTED_SECONDS = 1.0
 class App:
     """One gateway. `start` before the first request, `stop` at the end; `reload` takes a new route table."""
 
-    def __init__(self, config: Config, *, address: str = "", serving: bool = True) -> None:
-        """`address` is where the gateway listens, for links to files where `public_url` is left out. Without `serving`
-        agents are described and none is run.
+    def __init__(self, config: Config, *, address: str = "", private: bool = False, serving: bool = True) -> None:
+        """`address` is where the gateway listens, for links to files where `public_url` is left out; `private` says
+        that no other machine reaches it there. Without `serving` agents are described and none is run.
         """
         self.config = config
         self._serving = serving
@@ -60,7 +62,8 @@ class App:
         )
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
-        self._readiness = Readiness(config.inbound.values(), self.gateway.created)
+        names = Names(config.hosts, (address, config.public_url or ""))
+        self._insiders = Insiders(self._inbound.values(), config.telemetry.monitors, names)
         mounts = self._mounts(config)
         self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         guard = Guard([str(network) for network in config.webhooks.allow])
@@ -81,6 +84,8 @@ class App:
         ]
         starlette = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
         self.asgi: ASGIApp = FixedPaths(starlette, routes)
+        if private or config.hosts:
+            self.asgi = self._kept(self.asgi, names)
 
     async def start(self) -> None:
         """Open the store and the audit logs, take unfinished runs up again, begin with callbacks and retention.
@@ -137,7 +142,7 @@ class App:
         """
         if (bindings := self._bindings(config)) and self._serving:
             await self._enforced().prepare(bindings)
-        for section in ("inbound", "store", "public_url", "limits", "telemetry", "webhooks", "audit"):
+        for section in ("inbound", "store", "public_url", "hosts", "limits", "telemetry", "webhooks", "audit"):
             if getattr(config, section) != getattr(self.config, section):
                 log.warning("%s: changes here take effect at the next start", section)
         gone = self._use(config)
@@ -194,7 +199,7 @@ class App:
         found out later: until then it is not ready, and no run of it starts.
         """
         governed = [entry for entry in self.gateway.roster.entries if entry.governor is not None]
-        await asyncio.gather(*(entry.glance(LIST_SECONDS) for entry in governed))
+        await asyncio.gather(*(entry.describe(LIST_SECONDS) for entry in governed))
         broken = [str(mistake) for entry in governed for mistake in entry.broken]
         if broken:
             raise Unavailable("\n".join(dict.fromkeys(broken)))
@@ -216,6 +221,13 @@ class App:
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
 
+    def _kept(self, inner: ASGIApp, names: Names) -> Doorkeeper:
+        """The doors that ask nobody who he is are kept from other sites' pages."""
+        options = self.config.inbound
+        open_to_all = {path: name for name, path in self._paths.items() if not options[name].authenticates}
+        judging = [path for path, name in open_to_all.items() if options[name].judges_pages]
+        return Doorkeeper(inner, names, {path: self._inbound[name] for path, name in open_to_all.items()}, judging)
+
     async def _keep_house(self) -> None:
         """Retention now and then; runs of other gateways that died, oftener."""
         while True:
@@ -224,8 +236,9 @@ class App:
                 await asyncio.sleep(ADOPT_SECONDS)
                 try:
                     await self.gateway.adopt()
-                except InterlinguaError as error:
-                    log.error("runs of other gateways: %s", error)
+                except Exception as error:  # whatever it is, the house is to be kept
+                    unforeseen = None if isinstance(error, InterlinguaError) else error
+                    log.error("runs of other gateways: %s", error, exc_info=unforeseen)
 
     async def _look_around(self) -> None:
         """What is hosted at other gateways of the store, every moment."""
@@ -263,11 +276,12 @@ class App:
         roster = self.gateway.roster
         waiting = [entry for entry in roster.configured if entry.many is not None and not entry.ready]
         agents = {entry.route.name: entry.ready for entry in (*waiting, *roster.entries) if not entry.hidden}
-        body = self._readiness.body(self.ready, agents, request)
+        body = readiness(self.ready, agents, self._insiders.sees(request))
         return JSONResponse(body, status_code=200 if self.ready else 503)
 
     async def _metrics(self, request: Request) -> Response:
-        return Response(tracing.metrics.render(), media_type=tracing.metrics.CONTENT_TYPE)
+        page = tracing.metrics.render(self._insiders.sees(request))
+        return Response(page, media_type=tracing.metrics.CONTENT_TYPE)
 
     async def _artifact(self, request: Request) -> Response:
         owner, artifact_id = request.path_params["owner"], request.path_params["artifact"]

@@ -17,31 +17,33 @@ class Router:
     """A route table. The first route that fits a request wins."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        self.routes = tuple(routes)
-        self._by_name: dict[str, list[Route]] = {}
-        for route in self.routes:
-            self._by_name.setdefault(route.name, []).append(route)
+        self._rules = [_Rule(route) for route in routes]
+        self._by_name: dict[str, list[_Rule]] = {}
+        for rule in self._rules:
+            self._by_name.setdefault(rule.route.name, []).append(rule)
 
     def names(self, protocol: str) -> tuple[str, ...]:
         """Agents that clients of `protocol` may call, in route order, each once. The operator may call all."""
-        return tuple(dict.fromkeys(route.name for route in self.routes if _serves(route, protocol)))
+        return tuple(dict.fromkeys(rule.route.name for rule in self._rules if rule.serves(protocol)))
 
     def match(self, protocol: str, agent: str | None, metadata: Mapping[str, Any] | None = None) -> Route:
         """The route for a request to `agent`: its name, its UUID, or None for the only one there is.
 
         Raises NotFound, which lists the names that this client may use.
         """
-        metadata = metadata or {}
         if agent is None:
-            fitting = [route for route in self.routes if _fits(route, protocol, metadata)]
-            if len({route.name for route in fitting}) == 1:
-                return fitting[0]
-            what = "name an agent" if fitting else "no agent takes this request"
-            raise NotFound(f"{what}; have {self._listed(protocol)}")
-        for route in self._by_name.get(self.name(agent) or "", ()):
-            if _fits(route, protocol, metadata):
-                return route
+            return self._only(protocol, metadata)
+        for rule in self._by_name.get(agent) or self._by_name.get(self.name(agent) or "") or []:
+            if rule.serves(protocol) and (not rule.metadata or rule.fits(metadata or {})):
+                return rule.route
         raise NotFound(f"no agent '{agent}'; have {self._listed(protocol)}")
+
+    def _only(self, protocol: str, metadata: Mapping[str, Any] | None) -> Route:
+        fitting = [rule.route for rule in self._rules if rule.serves(protocol) and rule.fits(metadata or {})]
+        if len({route.name for route in fitting}) == 1:
+            return fitting[0]
+        what = "name an agent" if fitting else "no agent takes this request"
+        raise NotFound(f"{what}; have {self._listed(protocol)}")
 
     def name(self, agent: str) -> str | None:
         """The name of an agent given by name or UUID; None if no route has it."""
@@ -60,14 +62,19 @@ class Router:
         return ", ".join(self.names(protocol)) or "none"
 
 
-def _serves(route: Route, protocol: str) -> bool:
-    return not route.match.protocol or protocol in route.match.protocol or protocol == OPERATOR
+class _Rule:
+    """Which requests a route takes. Made with the table: what is asked for every run is at hand then."""
 
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.metadata = route.match.metadata
+        self._protocols = frozenset((*route.match.protocol, OPERATOR)) if route.match.protocol else None
 
-def _fits(route: Route, protocol: str, metadata: Mapping[str, Any]) -> bool:
-    return _serves(route, protocol) and all(
-        key in metadata and _same(metadata[key], value) for key, value in route.match.metadata.items()
-    )
+    def serves(self, protocol: str) -> bool:
+        return self._protocols is None or protocol in self._protocols
+
+    def fits(self, metadata: Mapping[str, Any]) -> bool:
+        return all(key in metadata and _same(metadata[key], value) for key, value in self.metadata.items())
 
 
 def _same(given: Any, wanted: Any) -> bool:

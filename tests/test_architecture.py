@@ -1,29 +1,69 @@
-"""Who may import whom, read from the source (see the README's picture of the house)."""
+"""Who may import whom (docs/architecture.md, "The rooms"), read from the source, and what else holds for all files."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FILES = sorted([*(ROOT / "gateway").rglob("*.py"), *(ROOT / "adapters").rglob("*.py")])
 ADAPTERS = sorted(p.parent.name for p in (ROOT / "adapters").glob("*/__init__.py"))
-INSIDE_ADAPTERS = ("gateway.core", "gateway.wire", "gateway.transport", "gateway.mcp", "gateway.adapter")
 MAX_LINES = 400
 
+GOVERNED = ("gateway.core", "gateway.document", "gateway.governance")
+ROOMS = {
+    "gateway.core": ("gateway.core",),
+    "gateway.wire": ("gateway.wire", "gateway.core.errors"),
+    "gateway.transport": ("gateway.transport", "gateway.core", "gateway.wire"),
+    "gateway.adapter": ("gateway.adapter", "gateway.core", "gateway.transport.pipe"),
+    "gateway.mcp": ("gateway.mcp", "gateway.core", "gateway.wire", "gateway.transport", "gateway.adapter"),
+    "gateway.store": ("gateway.store", "gateway.core"),
+    "gateway.governance.audit": (*GOVERNED, "gateway.store"),
+    "gateway.governance.enforcing": (*GOVERNED, "gateway.adapter"),
+    "gateway.governance": GOVERNED,
+    "gateway": ("gateway",),
+    **{
+        f"adapters.{name}": (
+            f"adapters.{name}",
+            *(f"gateway.{room}" for room in ("core", "wire", "transport", "mcp", "adapter")),
+        )
+        for name in ADAPTERS
+    },
+    "adapters": (),
+}
+"""What a file may import of this repository, by the room it is in: the first that holds it."""
 
-def _module(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the gateway or of an adapter."""
+
+    path: Path
+    module: str
+    text: str
+    tree: tuple[ast.AST, ...] = field(repr=False)
+    """Every node of it."""
+    imports: frozenset[str]
+    """Modules that it imports, wherever in the file it does; `from a import b` counts as a and a.b."""
+
+    def below(self, *packages: str) -> bool:
+        return below(self.module, *packages)
+
+    def nodes(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
+        return (node for node in self.tree if isinstance(node, kinds))
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Every module a file imports, wherever in the file it does; `from a import b` counts as a and a.b."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def below(name: str, *packages: str) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def imported(path: Path, tree: Iterable[ast.AST]) -> Iterator[str]:
+    for node in tree:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -32,50 +72,40 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _below(name: str, *packages: str) -> bool:
-    return any(name == package or name.startswith(package + ".") for package in packages)
+def read(path: Path) -> Source:
+    text = path.read_text(encoding="utf-8")
+    tree = tuple(ast.walk(ast.parse(text)))
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return Source(path.relative_to(ROOT), module, text, tree, frozenset(imported(path, tree)))
 
 
-def _in_house(path: Path) -> list[str]:
-    return [name for name in _imports(path) if _below(name, "gateway", "adapters")]
+@pytest.fixture(scope="module")
+def sources() -> list[Source]:
+    found = [read(path) for folder in ("gateway", "adapters") for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(found) > 100
+    return found
 
 
-CASES = [pytest.param(path, id=str(path.relative_to(ROOT))) for path in FILES]
+def test_a_file_imports_only_what_its_room_may(sources: list[Source]) -> None:
+    for source in sources:
+        allowed = next(ROOMS[room] for room in ROOMS if source.below(room))
+        own = [name for name in source.imports if below(name, "gateway", "adapters")]
+        wrong = [name for name in own if not below(name, *allowed) and not any(below(may, name) for may in allowed)]
+        assert not wrong, f"{source.path} imports {wrong}"
 
 
-@pytest.mark.parametrize("path", CASES)
-def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
-    here = _module(path)
-    if _below(here, "gateway.core"):
-        allowed = ("gateway.core",)
-        foreign = {name.split(".")[0] for name in _imports(path)} - set(sys.stdlib_module_names)
-        assert foreign <= {"gateway", "msgspec"}, f"core imports {foreign}"
-    elif _below(here, "gateway.wire"):
-        allowed = ("gateway.wire", "gateway.core.errors")
-        assert not [n for n in _in_house(path) if _below(n, "gateway.core") and not _below(n, *allowed, "gateway.core")]
-        wrong = [n for n in _in_house(path) if n != "gateway.core" and not _below(n, *allowed)]
-        assert not wrong, f"wire imports {wrong}"
-        return
-    elif _below(here, "gateway.governance"):
-        rooms = {"gateway.governance.audit": ("gateway.store",), "gateway.governance.enforcing": ("gateway.adapter",)}
-        more = next((rooms[room] for room in rooms if _below(here, room)), ())
-        allowed = ("gateway.governance", "gateway.core", "gateway.document", *more)
-        if not _below(here, "gateway.governance.enforcing"):
-            assert not [n for n in _in_house(path) if _below(n, "gateway.governance.enforcing")], (
-                "what decides enforces"
-            )
-    elif _below(here, "adapters") and here != "adapters":
-        own = ".".join(here.split(".")[:2])
-        allowed = (own, *INSIDE_ADAPTERS)
-        wrong = [n for n in _in_house(path) if n not in ("gateway", "adapters") and not _below(n, *allowed)]
-        assert not wrong, f"{here} imports {wrong}"
-        return
-    else:
-        wrong = [n for n in _in_house(path) if _below(n, "adapters")]
-        assert not wrong, f"{here} imports {wrong}: nothing in gateway names an adapter"
-        return
-    wrong = [n for n in _in_house(path) if n != "gateway" and not _below(n, *allowed)]
-    assert not wrong, f"{here} imports {wrong}"
+def test_the_core_needs_the_standard_library_and_msgspec_alone(sources: list[Source]) -> None:
+    for source in sources:
+        if source.below("gateway.core"):
+            foreign = {name.split(".")[0] for name in source.imports} - set(sys.stdlib_module_names)
+            assert foreign <= {"gateway", "msgspec"}, f"{source.path} imports {foreign}"
+
+
+def test_what_decides_does_not_enforce(sources: list[Source]) -> None:
+    room = "gateway.governance.enforcing"
+    for source in sources:
+        if source.below("gateway.governance") and not source.below(room):
+            assert not [name for name in source.imports if below(name, room)], source.path
 
 
 def test_a_gateway_without_governed_routes_does_not_load_what_governs_them() -> None:
@@ -85,44 +115,43 @@ def test_a_gateway_without_governed_routes_does_not_load_what_governs_them() -> 
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if _below(_module(p), "gateway")])
-def test_nothing_in_the_gateway_names_an_adapter(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    words = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    docs = {
-        id(n.body[0].value)
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and n.body
-        and isinstance(n.body[0], ast.Expr)
-    }
-    strings = {
-        n.value
-        for n in ast.walk(tree)
-        if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in docs
-    }
-    named = [a for a in ADAPTERS if a != "plain" and (a in words or a in strings)]
-    assert not named, f"{path.name} names {named}"
+def test_nothing_in_the_gateway_names_an_adapter(sources: list[Source]) -> None:
+    for source in sources:
+        if not source.below("gateway"):
+            continue
+        words = {node.id for node in source.nodes(ast.Name) if isinstance(node, ast.Name)}
+        documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        docs = {
+            id(node.body[0].value)
+            for node in source.nodes(*documented)
+            if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+        }
+        strings = {
+            node.value
+            for node in source.nodes(ast.Constant)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+        }
+        named = [name for name in ADAPTERS if name != "plain" and (name in words or name in strings)]
+        assert not named, f"{source.path} names {named}"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if "codec" in p.name or "codec" in p.parts])
-def test_a_codec_does_no_io(path: Path) -> None:
-    names = set(_imports(path))
-    wrong = [
-        n for n in names if _below(n, "gateway.transport", "asyncio", "time", "uuid", "random", "starlette", "aiohttp")
-    ]
-    awaits = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Await | ast.AsyncFunctionDef)]
-    assert not wrong and not awaits
+def test_a_codec_does_no_io(sources: list[Source]) -> None:
+    io = ("gateway.transport", "asyncio", "time", "uuid", "random", "starlette", "aiohttp")
+    for source in sources:
+        if "codec" in source.path.name or "codec" in source.path.parts:
+            assert not [name for name in source.imports if below(name, *io)], source.path
+            assert not list(source.nodes(ast.Await, ast.AsyncFunctionDef)), source.path
 
 
-@pytest.mark.parametrize("path", CASES)
-def test_a_file_has_at_most_400_lines(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+def test_a_file_has_at_most_400_lines(sources: list[Source]) -> None:
+    longer = {str(source.path): len(source.text.splitlines()) for source in sources}
+    assert not {path: lines for path, lines in longer.items() if lines > MAX_LINES}
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if not _below(_module(p), "gateway.transport")])
-def test_only_the_transport_knows_the_http_client_library(path: Path) -> None:
-    assert not [n for n in _imports(path) if _below(n, "aiohttp")]
+def test_only_the_transport_knows_the_http_client_library(sources: list[Source]) -> None:
+    for source in sources:
+        if not source.below("gateway.transport"):
+            assert not [name for name in source.imports if below(name, "aiohttp")], source.path
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
@@ -134,9 +163,10 @@ def test_every_adapter_folder_has_the_same_files(name: str) -> None:
         assert (folder / f"{wanted}.py").exists() or (folder / wanted / "__init__.py").exists(), f"{folder}/{wanted}"
 
 
-def test_nothing_is_called_just_by_the_three_letters() -> None:
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) else []
-            assert not [n for n in names if n.lower() == "acp"], path
-        assert path.stem.lower() != "acp"
+def test_nothing_is_called_just_by_the_three_letters(sources: list[Source]) -> None:
+    for source in sources:
+        names = [source.path.stem]
+        for node in source.nodes(ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef):
+            assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            names.append(node.name)
+        assert "acp" not in [name.lower() for name in names], source.path

@@ -53,6 +53,18 @@ def test_what_is_made_from_the_code_is_current(page: Path) -> None:
     assert page.read_text(encoding="utf-8") == MAKE.pages()[page], "run: python docs/make.py"
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("sqlite:///FILE, relative.", "sqlite:///FILE, relative."),
+        ("greatest body.", "Greatest body."),
+        ("null: never.", "null: never."),
+    ],
+)
+def test_a_description_gets_a_capital_unless_it_begins_with_code(text: str, written: str) -> None:
+    assert MAKE._sentence(text) == written
+
+
 def test_the_example_of_the_configuration_is_one() -> None:
     config = loads(MAKE.EXAMPLE, ADAPTERS)
     assert {route.target.protocol for route in config.routes} == {n for n, a in ADAPTERS.items() if a.call}
@@ -87,7 +99,7 @@ def test_every_error_class_and_its_code_in_each_protocol_has_a_row() -> None:
 
 def test_every_metric_has_a_row() -> None:
     told = rows(DOCS / "telemetry.md")
-    exposed = re.findall(r"^# TYPE (\w+) ", tracing.metrics.render(), re.MULTILINE)
+    exposed = re.findall(r"^# TYPE (\w+) ", tracing.metrics.render(None), re.MULTILINE)
     assert exposed and set(exposed) <= told.keys()
 
 

@@ -11,6 +11,7 @@ LOSSES = {
     "file": "A file that another protocol described without an address.",
     "session_forgotten": "The agent was started again and has forgotten the conversation: it goes on with a new one.",
     "unreadable": "A message of the agent's was over the limit, or none at all, and was left out.",
+    "subagent": "What a subagent of an agent of version 2 says in a session of its own, which no client opened.",
     "deletion": "What an agent of version 2 said and takes back stays where a client of version 1 was told it.",
     "terminal": "A terminal of version 2 that no tool call shows, or whose output is too long for the text that stands "
     "for it in version 1; and before clients of version 2 a terminal of version 1, which is the client's.",

@@ -51,6 +51,11 @@ class AgentClientServe(Asking):
     origins: tuple[str, ...] = ()
     v2: bool = False
 
+    @property
+    def judges_pages(self) -> bool:
+        """See `InboundOptions.judges_pages`: by `origins`."""
+        return True
+
 
 class Workspace(Options):
     """Files, and maybe terminals, for agents whose client offers none."""

@@ -1,4 +1,4 @@
-"""Core to Agent Connect, pure: what the gateway knows becomes what a client reads. The way back is `decode.py`.
+"""Core to Agent Connect, pure: errors, runs, and what they ask. The way back is `decode.py`.
 
 Documents that are already encoded (`Run.output`, a snapshot) are spliced into the answer and never parsed.
 """
@@ -8,29 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
 from adapters.agent_connect import wire
-from gateway.core import errors, projection
-from gateway.core import events as e
+from gateway.core import errors
 from gateway.core.types import (
     NULL,
     Answer,
-    Artifact,
-    ChatMessage,
-    Checkpoint,
     Failure,
     Interrupt,
     Json,
     JsonObject,
     Run,
     RunStatus,
-    Thread,
     agent_id,
 )
-from gateway.wire.sse import CR, LF, escape_separators
 
 _dump = msgspec.json.Encoder().encode
 
@@ -253,147 +246,3 @@ def resume(body: Json, interrupts: Sequence[Interrupt]) -> tuple[Answer, str | N
             if key == interrupt.kind and key not in interrupt.answer_schema.get("properties", {}):
                 return Answer(value=body[key]), interrupt.id
     return Answer(value=body), interrupts[0].id if interrupts else None
-
-
-# --- threads and messages ------------------------------------------------------------------------------------------
-
-
-def encode_thread(thread: Thread, messages: Sequence[ChatMessage]) -> bytes:
-    """`Thread` as JSON; `messages` is the conversation so far."""
-    return _dump(_thread(thread, messages))
-
-
-def encode_threads(threads: Sequence[tuple[Thread, Sequence[ChatMessage]]]) -> bytes:
-    """A list of `Thread`s as JSON."""
-    return _dump([_thread(thread, messages) for thread, messages in threads])
-
-
-def _thread(thread: Thread, messages: Sequence[ChatMessage]) -> wire.Thread:
-    return wire.Thread(
-        thread_id=thread.id,
-        created_at=timestamp(thread.created_at),
-        updated_at=timestamp(thread.updated_at),
-        metadata=thread.metadata,
-        status=thread.status.value,
-        values=thread.values,
-        messages=[_message(m) for m in messages] or None,
-    )
-
-
-def encode_history(states: Sequence[tuple[Checkpoint, Sequence[ChatMessage]]]) -> bytes:
-    """A list of `ThreadState`s as JSON; each with the conversation up to it."""
-    return _dump([_state(checkpoint, messages) for checkpoint, messages in states])
-
-
-def _state(checkpoint: Checkpoint, messages: Sequence[ChatMessage]) -> wire.ThreadState:
-    told: JsonObject = {"created_at": timestamp(checkpoint.created_at)}
-    if checkpoint.run:
-        told["run_id"] = checkpoint.run
-    hidden = REPLACES_MESSAGES
-    return wire.ThreadState(
-        checkpoint=wire.ThreadCheckpoint(checkpoint_id=checkpoint.id),
-        values={} if checkpoint.values is None else checkpoint.values,
-        messages=[_message(m) for m in messages] or None,
-        metadata={**{k: v for k, v in checkpoint.metadata.items() if k != hidden}, **told},
-    )
-
-
-REPLACES_MESSAGES = "agent_connect.replaces_messages"
-"""Mark in a checkpoint's metadata: its messages are the whole conversation, not what this step added."""
-
-
-def conversation(checkpoints: Sequence[Checkpoint]) -> list[list[ChatMessage]]:
-    """The messages of a thread at each of its checkpoints; all of them, oldest first."""
-    so_far: list[ChatMessage] = []
-    out = []
-    for checkpoint in checkpoints:
-        before = [] if checkpoint.metadata.get(REPLACES_MESSAGES) else so_far
-        so_far = [*before, *checkpoint.messages]
-        out.append(so_far)
-    return out
-
-
-def _message(message: ChatMessage) -> wire.Message:
-    return wire.Message(
-        role=message.role.value, content=message.content, id=message.id, metadata=message.metadata or None
-    )
-
-
-def file_messages(
-    files: Sequence[Artifact], document: bytes | msgspec.Raw, pointer: str | None
-) -> tuple[wire.Message, ...]:
-    """The agent's message that carries its files as links, if it made any, with the text of its output `document`.
-
-    The only case where an output is parsed. `content` is text: the SDK drops every other.
-    """
-    if not files:
-        return ()
-    text = projection.text_of(msgspec.json.decode(document), pointer) or ""
-    return (wire.Message(role="assistant", content=text, metadata={"artifacts": [link(file) for file in files]}),)
-
-
-def link(file: Artifact) -> JsonObject:
-    """A file as this protocol's clients see it."""
-    told: JsonObject = {"name": file.name, "url": file.url, "media_type": file.media_type, "size": file.size}
-    if file.relative_path:
-        told["relative_path"] = file.relative_path
-    return told
-
-
-# --- stream updates ------------------------------------------------------------------------------------------------
-
-
-def values_update(
-    run_id: str, status: str, document: bytes, origin: JsonObject | None = None, *, folded: bool = False
-) -> tuple[bytes, ...]:
-    """`ValueRunResultUpdate`, one line, in pieces. A document that is null is `{}`: the member is required.
-
-    `folded`: the document was encoded by a fold of deltas, on one line and with the separators escaped.
-    """
-    if not folded:
-        if LF in document or CR in document:  # outside strings, where JSON has them raw
-            document = document.replace(b"\r", b" ").replace(b"\n", b" ")
-        document = escape_separators(document)
-    shown = b"{}" if document == b"null" else document
-    extra = beyond(origin) if origin else None
-    if not extra:
-        return _values_head(run_id, status), shown, b"}"
-    return _values_head(run_id, status), shown, b",", escape_separators(_dump(extra))[1:]
-
-
-@lru_cache(maxsize=1024)
-def _values_head(run_id: str, status: str) -> bytes:
-    return b'{"type":"values","run_id":"%b","status":"%b","values":' % (run_id.encode(), status.encode())
-
-
-def custom_update(run_id: str, event: e.Event, origin: JsonObject | None = None) -> bytes:
-    """`CustomRunResultUpdate`, one line: an agent's own update as it came, any other event by its name as `type`."""
-    update: Any
-    if isinstance(event, e.Custom):
-        if event.name == wire.PROTOCOL and isinstance(event.data, dict):
-            update = event.data
-        else:
-            update = {"type": "custom", "name": event.name, "data": event.data}
-    elif isinstance(event, e.ArtifactAdded):
-        update = {"type": "artifact_added", "artifact": {"id": event.artifact.id, **link(event.artifact)}}
-    else:
-        told = msgspec.structs.replace(event, origin=None) if event.origin else event
-        update = msgspec.Raw(b'{"type":' + e.encode(told).removeprefix(b'{"event":'))
-    line = {"type": "custom", "run_id": run_id, "status": "pending", "update": update}
-    return escape_separators(_dump({**beyond(origin), **line}))
-
-
-def interrupt_update(run_id: str, interrupt: Interrupt, origin: JsonObject | None = None) -> bytes:
-    """`ValueRunInterruptUpdate`, one line."""
-    line = {"type": "interrupt", "run_id": run_id, "status": "interrupted", "interrupt": interrupt_payload(interrupt)}
-    return escape_separators(_dump({**beyond(origin), **line}))
-
-
-def error_update(run_id: str, end: e.RunFailed | e.RunCancelled, origin: JsonObject | None = None) -> bytes:
-    """`ValueRunErrorUpdate`, one line, for a run that ended without success."""
-    if isinstance(end, e.RunCancelled):
-        code, text, status = CANCELLED, cancelled(end.reason), "error"
-    else:
-        code, text, status = errcode(end.failure), end.failure.message, "timeout" if end.timeout else "error"
-    line = {"type": "error", "run_id": run_id, "errcode": code, "description": text, "status": status}
-    return escape_separators(_dump({**line, **beyond(origin)}))

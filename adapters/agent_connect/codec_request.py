@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from adapters.agent_connect import wire
-from adapters.agent_connect.codec import REPLACES_MESSAGES
+from adapters.agent_connect.codec_thread import REPLACES_MESSAGES
 from gateway.core.errors import Invalid
 from gateway.core.types import (
     ChatMessage,
@@ -21,6 +20,7 @@ from gateway.core.types import (
     RunRequest,
     Webhook,
 )
+from gateway.wire import strict
 
 T = TypeVar("T")
 
@@ -45,11 +45,7 @@ def read(adapter: TypeAdapter[T], body: bytes) -> T:
         value = adapter.validate_json(body)
     except ValidationError as error:
         raise _invalid(error) from None
-    if b"NaN" in body or b"Infinity" in body:  # which the parser takes, and which are no JSON
-        try:
-            msgspec.json.decode(body)
-        except (ValueError, RecursionError) as error:
-            raise Invalid(f"the body is not JSON: {error}") from None
+    strict.check(body, "the body is not JSON")
     return value
 
 
@@ -144,9 +140,7 @@ def chat_messages(messages: Sequence[wire.PatchMessage]) -> tuple[ChatMessage, .
 
 
 def _chat_message(message: wire.PatchMessage) -> ChatMessage:
-    extra: JsonObject = {**message}
-    role, content, metadata = extra.pop("role"), extra.pop("content"), dict(extra.pop("metadata", None) or {})
-    ident = extra.pop("id", None)
+    role, content, metadata = message["role"], message["content"], dict(message.get("metadata") or {})
     if role not in _ROLES:
         metadata["role"] = role
     if not isinstance(content, str):
@@ -154,7 +148,7 @@ def _chat_message(message: wire.PatchMessage) -> ChatMessage:
     return ChatMessage(
         role=_ROLES.get(role, Role.USER),
         content=_text(content),
-        id=ident if isinstance(ident, str) else None,
+        id=message.get("id"),
         metadata=metadata,
     )
 

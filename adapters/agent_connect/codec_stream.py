@@ -16,8 +16,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from adapters.agent_connect import codec, wire
+from adapters.agent_connect import codec_thread, codec_update, wire
 from gateway.adapter import Batch, Snapshot
+from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import NULL, Agent, Artifact, JsonObject, Run
@@ -27,6 +28,8 @@ SMALL = 16 * 1024
 """Size in bytes up to which every event is worth a snapshot."""
 BURST = 256 * 1024
 """Bytes of snapshots that one batch of a small document may make; a reader that lags gets the newest only."""
+MOST_BEHIND = 1024
+"""Pieces that our own fold may be behind the log's."""
 GROWTH = 0.02
 INTERVAL = 0.25
 """Seconds."""
@@ -43,7 +46,6 @@ _ALWAYS = (
     e.UsageReported,
     e.Custom,
 )
-_STOPS = frozenset((e.Interrupted, *e.TERMINAL))
 _OF_PARTS = (e.PartStarted, e.PartDelta, e.PartReplaced, e.PartEnded)
 
 
@@ -75,6 +77,7 @@ class StreamEncoder:
         self._same = agent is not None and wire.PROTOCOL in agent.extra
         self._pointer = agent.text_output if agent is not None else None
         self._own = Output(agent) if agent is not None and folding else None
+        self._behind: list[e.PartDelta] = []  # what `piece` has said and our fold has not taken in yet
         self._after, self._partial = after
         self._joining = joining
         self._kinds: dict[str, str] = {}
@@ -86,6 +89,7 @@ class StreamEncoder:
         self._pending: tuple[int, Snapshot] | None = None
         self._batch_bytes = 0
         self._out: list[tuple[int, tuple[bytes, ...]]] = []  # number and data, in pieces
+        self._piece_head = _OPENING + codec_update.values_update(run_id, "pending", b"")[0]
 
     # --- what the sender calls -----------------------------------------------------------------------------------
 
@@ -94,19 +98,44 @@ class StreamEncoder:
         """Whether every delta is still worth a snapshot."""
         return self._values and self._own is not None
 
+    def piece(self, batch: Batch) -> bytes:
+        """The short way of nearly all batches: the frame of one more piece of a small document, at the newest event.
+        Empty where it is not that simple: then nothing has happened, and the batch is to be fed.
+
+        The document is the log's; our own fold needs it only when a batch is fed again.
+        """
+        own, snapshot = self._own, batch.snapshot
+        if own is None or snapshot is None or len(batch.events) != 1 or self._dirty or self._origin or self._joining:
+            return b""
+        ((number, event),) = batch.events
+        if type(event) is not e.PartDelta or event.origin or not event.delta or not own.holds(event.part):
+            return b""
+        if number <= self._after or not self._values or len(self._behind) == MOST_BEHIND:
+            return b""
+        document = snapshot.encoded
+        if len(document) > SMALL:
+            return b""
+        self._behind.append(event)
+        self._sent_size = len(document)
+        return b"".join((b"id: %d\n" % number, self._piece_head, document, b"}", sse.CLOSING))
+
     def feed(self, batch: Batch, run: Run, now: float) -> bytes:
         """The frames that a batch makes, ready to send; may be empty. `now` is in seconds, from any clock."""
         if batch.skipped:
             self._own = None
             self._dirty = True
+        self._catch_up()
         self._pending = None
         self._batch_bytes = 0
         joined = self._joining and batch.snapshot is not None
         if joined:
             self._dirty = True
-        for at, (number, event) in enumerate(batch.events):
-            if type(event) is e.PartDelta and self._said(number, event):
-                continue
+        events = batch.events
+        for at, (number, event) in enumerate(events):
+            if type(event) is e.PartDelta:
+                following = events[at + 1][1] if at + 1 < len(events) else None
+                if self._said(number, event, following):
+                    continue
             self._event(number, event, batch, at, run)
             if self.done:
                 break
@@ -115,14 +144,6 @@ class StreamEncoder:
         if joined:
             self._joining = False
         return self._frames()
-
-    @staticmethod
-    def stops(batch: Batch) -> bool:
-        """Whether the batch may be the stream's last."""
-        for _, event in batch.events:  # noqa: SIM110 - `any` costs four times as much
-            if type(event) in _STOPS:
-                return True
-        return False
 
     def due(self, now: float) -> float | None:
         """Seconds until a snapshot that was held back is to be sent; None if there is none."""
@@ -141,13 +162,22 @@ class StreamEncoder:
 
     # --- events --------------------------------------------------------------------------------------------------
 
-    def _said(self, number: int, event: e.PartDelta) -> bool:
-        """The short way of nearly all events: a piece of the output. False if it is not that simple."""
+    def _catch_up(self) -> None:
+        """Fold what went by without us."""
+        if self._own is not None:
+            for event in self._behind:
+                self._own.apply(event)
+        self._behind.clear()
+
+    def _said(self, number: int, event: e.PartDelta, following: e.Event | None) -> bool:
+        """A piece of the output. False if it is not that simple."""
         own = self._own
         if own is None or number <= self._after or self._joining or event.origin or event.part in self._kinds:
             return False
         if own.apply(event):
             self._dirty = True
+            if following is not None and _grows_on(event, following):
+                return True  # superseded before it can be written
             document = own.encoded if self._values and self._batch_bytes < BURST else None
             if (own.size if document is None else len(document)) > SMALL:
                 self._own = None
@@ -167,17 +197,17 @@ class StreamEncoder:
             if not seen and _is_open(event, batch, at, run):
                 self._flush_before(number, batch)
                 origin = self._beyond(event)
-                self._out.append((number, (codec.interrupt_update(self._run_id, event.interrupt, origin),)))
+                self._out.append((number, (codec_update.interrupt_update(self._run_id, event.interrupt, origin),)))
                 self.done = True
             return
         if seen:
-            self._dirty = False
+            self._dirty, self._origin = False, None
         elif number == self._after:
             self._dirty = True  # `n.1`: the values of n are what is missing
         if seen or self._joining:
             return
         if self.custom and number > self._after and self._is_update(event):
-            self._out.append((number, (codec.custom_update(self._run_id, event, self._beyond(event)),)))
+            self._out.append((number, (codec_update.custom_update(self._run_id, event, self._beyond(event)),)))
         if self._values and self._dirty and self._own is not None:
             if self._batch_bytes < BURST:
                 self._snapshot(number, self._own.encoded)
@@ -195,7 +225,7 @@ class StreamEncoder:
         elif self._own.apply(event):
             self._dirty = True
             self._origin = self._beyond(event) or self._origin
-            if self._own.size > SMALL:
+            if self._own.size > SMALL and len(self._own.encoded) > SMALL:  # the size counts what was replaced, too
                 self._own = None
 
     def _beyond(self, event: e.Event) -> JsonObject | None:
@@ -235,7 +265,9 @@ class StreamEncoder:
             self._snapshot(number, newest.encoded)
 
     def _snapshot(self, number: int, document: bytes, now: float | None = None, *, folded: bool = False) -> None:
-        self._out.append((number, codec.values_update(self._run_id, "pending", document, self._origin, folded=folded)))
+        self._out.append(
+            (number, codec_update.values_update(self._run_id, "pending", document, self._origin, folded=folded))
+        )
         self._dirty, self._origin = False, None
         self._sent_size = len(document)
         self._batch_bytes += len(document)
@@ -247,14 +279,14 @@ class StreamEncoder:
     def _end(self, number: int, event: e.Event, batch: Batch, run: Run) -> None:
         if isinstance(event, e.RunFailed | e.RunCancelled):
             self._flush_before(number, batch)
-            self._out.append((number, (codec.error_update(self._run_id, event, self._beyond(event)),)))
+            self._out.append((number, (codec_update.error_update(self._run_id, event, self._beyond(event)),)))
             return
         assert isinstance(event, e.RunFinished)
         document = self._final(event, batch, run)
         origin = dict(self._beyond(event) or {})
         if self._files and "messages" not in origin:
-            origin["messages"] = msgspec.to_builtins(codec.file_messages(self._files, document, self._pointer))
-        self._out.append((number, codec.values_update(self._run_id, "success", document, origin)))
+            origin["messages"] = msgspec.to_builtins(codec_thread.file_messages(self._files, document, self._pointer))
+        self._out.append((number, codec_update.values_update(self._run_id, "success", document, origin)))
 
     def _final(self, event: e.RunFinished, batch: Batch, run: Run) -> bytes:
         if event.output != NULL:
@@ -289,6 +321,14 @@ def _is_open(event: e.Interrupted, batch: Batch, at: int, run: Run) -> bool:
         return False
     later = (later for _, later in batch.events[at + 1 :])
     return not any(isinstance(x, e.Resumed) and x.interrupt == ident for x in later)
+
+
+def _grows_on(event: e.PartDelta, following: e.Event) -> bool:
+    """Whether the next event only lets the same text grow on, and so makes a snapshot."""
+    if type(following) is not e.PartDelta or following.part != event.part or following.origin or not following.delta:
+        return False
+    place = deltas.text_at(event.delta)
+    return place is not None and place == deltas.text_at(following.delta)
 
 
 def _says(event: e.Event) -> bool:

@@ -7,13 +7,13 @@ verdict only where `StreamDecoder.settled` says so, and asks `GET .../wait` othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from adapters.agent_connect import pieces
+from adapters.agent_connect import raw_json
 from adapters.agent_connect.wire import PROTOCOL
 from adapters.agent_connect.wire_stream import (
     ABSENT,
@@ -101,15 +101,20 @@ class StreamDecoder:
         self._differ = deltas.Differ()
         self._head: bytes | None = None  # of the last message up to its `values`, with which it ended
 
-    def feed(self, messages: Iterable[bytes], where: str) -> list[e.Event]:
-        """Events for the `data` of streamed messages, in order. `where` names the request in errors."""
+    def feed(self, messages: Sequence[bytes], where: str) -> list[e.Event]:
+        """Events for the `data` of streamed messages that have come together, in order. `where` names the request in
+        errors.
+        """
         out: list[e.Event] = []
+        at = 0
         try:
-            for data in messages:
-                if data and not self._grown(data, out):
-                    self._message(data, where, out)
+            while at < len(messages):
+                grown = self._grown(messages, at, out)
+                if not grown and messages[at]:
+                    self._message(messages[at], out)
+                at += grown or 1
         except AgentError as error:
-            self.broken = error
+            self.broken = AgentBroken(f"{where} sent {error}", detail=error.detail)
         except deltas.DeltaError as error:
             self.broken = AgentBroken(f"{where} sent values that cannot be read: {error}")
         return out
@@ -118,30 +123,36 @@ class StreamDecoder:
         """The run goes on: its question was answered."""
         self.verdict, self.settled = None, False
 
-    def _grown(self, data: bytes, out: list[e.Event]) -> bool:
+    def _grown(self, messages: Sequence[bytes], at: int, out: list[e.Event]) -> int:
         """The short way of nearly all messages: the one before, byte for byte, but for a text in it that has grown.
+        How many from `at` on are so: of texts that grow the last message says all, so they make one event.
 
         What the texts are in is not read again: it is the same, and so is all that was made of it.
         """
-        head = self._head
-        if head is None or not data.startswith(head):
-            return False
-        values = data[len(head) : -1]
-        delta = self._differ.grown(values) if data[-1] == CLOSE else deltas.NO_DIFF
-        if delta is deltas.NO_DIFF:
-            return False
-        self.last = msgspec.Raw(values)
-        out.append(e.PartDelta(part=PART, delta=delta))
-        return True
+        head, grow, end = self._head, self._differ.grow, at
+        if head is None:
+            return 0
+        while end < len(messages):
+            data = messages[end]
+            if not data.startswith(head) or data[-1] != CLOSE or not grow(data, len(head), len(data) - 1):
+                break
+            end += 1
+        if end > at:
+            self.last = msgspec.Raw(messages[end - 1][len(head) : -1])
+            delta = self._differ.grown()
+            if delta is not None:
+                out.append(e.PartDelta(part=PART, delta=delta))
+        return end - at
 
-    def _message(self, data: bytes, where: str, out: list[e.Event]) -> None:
+    def _message(self, data: bytes, out: list[e.Event]) -> None:
+        """Raises AgentError for one that cannot be read, whose text goes on after "sent"."""
         self._head = None
         try:
             update = decode_update(data)
         except (ValueError, RecursionError):
-            return self._unusual(data, where, out)
+            return self._unusual(data, out)
         if update.run_id != self.run_id:
-            self._belongs(update.run_id, where)
+            self._belongs(update.run_id)
         if update.type == "values" and update.values is not ABSENT:
             self._values(update.values, update.status, None, out)
             if self.verdict is None:
@@ -149,24 +160,24 @@ class StreamDecoder:
             return None
         if update.type == "custom":
             self.verdict, self.settled = None, False
-            out.append(e.Custom(name=PROTOCOL, data=pieces.value(update.update)))
+            out.append(e.Custom(name=PROTOCOL, data=raw_json.value(update.update, "update")))
             return None
-        return self._unusual(data, where, out)
+        return self._unusual(data, out)
 
-    def _belongs(self, run_id: str | None, where: str) -> None:
+    def _belongs(self, run_id: str | None) -> None:
         if run_id is None:
             return
         if self.run_id is None:
             self.run_id = run_id
         elif run_id.lower() != self.run_id.lower():
-            raise AgentBroken(f"{where} of run {self.run_id} sent a message of run {run_id}")
+            raise AgentBroken(f"a message of run {run_id}, and is of run {self.run_id}")
 
     def _values(self, values: msgspec.Raw, status: str | None, origin: JsonObject | None, out: list[e.Event]) -> None:
         self._snapshot(values, origin, out)
         self.verdict, self.settled = None, False
         if status == "success":
             extra = {**origin} if origin else {}
-            messages = pieces.messages(extra.pop("messages", None))
+            messages = raw_json.messages(extra.pop("messages", None))
             self.verdict, self.settled = Result(values, messages, origin), True
         elif status == "interrupted":
             self.verdict = Question()
@@ -185,7 +196,7 @@ class StreamDecoder:
         changed = len(change.replaced) + (change.delta is not deltas.ABSENT)
         if self._resumed or (changed > 1 and len(values) <= WHOLE):
             self._resumed = False
-            out.append(e.PartReplaced(part=PART, value=pieces.value(values), origin=origin))
+            out.append(e.PartReplaced(part=PART, value=raw_json.value(values, "values"), origin=origin))
             return
         if change.delta is not deltas.ABSENT:
             out.append(e.PartDelta(part=PART, delta=change.delta))
@@ -193,23 +204,27 @@ class StreamDecoder:
         if origin is not None and changed:
             out[-1] = msgspec.structs.replace(out[-1], origin=origin)
 
-    def _unusual(self, data: bytes, where: str, out: list[e.Event]) -> None:
+    def _unusual(self, data: bytes, out: list[e.Event]) -> None:
         """A message of a rarer kind, or with fields of its own."""
-        fields = pieces.fields(data, f"{where} sent a message that")
-        kind = pieces.text(fields.get("type"))
-        status = pieces.text(fields.get("status"))
-        self._belongs(pieces.text(fields.get("run_id")), where)
+        fields = raw_json.fields(data, "a message")
+        kind = raw_json.text(fields.get("type"), "type")
+        status = raw_json.text(fields.get("status"), "status")
+        self._belongs(raw_json.text(fields.get("run_id"), "run_id"))
         values = fields.get("values", fields.get("result"))
         if kind == "values" and values is not None:
-            self._values(values, status, pieces.beyond(fields), out)
+            self._values(values, status, raw_json.beyond(fields), out)
             return
         self.verdict, self.settled = verdict(fields, status), False
         if kind == "custom":
-            out.append(e.Custom(name=PROTOCOL, data=pieces.value(fields.get("update")), origin=pieces.beyond(fields)))
+            out.append(
+                e.Custom(
+                    name=PROTOCOL, data=raw_json.value(fields.get("update"), "update"), origin=raw_json.beyond(fields)
+                )
+            )
         elif kind not in ("interrupt", "error"):
-            whole = {name: pieces.value(raw) for name, raw in fields.items()}
+            whole = {name: raw_json.value(raw, name) for name, raw in fields.items()}
             if kind is None and not whole.keys() & {"run_id", "status"}:
-                raise AgentBroken(f"{where} sent a message without a type", detail=repr(data[:200]))
+                raise AgentBroken("a message without a type", detail=repr(data[:200]))
             out.append(e.Custom(name=f"{PROTOCOL}.{kind or 'update'}", data=whole))
 
 
@@ -245,19 +260,26 @@ def waited(body: bytes, where: str) -> tuple[RunRecord | None, Verdict | None]:
 
     Takes `{"run", "output"}`, the bare `RunOutput` of the prose, and a bare `Run`. Raises AgentBroken.
     """
-    fields = pieces.fields(body, f"{where} answered something that")
+    fields = raw_json.fields(body, f"{where} answered something")
     run, output = fields.get("run"), fields.get("output")
     if run is None and "run_id" in fields and "type" not in fields:
         run = msgspec.Raw(body)
-    if run is None and output is None and "type" in fields:
-        return None, verdict(fields, None)
+    bare = run is None and output is None and "type" in fields
     record = run_record(bytes(run), where) if run is not None else None
-    if record is None and output is None:
+    if record is None and output is None and not bare:
         raise AgentBroken(f"{where} answered neither a run nor an output", detail=repr(body[:200]))
-    said = (
-        {} if output is None or bytes(output) == b"null" or pieces.text(output) else pieces.fields(bytes(output), where)
-    )
-    return record, verdict(said, record.status if record else None)
+    try:
+        said = fields if bare else _output(output)
+        return record, verdict(said, record.status if record else None)
+    except AgentBroken as error:
+        raise AgentBroken(f"{where} answered {error}", detail=error.detail) from None
+
+
+def _output(raw: msgspec.Raw | None) -> Fields:
+    """The members of an output; one that is null, or a text, has none."""
+    if raw is None or bytes(raw) == b"null" or raw_json.text(raw, "output"):
+        return {}
+    return raw_json.fields(bytes(raw), "an output")
 
 
 def verdict(output: Fields, status: str | None) -> Verdict | None:
@@ -265,18 +287,18 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
 
     The output's own type wins over the status: `{}` and `success` is a result without a document.
     """
-    kind = pieces.text(output.get("type"))
+    kind = raw_json.text(output.get("type"), "type")
     if kind == "interrupt" or (kind is None and status == "interrupted"):
         if "interrupt" not in output and "interrupt_payload" in output:
-            named = pieces.text(output.get("interrupt_type"))
-            return Question(pieces.value(output["interrupt_payload"]), named)
-        return Question(pieces.value(output.get("interrupt")))
+            named = raw_json.text(output.get("interrupt_type"), "interrupt_type")
+            return Question(raw_json.value(output["interrupt_payload"], "interrupt_payload"), named)
+        return Question(raw_json.value(output.get("interrupt"), "interrupt"))
     if kind == "error" or (kind is None and status in ("error", "timeout")):
         return _failed(output, status)
     if kind == "result" or (kind is None and status == "success"):
         values = output.get("values", output.get("result"))
-        beyond = pieces.beyond(output)
-        messages = pieces.messages((beyond or {}).get("messages"))
+        beyond = raw_json.beyond(output)
+        messages = raw_json.messages((beyond or {}).get("messages"))
         if values is not None and bytes(values) == b"null" and messages:
             values = None
         return Result(values, messages, beyond)
@@ -284,8 +306,8 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
 
 
 def _failed(output: Fields, status: str | None) -> Failed:
-    said = pieces.value(output.get("description"))
-    code = pieces.value(output.get("errcode"))
+    said = raw_json.value(output.get("description"), "description")
+    code = raw_json.value(output.get("errcode"), "errcode")
     default = "the agent's run timed out" if status == "timeout" else "the agent's run failed, with no reason given"
     return Failed(
         said if isinstance(said, str) and said else default,
@@ -303,7 +325,7 @@ def finished(result: Result, *, replace: bool = False) -> list[e.Event]:
     `replace`: an earlier process may have sent them in part already.
     """
     if result.values is not None:
-        return [e.RunFinished(output=pieces.document(result.values), origin=result.origin)]
+        return [e.RunFinished(output=raw_json.document(result.values), origin=result.origin)]
     out: list[e.Event] = []
     for number, message in enumerate(_answer(result.messages)):
         role = _ROLES.get(message.role.lower(), Role.ASSISTANT)

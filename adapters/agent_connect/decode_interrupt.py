@@ -6,6 +6,7 @@ import hashlib
 import json
 
 from adapters.agent_connect.decode import Question
+from gateway.adapter import fitting
 from gateway.core.types import Agent, Interrupt, InterruptSpec, Json, JsonObject
 
 _ASKING = ("message", "question", "prompt", "text", "interrupt_message", "description", "title")
@@ -57,11 +58,9 @@ def _marked(payload: Json) -> str | None:
 
 
 def _fits(payload: Json, schema: JsonObject) -> bool:
-    import jsonschema
-
     try:
-        return jsonschema.validators.validator_for(schema)(schema).is_valid(payload)
-    except jsonschema.SchemaError:
+        return fitting.fits(fitting.validator(schema), payload)
+    except fitting.Inapplicable:
         return False
 
 

@@ -5,7 +5,7 @@ exactly the keys that were sent, unknown ones too, so that it is at once validat
 
 What we say to clients are msgspec structs; documents that pass through stay encoded (`msgspec.Raw`). What agents say to
 us is read with more patience, by the structs of `wire_stream.py`. Stream updates are put together from bytes in
-`codec.py`: they are the protocol's hot path.
+`codec_update.py`: they are the protocol's hot path.
 
 Three conventions join the halves, so that Agent Connect to Agent Connect loses nothing:
 
@@ -18,7 +18,7 @@ Three conventions join the halves, so that Agent Connect to Agent Connect loses 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 from urllib.parse import urlsplit
 
 import msgspec
@@ -43,7 +43,9 @@ Mode = Literal["values", "custom"]
 MODES: tuple[Mode, ...] = ("values", "custom")
 
 Limit = Annotated[int, Field(ge=1, le=1000)]
-Offset = Annotated[int, Field(ge=0)]
+MOST = 2**63 - 1
+"""The greatest whole number that the store holds."""
+Offset = Annotated[int, Field(ge=0, le=MOST)]
 _UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 Uuid = Annotated[str, StringConstraints(pattern=_UUID, to_lower=True)]
 
@@ -88,7 +90,7 @@ class RunCreate(TypedDict, total=False):
     stream_mode: Modes
     on_disconnect: Literal["cancel", "continue"] | None
     multitask_strategy: Literal["reject", "rollback", "interrupt", "enqueue"] | None
-    after_seconds: Annotated[int, Field(ge=0)] | None
+    after_seconds: Annotated[int, Field(ge=0, le=MOST)] | None
 
 
 class RunCreateStateless(RunCreate, total=False):
@@ -158,6 +160,8 @@ class PatchMessage(TypedDict):
     __pydantic_config__ = _OPEN  # type: ignore[misc]
     role: str
     content: Any
+    id: NotRequired[str | None]
+    metadata: NotRequired[JsonObject | None]
 
 
 class ThreadPatch(TypedDict, total=False):

@@ -20,6 +20,9 @@ resources, and agentSearch; evaluate: agentEvaluate; sample: sampling/createMess
 RIGHTS: tuple[Right, ...] = ("register", "message", "delegate", "read", "evaluate", "sample", "revoke")
 ORDINARY: tuple[Right, ...] = RIGHTS[:-1]
 
+COORDINATOR = "interlingua-tasks"
+"""The coordinator's name, where the options give it none."""
+
 Weight = Annotated[float, Field(ge=0)]
 
 
@@ -139,6 +142,16 @@ class AgentContextServe(McpServeOptions):
     def authenticates(self) -> bool:
         """See `InboundOptions.authenticates`."""
         return self.access is not None and not self.access.anonymous
+
+    @property
+    def tasks_of(self) -> str:
+        """Name of the agent whose runs are the tasks."""
+        return self.coordinator or COORDINATOR
+
+    @property
+    def brings(self) -> tuple[str, ...]:
+        """See `InboundOptions.brings`."""
+        return (self.tasks_of,)
 
 
 class AgentContextTarget(McpTarget):

@@ -23,8 +23,12 @@ MAX_PAGES = 1000
 UNLIMITED = 1 << 62
 
 
+_NO_STEP_LEFT = (404, 500)
+"""What servers in use answer to a step after the last. Any other error is about the request or the server."""
+
+
 class StepRefused(AgentFailed):
-    """The agent answered a step with an error: it failed, or there is no step left."""
+    """The agent answered a step with an error that does not tell whether it failed or has no step left."""
 
 
 class Api:
@@ -62,7 +66,7 @@ class Api:
             if response.status in (401, 403):
                 raise AgentBroken(f"the agent refuses the gateway's credentials ({response.status})")
             if response.status < 300:
-                response.json()
+                _json(response, "the list of its tasks")
             elif response.status not in (405, 501):  # a server that cannot list its tasks may do the rest
                 said = _said(response)
                 raise AgentBroken(f"the agent answers {response.status} to the list of its tasks{said}")
@@ -84,13 +88,14 @@ class Api:
         return _read(wire.Task, _checked(response, "the task"), "the task")
 
     async def execute(self, task: str, body: JsonObject, trace: str | None) -> wire.Step:
-        """`POST steps`. Raises StepRefused if the agent says it failed, in whatever form."""
+        """`POST steps`. Raises AgentFailed if the agent says it failed, StepRefused where that may be its end."""
         try:
             response = await self._request("POST", f"/{_id(task)}/steps", trace, body, timeout=self._slow)
         except AgentTimeout as error:
             raise AgentTimeout(f"the agent's step was not done within {self._slow:g} s", detail=str(error)) from error
         if response.status >= 400:
-            raise StepRefused(f"the agent answered {response.status} to a step{_said(response)}")
+            refused = StepRefused if response.status in _NO_STEP_LEFT else AgentFailed
+            raise refused(f"the agent answered {response.status} to a step{_said(response)}")
         data = _checked(response, "a step")
         if isinstance(data, dict) and "step_id" not in data and data.get("error"):
             raise StepRefused(f"the agent failed: {error_text('', response.body)}")
@@ -227,7 +232,14 @@ def _checked(response: Response, what: str) -> Any:
         raise AgentFailed(f"the agent answered {response.status} to {what}{_said(response)}")
     if response.status >= 300:
         raise AgentBroken(f"the agent redirects ({response.status}); its address must be given as it is")
-    return response.json()
+    return _json(response, what)
+
+
+def _json(response: Response, what: str) -> Any:
+    try:
+        return response.json()
+    except AgentBroken as error:
+        raise AgentBroken(f"the agent's answer is not {what}: it is no JSON document", detail=error.detail) from error
 
 
 def _read(model: type[_M], data: Any, what: str) -> _M:
@@ -236,5 +248,6 @@ def _read(model: type[_M], data: Any, what: str) -> _M:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = "/".join(map(str, first["loc"]))
-        message = f"the agent's answer is not {what}: {place}: {first['msg']}"
+        said = "should be a JSON object" if first["type"] == "model_type" else first["msg"].removeprefix("Input ")
+        message = f"the agent's answer is not {what}: {f'{place}:' if place else 'it'} {said}"
         raise AgentBroken(message, detail=str(data)[:500]) from error

@@ -19,7 +19,12 @@ class AgentProtocolServe(Asking):
         "continue", description="What becomes of a run whose client hangs up while a step is executed."
     )
     max_body: int = Field(4 * MEGABYTE, ge=1, description="Largest JSON body in bytes; a larger one is 413.")
-    max_upload: int = Field(100 * MEGABYTE, ge=1, description="Largest uploaded file in bytes; a larger one is 413.")
+    max_upload: int = Field(
+        64_000_000,
+        ge=1,
+        description="Largest uploaded file in bytes; a larger one is 413. "
+        "Left out: `store.artifact_limit`, which holds for every file anyway.",
+    )
 
 
 class AgentProtocolTarget(TargetOptions):

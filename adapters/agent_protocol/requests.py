@@ -11,16 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema
 import msgspec
 
 from adapters.agent_protocol import codec
+from gateway.adapter import fitting
+from gateway.core import choices
 from gateway.core.delta import encode
 from gateway.core.errors import Invalid
 from gateway.core.projection import text_pointer, unwrap, wrap
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject
 
 SEPARATOR = "\n\n"
+SHOWN = 500
+"""Characters of a schema in a refusal."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +107,9 @@ def _merged(under: JsonObject, over: JsonObject) -> JsonObject:
 def answer_value(interrupt: Interrupt, text: str | None, additional_input: JsonObject) -> Json:
     """What a step's body answers to a question: `additional_input` if that fits, else the text in the form that fits.
 
-    The first reading that the question's schema allows wins; if none does, the gateway refuses the first one (422).
-    Raises Invalid for an empty body, which answers nothing, except that a `step` question needs none.
+    The first reading that the question's schema allows wins. An object that it does not allow is the answer all the
+    same: the gateway refuses it, and says what is wrong inside. Raises Invalid for a text that does not fit, with what
+    does; and for an empty body, which answers nothing, except that a `step` question needs none.
     """
     if codec.is_step_question(interrupt):
         given = {"input": text, "additional_input": additional_input or None}
@@ -113,8 +117,14 @@ def answer_value(interrupt: Interrupt, text: str | None, additional_input: JsonO
     if text is None and not additional_input:
         asked = interrupt.message or interrupt.kind
         raise Invalid(f"the agent asks: {asked} - send the answer as the step's input", path="/input")
-    readings = list(_readings(interrupt.answer_schema, text, additional_input))
-    return next((value for value in readings if _fits(value, interrupt.answer_schema)), readings[0])
+    schema = interrupt.answer_schema
+    for value in _readings(schema, text, additional_input):
+        if _fits(value, schema):
+            return value
+    for value in [{}] if text is None else _parsed(text):
+        if isinstance(value, dict):
+            return value | additional_input
+    raise Invalid(f"this does not answer the agent's question: {_wanted(schema)}", path="/input")
 
 
 def _readings(schema: JsonObject, text: str | None, fields: JsonObject) -> Iterator[Json]:
@@ -135,6 +145,10 @@ def _readings(schema: JsonObject, text: str | None, fields: JsonObject) -> Itera
             yield _merged(fields, document) if isinstance(document, dict) else document
         if single:
             yield {**fields, single: value}
+    found = choices.offered(schema)
+    chosen = choices.named(found[0], text) if found else None
+    if found and chosen:
+        yield {**fields, found[1]: chosen.value} if found[1] else chosen.value
     if fields:
         yield {**fields, "input": text}
 
@@ -156,9 +170,19 @@ def _single(schema: JsonObject) -> str | None:
 
 def _fits(value: Any, schema: JsonObject) -> bool:
     try:
-        return bool(jsonschema.validators.validator_for(schema)(schema).is_valid(value))
-    except Exception:  # an agent's schema may be anything; the gateway is who judges the answer
-        return False
+        return fitting.fits(fitting.validator(schema), value)
+    except fitting.Inapplicable:  # the gateway is who judges the answer
+        return True
+
+
+def _wanted(schema: JsonObject) -> str:
+    """What answers a question of this schema, for who gave something else."""
+    found = choices.offered(schema)
+    if found is None:
+        shown = encode(schema).decode()
+        return f"it takes JSON that fits {shown[:SHOWN]}{'...' * (len(shown) > SHOWN)}"
+    names = [one.label if one.label == one.id else f"{one.label} ({one.id})" for one in found[0]]
+    return f"it takes one of {', '.join(names)}"
 
 
 def answer_fields(interrupt: Interrupt, answer: Answer) -> tuple[str | None, JsonObject]:

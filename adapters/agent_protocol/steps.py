@@ -10,8 +10,9 @@ import msgspec
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.legs import SEPARATOR, Leg, Said
 from adapters.agent_protocol.requests import answer_fields
+from gateway.core import choices
 from gateway.core import events as e
-from gateway.core.projection import ASSISTANT, text_of, wrap
+from gateway.core.projection import ASSISTANT, text_of, unwrap, wrap
 from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run, StopReason
 
 _LISTED = ("thoughts", "tool_calls", "files", "data", "custom")
@@ -105,17 +106,27 @@ def _document(run: Run, leg: Leg) -> Json:
 
 
 def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
-    """What a person reads: the leg's text (the agent's final result wins), then its question."""
+    """What a person reads: the leg's text (the agent's final result wins), then its question with what answers it."""
     leg = legs[-1]
-    text = leg.text
+    text = _said(leg, agent)
     document = _document(run, leg)
     if document is not None:
         text = _final_text(document, [earlier.text for earlier in legs[:-1]], text, agent)
     question = leg.question
     if question is not None and leg.end is None and not _is_step_of(leg):
         asked = question.message or codec.as_text(question.payload) or ""
-        text = text if text.endswith(asked) else SEPARATOR.join(filter(None, (text, asked)))
+        found = choices.offered(question.answer_schema)
+        shown = (asked if not text.endswith(asked) else "", choices.listing(found[0]) if found else "")
+        text = SEPARATOR.join(filter(None, (text, *shown)))
     return text or None
+
+
+def _said(leg: Leg, agent: Agent) -> str:
+    """The leg's text, then that of the documents that it has made: a draft, say, that its question is about."""
+    said, pointer = [leg.text], agent.text_output
+    if pointer is not None:
+        said += [unwrap(document, pointer) or "" for document in leg.of_kind("data")]
+    return SEPARATOR.join(dict.fromkeys(filter(None, said)))
 
 
 def _final_text(document: Json, before: Sequence[str], text: str, agent: Agent) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from gateway.adapter import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unsupported
 from gateway.core.stream import coalesce
 from gateway.core.types import Answer, Outcome, Run, RunRequest
-from gateway.wire import ndjson
+from gateway.wire import ndjson, strict
 
 _M = TypeVar("_M", bound=BaseModel)
 Handler = Callable[["PlainInbound", Request], Awaitable[Response]]
@@ -87,8 +88,8 @@ class PlainInbound:
         """GET /runs/{run}?after=N: the lines from N on."""
         run = await self._gateway.run(request.path_params["run"])
         after = request.query_params.get("after", "0")
-        if not after.isdigit():
-            raise Invalid("after is not a number", path="/after")
+        if re.fullmatch("[0-9]{1,18}", after) is None:
+            raise Invalid("after is not a number of at most 18 digits", path="/after")
         return self._stream(run.id, int(after))
 
     @answered
@@ -127,8 +128,10 @@ async def _body(request: Request, model: type[_M], limit: int) -> _M:
         if len(body) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
     try:
-        return model.model_validate_json(bytes(body))
+        found = model.model_validate_json(bytes(body))
     except ValidationError as error:
         first = error.errors()[0]
         path = "".join(f"/{step}" for step in first["loc"])
         raise Invalid(f"{path or '/'}: {first['msg']}", path=path) from error
+    strict.check(body, "/: Invalid JSON")
+    return found

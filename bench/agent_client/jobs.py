@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from bench.agent_client.editor import CANCELLED, Editor, Session, asking, stop_reason
-from bench.chunks import Pieces, Result, counts, paced
+from bench.chunks import Pieces, Result
 from bench.http import Failed
+from bench.rpc import turns
 
 Place = dict[str, Any]
 LOOK_SECONDS = 0.02
@@ -67,38 +69,12 @@ class Editors:
     async def prompts(self, place: Place, sessions: int, chunks: int, pace: float) -> Result:
         """See the module. Fails if one of them does not bring all its chunks."""
         seated = await self._at(place).fill(sessions)
-        took = [Pieces() for _ in seated]
-        began = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            for session, reader in zip(seated, took, strict=True):
-                group.create_task(session.turn(chunks, pace, reader))
-        return paced(took) | {"seconds": time.monotonic() - began}
+        return await turns.once([partial(session.turn, chunks, pace) for session in seated])
 
     async def flood(self, place: Place, sessions: int, chunks: int, seconds: float) -> Result:
         """See the module. What comes after the time is read, but not counted."""
         seated = await self._at(place).fill(sessions)
-        open_now, done = set[Pieces](), list[Pieces]()
-        began = time.monotonic()
-
-        async def one(session: Session) -> None:
-            while time.monotonic() - began < seconds:
-                reader = Pieces()
-                open_now.add(reader)
-                await session.turn(chunks, 0.0, reader)
-                open_now.discard(reader)
-                done.append(reader)
-
-        async def all_of_them() -> None:
-            async with asyncio.TaskGroup() as group:
-                for session in seated:
-                    group.create_task(one(session))
-
-        work = asyncio.ensure_future(all_of_them())
-        await asyncio.wait([work], timeout=seconds)
-        counted = counts([*done, *open_now]) | {"seconds": time.monotonic() - began, "runs": len(done)}
-        used = time.process_time()
-        await work
-        return counted | {"after": time.process_time() - used, "all": counts(done)["chunks"]}
+        return await turns.repeated([partial(session.turn, chunks, 0.0) for session in seated], seconds)
 
     async def occupy(self, place: Place, sessions: int, chunks: int = 0, pace: float = 0.1) -> Result:
         """See the module."""

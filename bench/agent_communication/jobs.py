@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from bench.agent_communication.caller import Caller, Lengths, output_length
-from bench.chunks import Pieces, Result, counts, paced
+from bench.chunks import Pieces, Result
 from bench.http import Failed
+from bench.rpc import turns
 
 Place = dict[str, Any]
 
@@ -61,38 +63,12 @@ class Callers:
     async def calls(self, place: Place, name: str, calls: int, chunks: int, pace: float) -> Result:
         """See the module. Fails if one of them does not bring all its chunks."""
         callers = await self._at(place).fill(calls)
-        took = [Pieces() for _ in callers]
-        began = time.monotonic()
-        async with asyncio.TaskGroup() as group:
-            for caller, reader in zip(callers, took, strict=True):
-                group.create_task(caller.turn(name, chunks, pace, reader))
-        return paced(took) | {"seconds": time.monotonic() - began}
+        return await turns.once([partial(caller.turn, name, chunks, pace) for caller in callers])
 
     async def rush(self, place: Place, name: str, calls: int, chunks: int, seconds: float) -> Result:
         """See the module. What comes after the time is read, but not counted."""
         callers = await self._at(place).fill(calls)
-        open_now, done = set[Pieces](), list[Pieces]()
-        began = time.monotonic()
-
-        async def one(caller: Caller) -> None:
-            while time.monotonic() - began < seconds:
-                reader = Pieces()
-                open_now.add(reader)
-                await caller.turn(name, chunks, 0.0, reader)
-                open_now.discard(reader)
-                done.append(reader)
-
-        async def all_of_them() -> None:
-            async with asyncio.TaskGroup() as group:
-                for caller in callers:
-                    group.create_task(one(caller))
-
-        work = asyncio.ensure_future(all_of_them())
-        await asyncio.wait([work], timeout=seconds)
-        counted = counts([*done, *open_now]) | {"seconds": time.monotonic() - began, "runs": len(done)}
-        used = time.process_time()
-        await work
-        return counted | {"after": time.process_time() - used, "all": counts(done)["chunks"]}
+        return await turns.repeated([partial(caller.turn, name, chunks, 0.0) for caller in callers], seconds)
 
     async def document(self, place: Place, *, times: int = 1, length: int | None = None, **call: Any) -> Result:
         """See the module. Fails unless the deltas of each call add up to as much as its answer has, and that is it.

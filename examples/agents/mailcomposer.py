@@ -74,8 +74,8 @@ class Run:
 
     async def work(self) -> None:
         """Write the draft; ask if it is to be sent."""
-        wish = self.creation["input"]["message"]
-        draft = f"Dear friend,\n\n{wish.strip().capitalize()}\n\nYours, Mail Composer"
+        wish = self.creation["input"]["message"].strip()
+        draft = f"Dear friend,\n\n{wish[:1].upper()}{wish[1:]}\n\nYours, Mail Composer"
         try:
             for end in (at for at, letter in enumerate(draft + " ") if letter.isspace()):
                 self.show(draft[:end])

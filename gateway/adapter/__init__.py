@@ -9,7 +9,7 @@ knows any other protocol, and neither touches a run's state: only the engine doe
 
 What passes beside runs (a conversation's modes, files that an agent asks for) is in backchannel.py; agents that an
 inbound half brings are in hosting.py; the rules of a governed route are in governing.py.
-How a client is known by its token is in access/.
+How a client is known by its token is in access/, whether a value fits a schema in fitting.py.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from gateway.adapter.inbound import (
     Gateway,
     Inbound,
     Informed,
+    Knowing,
     Leaving,
     Snapshot,
     Take,
@@ -59,6 +60,7 @@ __all__ = [
     "Informed",
     "Instruction",
     "Kept",
+    "Knowing",
     "Leaving",
     "News",
     "Options",

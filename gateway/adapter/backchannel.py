@@ -7,6 +7,7 @@ one is; and `ThreadContext.note` tells whoever watches the conversation what cha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -58,7 +59,11 @@ class ThreadContext(Protocol):
 
     @property
     def caller(self) -> Caller | None:
-        """The client that may be asked now; None if none is there."""
+        """The client that may be asked now, the newest of `callers`; None if none is there."""
+
+    @property
+    def callers(self) -> Sequence[Caller]:
+        """All clients that are there and may be asked now, the newest first: they need not be able to do the same."""
 
     @property
     def governor(self) -> Governor | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -164,7 +164,7 @@ class Gateway(Protocol):
 
         `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked. Without
         `told` nobody is told that there is a run before it has stopped: then one without a thread does not wait for the
-        disk, where its creation is moments later, and at the latest with its end.
+        disk, neither for its creation nor for its end, which are there moments later.
         Raises Invalid (with path), NotFound, Conflict (busy thread), Unsupported.
         """
 
@@ -302,6 +302,18 @@ class Informed(Protocol):
 
     def agents_changed(self) -> None:
         """The list is another: by a reload, by a target that stands for many, by `create_agent`. Must not raise."""
+
+
+@runtime_checkable
+class Knowing(Protocol):
+    """Offered by inbound adapters that may ask their clients who they are."""
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """Which agents, by name, are there for whoever sends a request with these headers (as ASGI has them).
+
+        None where they hold no token that is somebody's, or nobody is asked. Asked by the gateway's own pages, which
+        name agents to nobody else.
+        """
 
 
 @runtime_checkable

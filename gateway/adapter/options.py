@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
-from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
+from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, TypeAdapter
 
 
 class Options(BaseModel):
@@ -24,13 +25,40 @@ class InboundOptions(Options):
         """Whether nobody gets further than its door over the network who has not shown who it is."""
         return False
 
+    @property
+    def judges_pages(self) -> bool:
+        """Whether the inbound half knows itself which web pages may connect (`Origin`). Else the gateway does."""
+        return False
+
+    @property
+    def brings(self) -> tuple[str, ...]:
+        """Names of the agents that the inbound half is or has itself, before anybody registers: no route's."""
+        return ()
+
+
+_UNSENDABLE = r"[\x00-\x08\x0a-\x1f\x7f]"
+
+
+def _header_value(secret: SecretStr) -> SecretStr:
+    if re.search(_UNSENDABLE, secret.get_secret_value()):
+        raise ValueError("has a line break or another character that no header can have")
+    return secret
+
+
+HeaderSecret = Annotated[
+    SecretStr,
+    AfterValidator(_header_value),
+    Field(json_schema_extra={"not": {"pattern": _UNSENDABLE}}),
+]
+"""A secret that is sent in a header."""
+
 
 class Auth(Options):
     """How the gateway authenticates to an agent. At most one of the two."""
 
-    bearer: SecretStr | None = None
+    bearer: HeaderSecret | None = None
     """Sent as `Authorization: Bearer ...`."""
-    api_key: SecretStr | None = None
+    api_key: HeaderSecret | None = None
     """Sent the way the target's protocol has for keys."""
 
 
@@ -39,11 +67,13 @@ _any_http_url = TypeAdapter(AnyHttpUrl)
 
 def _http_url(text: str) -> str:
     _any_http_url.validate_python(text)
+    if "?" in text or "#" in text:
+        raise ValueError("should end with a host or path: what is asked for is put after it")
     return text.rstrip("/")
 
 
 HttpUrl = Annotated[str, AfterValidator(_http_url), Field(json_schema_extra={"format": "uri"})]
-"""An http or https URL, kept as written less a trailing slash."""
+"""An http or https URL that paths are put after, kept as written less a trailing slash."""
 
 
 class TargetOptions(Options):
@@ -55,6 +85,17 @@ class TargetOptions(Options):
     """The agent's name there, if several live at the target."""
     auth: Auth = Auth()
     """How the gateway authenticates to the agent."""
+
+    _route: str = PrivateAttr(default="")
+
+    @property
+    def route(self) -> str:
+        """The name of the route that the target is of, for logs; "" where it is of none."""
+        return self._route
+
+    def belongs(self, route: str) -> None:
+        """Called once, by the route."""
+        self._route = route
 
     @property
     def describe_timeout(self) -> float:

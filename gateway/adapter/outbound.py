@@ -43,7 +43,11 @@ class RunContext(ThreadContext, Protocol):
         """
 
     async def drain(self) -> None:
-        """Wait until the log may grow again (disk, and readers where the route says so). Cancellable."""
+        """Wait until the log may grow again (disk, and readers where the route says so). Cancellable.
+
+        After the terminal event it commits the end, for who has more to do then; else that is done when `Outbound.run`
+        returns, and there is no need to call it.
+        """
 
     @property
     def flowing(self) -> bool:
@@ -58,10 +62,10 @@ class RunContext(ThreadContext, Protocol):
     async def ask(self, interrupt: Interrupt) -> Answer:
         """Put the agent's question to the caller and wait, however long it takes.
 
-        Returns what was answered, after it was committed; a cancel answers every open question `cancelled`. Several
-        may wait at once, each in its own task; cancelling one withdraws its question. On a re-attached run, a
-        question with the id of one that is still open is the same question; one answered but not yet delivered
-        returns at once.
+        Returns what was answered, after it was committed; a cancel and the run's end answer every question
+        `cancelled`. Several may wait at once, each in its own task; cancelling one withdraws its question. On a
+        re-attached run, a question with the id of one that is still open is the same question; one answered but not
+        yet delivered returns at once. An id may be used again, and by several at once: clients see it with a count.
         """
 
     async def add_artifact(
@@ -99,7 +103,8 @@ class Outbound(Protocol):
 
         Called once per run, in a task of its own; a failure is raised as an AgentError (or emitted as `RunFailed`).
         Returning without a terminal event is a failure. The task is cancelled when a cancel's grace or the run's
-        timeout is over: clean up, and do not swallow the cancellation.
+        timeout is over: clean up, and do not swallow the cancellation. Nothing that is raised after the terminal event
+        changes the end.
         """
 
     async def attach(self, context: RunContext) -> None:

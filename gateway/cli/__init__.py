@@ -5,8 +5,9 @@ Exit codes: 0 success, 1 failed, 2 wrong usage or a wrong file, 3 the agent need
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,7 +29,10 @@ Routes = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]")
 ]
 Gateway = Annotated[str | None, typer.Option(metavar="URL", help="Use a running gateway instead.")]
-LogLevel = Annotated[str, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error", "critical"],
+    typer.Option(metavar="LEVEL", case_sensitive=False, help="debug, info, warning, error or critical."),
+]
 
 
 def main() -> None:
@@ -61,19 +65,29 @@ def serve(
     routes: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
+    *,
     watch: Annotated[bool, typer.Option(help="Reload the routes when the file changes.")] = True,
     log_level: LogLevel = "info",
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="json: an object a line, and no banner, for who collects logs.")
+    ] = "text",
 ) -> None:
     """Serve the agents of a route table to the clients of every protocol.
 
     SIGHUP, or a change of the file, reloads the routes without dropping a run.
     """
+    signal.signal(signal.SIGTERM, _leave)
     from gateway.cli.logs import configure
 
-    configure(log_level)
+    configure(log_level, log_format)
     from gateway.cli.serve import serve as work
 
-    raise SystemExit(work(routes, host, port, watch=watch))
+    raise SystemExit(work(routes, host, port, watch=watch, greet=log_format == "text"))
+
+
+def _leave(number: int, frame: object) -> None:
+    """SIGTERM before there is a gateway that handles it: the first process of a container would not notice."""
+    raise SystemExit
 
 
 @app.command()
@@ -108,11 +122,13 @@ def run(
     answer: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
     ] = None,
+    files: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the files that it makes there.")] = None,
     log_level: LogLevel = "warning",
 ) -> None:
     """Run an agent and show its answer as it comes.
 
-    Its questions are asked on the terminal; without one the exit code is 3.
+    Its questions are asked on the terminal, where Ctrl-C and Ctrl-D cancel the run. Without a terminal the exit code
+    is 3: a run of a gateway waits there then, and it is said how to answer it; any other is cancelled.
     """
     from gateway.cli.logs import configure
 
@@ -120,8 +136,11 @@ def run(
     from gateway.cli.run import run_agent
 
     if prompt == "-":
-        prompt = typer.get_text_stream("stdin").read()
-    raise SystemExit(run_agent(agent, prompt, routes, gateway, answer or ()))
+        try:
+            prompt = typer.get_binary_stream("stdin").read().decode()
+        except UnicodeDecodeError as error:
+            raise typer.BadParameter(f"standard input is not UTF-8: byte {error.start} is wrong") from None
+    raise SystemExit(run_agent(agent, prompt, routes, gateway, answers=answer or (), files=files))
 
 
 @app.command()

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.config import Config
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+PROGRAM = "interlingua"
+
+
+def lies() -> str:
+    """The program as any shell, and any editor's setting, can call it: its full path."""
+    found = _path()
+    return shlex.quote(found) if os.path.exists(found) else f"{shlex.quote(sys.executable)} -m gateway"
+
+
+def called() -> str:
+    """The program as a shell in this folder calls it: by its name where that is on the PATH, else where it lies."""
+    if shutil.which(PROGRAM):
+        return PROGRAM
+    near = os.path.relpath(_path())
+    return lies() if near.startswith(os.pardir) or not os.path.exists(near) else shlex.quote(near)
+
+
+def _path() -> str:
+    return os.path.abspath(shutil.which(PROGRAM) or os.path.join(os.path.dirname(sys.executable), PROGRAM))
 
 
 def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[str]) -> str:
@@ -18,11 +41,13 @@ def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[st
     width = max((len(config.adapters[name].title) for name in config.inbound), default=0)
     tries = [f"curl {url}/readyz"]
     if agents:
-        tries.append(f'interlingua run {agents[0]} "Hello" --gateway {url}')
+        tries.append(f'{called()} run {agents[0]} "Hello" --gateway {url}')
     for name, options in config.inbound.items():
         adapter = config.adapters[name]
         lines.append(f"  {adapter.title:{width}}  {url}{options.path}")
         if agents and adapter.example:
             example = adapter.example.replace("{gateway}", url).replace("{url}", f"{url}{options.path}")
-            tries.append(example.replace("{agent}", agents[0]))
+            example = example.replace("{agent}", agents[0])
+            own = example.startswith(f"{PROGRAM} ")
+            tries.append(lies() + example.removeprefix(PROGRAM) if own else example)
     return "\n".join([*lines, "", "Try:", *(f"  {line}" for line in tries), ""])

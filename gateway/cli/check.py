@@ -15,8 +15,8 @@ def check(path: Path, host: str = "127.0.0.1") -> int:
     config = read(path, FAILED)
     if not local(host):
         allowed(config, FAILED)
-    count = len({route.name for route in config.routes})
-    print(f"{path}: no mistakes; {count} agent{'s' * (count != 1)}, {len(config.inbound)} protocols served")
+    agents, protocols = len({route.name for route in config.routes}), len(config.inbound)
+    print(f"{path}: no mistakes; {_count(agents, 'agent')}, {_count(protocols, 'protocol')} served")
     for route in config.routes:
         print(f"  {route.name} -> {_target(route)}{_match(route)}{_governed(route)}")
     for name, options in config.inbound.items():
@@ -28,6 +28,10 @@ def check(path: Path, host: str = "127.0.0.1") -> int:
     for mistake in cautions(config):
         print(f"caution: {mistake}")
     return OK
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _target(route: Route) -> str:

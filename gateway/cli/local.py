@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from gateway.app import App
-from gateway.cli.talk import End, Item, Known, Note, Question, Text, as_input, as_question, as_text, note
+from gateway.cli.talk import End, File, Item, Known, Text, as_input, as_text, asks, note
 from gateway.config import Config, Route
 from gateway.core import events as e
 from gateway.core.errors import Conflict, Invalid
@@ -63,32 +63,32 @@ class Local:
             raise Invalid(str(error)) from error
         run = await gateway.start(RunRequest(agent=found.name, input=document, protocol=OPERATOR))
         self._run = run.id
-        output, text = Output(found), ""
+        output, text = Output(found), Text("")
         async with gateway.watch(run.id) as watch:
             while (batch := await watch.next()) is not None:
                 changed = [output.apply(event) for _, event in batch.events]
                 if any(changed):
                     text = as_text(output.document, found.text_output)
-                    yield Text(text)
+                    yield text
                 for _, event in batch.events:
                     async for item in self._told(event, found, watch.run, text):
                         yield item
 
-    async def _told(self, event: e.Event, agent: Agent, run: Run, text: str) -> AsyncIterator[Item]:
+    async def _told(self, event: e.Event, agent: Agent, run: Run, text: Text) -> AsyncIterator[Item]:
         """What an event shows besides the text."""
         if isinstance(event, e.Interrupted):
             asked = event.interrupt
             self._answered.clear()
             specs = {spec.kind: spec.answer_schema for spec in agent.interrupts}
             schema = asked.answer_schema or specs.get(asked.kind, {})
-            yield Question(as_question(asked.payload, asked.message), asked.kind, schema)
+            yield asks(asked.payload, schema, kind=asked.kind, message=asked.message)
             await self._answered.wait()
         elif isinstance(event, e.TERMINAL):
             failure = run.failure
             why = failure.message if failure else run.cancel_reason or ""
             yield End(run.status, why, text)
         elif isinstance(event, e.ArtifactAdded):
-            yield Note(f"file: {event.artifact.name} ({event.artifact.size} bytes)")
+            yield File(event.artifact.id, event.artifact.name, event.artifact.size)
         else:
             told = msgspec.to_builtins(event)
             if (line := note({**told, "type": told["event"]})) is not None:
@@ -103,10 +103,19 @@ class Local:
             raise Conflict("the answer counts, and it takes those of others as well: nobody else is here to give them")
         self._answered.set()
 
+    def read(self, file: File) -> AsyncIterator[bytes]:
+        """See `Talk.read`."""
+        return self._app.gateway.open_artifact(file.id)
+
     async def cancel(self) -> None:
         """See `Talk.cancel`."""
         if self._run is not None:
             await self._app.gateway.cancel(self._run, reason="given up at the terminal", wait=True)
+
+    async def leave(self) -> str:
+        """See `Talk.leave`: the run ends with this program."""
+        await self.cancel()
+        return "the run is cancelled: it was kept nowhere else"
 
 
 def _user() -> Identity | None:

@@ -1,17 +1,41 @@
-"""Where log lines go: stderr, coloured on a terminal, plain lines elsewhere."""
+"""Where log lines go: stderr, coloured on a terminal, plain lines elsewhere, or an object of JSON a line."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from datetime import UTC, datetime
+from typing import Literal
+
+LogFormat = Literal["text", "json"]
 
 PLAIN = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def configure(level: str) -> None:
+class JsonFormatter(logging.Formatter):
+    """One line of JSON: `time` (RFC 3339, UTC), `level`, `logger`, `message`, and `exception` where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See the class."""
+        said = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            said["exception"] = self.formatException(record.exc_info)
+        return json.dumps(said, ensure_ascii=False)
+
+
+def configure(level: str, form: LogFormat = "text") -> None:
     """Send everything from `level` up to stderr. Libraries that tell of every request are quieter."""
     handler: logging.Handler
-    if sys.stderr.isatty():
+    if form == "json":
+        handler = logging.StreamHandler()
+        handler.setFormatter(JsonFormatter())
+    elif sys.stderr.isatty():
         from rich.console import Console
         from rich.logging import RichHandler
 

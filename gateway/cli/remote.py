@@ -6,10 +6,11 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urljoin
 
 import httpx2
 
-from gateway.cli.talk import End, Item, Known, Question, Text, as_input, as_question, as_text, note
+from gateway.cli.talk import End, File, Item, Known, Question, Text, as_answer, as_input, as_text, asks, note
 from gateway.core.errors import AgentFailed, AgentGone, InterlinguaError, Invalid, NotFound
 from gateway.core.projection import text_pointer
 from gateway.core.types import JsonObject, RunStatus
@@ -30,7 +31,9 @@ class Remote:
         self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS), trust_env=False)
         self._door: str | None = None
         self._run: str | None = None
+        self._asked: Question | None = None
         self._answered = False
+        self._at = ""  # the last frame's id, after which the stream goes on
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,14 +66,14 @@ class Remote:
         modes = [mode for mode, offered in (specs["capabilities"].get("streaming") or {}).items() if offered]
         method, path = "POST", "/runs/stream"
         while True:
-            self._answered = False
-            asked = ended = False
+            self._asked, self._answered = None, False
             async for item in self._stream(method, path, {**body, "stream_mode": modes or ["values"]}, specs):
+                if isinstance(item, Question):
+                    self._asked = item
                 yield item
-                asked, ended = asked or isinstance(item, Question), ended or isinstance(item, End)
-            if ended:
-                return
-            if not (asked and self._answered):
+                if isinstance(item, End):
+                    return
+            if not (self._asked and self._answered):
                 raise AgentGone("the gateway closed the stream before the run had ended")
             method, path, body = "GET", f"/runs/{self._run}/stream", {}
 
@@ -79,33 +82,46 @@ class Remote:
         await self._json("POST", f"/runs/{self._run}", value)
         self._answered = True
 
+    async def read(self, file: File) -> AsyncIterator[bytes]:
+        """See `Talk.read`. Raises errors of the tree."""
+        async with _Reached(self._url), self._http.stream("GET", urljoin(self._url, file.url)) as response:
+            if response.status_code >= REQUEST_WRONG:
+                raise _refused(response.status_code, await response.aread())
+            async for piece in response.aiter_bytes():
+                yield piece
+
     async def cancel(self) -> None:
         """See `Talk.cancel`."""
         if self._run is not None:
             await self._json("POST", f"/runs/{self._run}/cancel")
 
-    @property
-    def run_id(self) -> str | None:
-        """The run's id once it has one."""
-        return self._run
+    async def leave(self) -> str:
+        """See `Talk.leave`: the run waits at the gateway."""
+        address = await self._address(f"/runs/{self._run}")
+        example = json.dumps(as_answer("ANSWER", self._asked.schema if self._asked else {}))
+        return (
+            f"run {self._run} waits for the answer: curl {address} -H 'content-type: application/json' -d '{example}'\n"
+            f"or is given up: curl -X POST {address}/cancel"
+        )
 
     # --- the wire ----------------------------------------------------------------------------------------------
 
     async def _stream(self, method: str, path: str, body: JsonObject, specs: JsonObject) -> AsyncIterator[Item]:
         output = text_pointer(specs.get("output"))
         schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
-        decoder, last = sse.Decoder(), ""
-        parameters = {"stream_mode": "values"} if method == "GET" else None
+        decoder, last = sse.Decoder(), Text("")
+        headers = {"Last-Event-ID": self._at} if method == "GET" else None
         async with (
             _Reached(self._url),
             self._http.stream(
-                method, await self._address(path), json=body if method == "POST" else None, params=parameters
+                method, await self._address(path), json=body if method == "POST" else None, headers=headers
             ) as response,
         ):
             if response.status_code >= REQUEST_WRONG:
                 raise _refused(response.status_code, await response.aread())
             async for chunk in response.aiter_raw():
                 for frame in decoder.feed(chunk):
+                    self._at = frame.id or self._at
                     told = json.loads(frame.data)
                     self._run = told.get("run_id") or self._run
                     if told["type"] == "values":
@@ -140,18 +156,18 @@ class Remote:
         return self._door + path
 
 
-def _item(told: JsonObject, text: str, schemas: JsonObject) -> Item | None:
+def _item(told: JsonObject, text: Text, schemas: JsonObject) -> Item | None:
     """What one event of the stream shows."""
     match told["type"]:
         case "values":
-            return Text(text)
+            return text
         case "custom":
             return note(told.get("update"))
         case "interrupt":
             asked = told["interrupt"]
             kind = str(asked.get("interrupt_type") or (next(iter(asked)) if len(asked) == 1 else ""))
             payload = asked.get("interrupt_payload", asked.get(kind, asked))
-            return Question(as_question(payload), kind, schemas.get(kind, {}))
+            return asks(payload, schemas.get(kind, {}), kind=kind)
         case "error":
             status = told.get("status")
             stopped = RunStatus.TIMEOUT if status == RunStatus.TIMEOUT else RunStatus.ERROR

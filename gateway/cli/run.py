@@ -12,7 +12,8 @@ from pathlib import Path
 
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.files import chosen
-from gateway.cli.talk import End, Item, Note, Question, Talk, Text, as_answer
+from gateway.cli.output_folder import OutputFolder
+from gateway.cli.talk import End, File, Item, Note, Question, Talk, Text, as_answer
 from gateway.cli.view import View, view
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.core.types import RunStatus
@@ -71,13 +72,16 @@ def list_agents(routes: Path | None, gateway: str | None) -> int:
     return _guarded(listed())
 
 
-def run_agent(agent: str, prompt: str, routes: Path | None, gateway: str | None, answers: Sequence[str]) -> int:
-    """Run an agent and show what it says. Returns the exit code."""
+def run_agent(
+    agent: str, prompt: str, routes: Path | None, gateway: str | None, *, answers: Sequence[str], files: Path | None
+) -> int:
+    """Run an agent, show what it says, and keep its files in the folder `files`. Returns the exit code."""
+    folder = OutputFolder(files) if files is not None else None
 
     async def run() -> int:
         async with talk(routes, gateway) as place:
             with view(agent) as shown:
-                return await _Following(place, shown, list(answers)).follow(agent, prompt)
+                return await _Following(place, shown, list(answers), folder).follow(agent, prompt)
 
     return _guarded(run())
 
@@ -93,13 +97,19 @@ def _guarded(work: object) -> int:
 
 
 class _Following:
-    """One run on the terminal. The first Ctrl-C cancels the run and waits for its end, the second leaves at once."""
+    """One run on the terminal. The first Ctrl-C cancels the run and waits for its end, the second leaves at once.
 
-    def __init__(self, place: Talk, shown: View, answers: list[str]) -> None:
+    At a question Ctrl-C and Ctrl-D both cancel the run. Where nobody can be asked, the question is left as it is.
+    """
+
+    def __init__(self, place: Talk, shown: View, answers: list[str], folder: OutputFolder | None) -> None:
         self._place = place
         self._shown = shown
         self._answers = answers
+        self._folder = folder
+        self._lost = False  # a file that was to be kept
         self._cancelled = False
+        self._asking: asyncio.Future[str | None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
 
     async def follow(self, agent: str, prompt: str) -> int:
@@ -119,18 +129,26 @@ class _Following:
             work.cancel()
             return
         self._cancelled = True
+        if self._asking is not None and not self._asking.done():
+            self._asking.cancel()
+            return
 
         async def cancel() -> None:
-            try:
-                async with asyncio.timeout(CANCEL_SECONDS):
-                    await self._place.cancel()
-            except (InterlinguaError, TimeoutError) as error:
-                self._shown.note(f"the run could not be cancelled: {error or 'no answer'}")
-            else:
+            if await self._cancel():
                 await asyncio.wait({work}, timeout=CANCEL_SECONDS)  # the run says itself how it ended
             work.cancel()
 
         self._cancelling = asyncio.ensure_future(cancel())
+
+    async def _cancel(self) -> bool:
+        """Whether the run could be cancelled; if not, it is said why."""
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._place.cancel()
+        except (InterlinguaError, TimeoutError) as error:
+            self._shown.note(f"the run could not be cancelled: {str(error) or 'no answer'}")
+            return False
+        return True
 
     async def _items(self, agent: str, prompt: str) -> int:
         async with aclosing(self._place.run(agent, prompt)) as items:  # type: ignore[type-var]
@@ -143,31 +161,51 @@ class _Following:
     async def _show(self, item: Item) -> int | None:
         """Show one item; the exit code once there is nothing more to wait for."""
         match item:
-            case Text(whole):
-                self._shown.text(whole)
+            case Text():
+                self._shown.text(item)
             case Note(text):
                 self._shown.note(text)
+            case File(_, name, size, url):
+                if self._folder is not None:
+                    await self._keep(self._folder, item)
+                else:
+                    self._shown.note(f"file: {name} ({size} bytes) {url or 'gone with this run; --files DIR keeps it'}")
             case Question():
                 return await self._answer(item)
             case End(status, why, text):
-                if text:
+                if text is not None and text.whole:
                     self._shown.text(text)
                 if status is RunStatus.SUCCESS:
-                    return OK
+                    return FAILED if self._lost else OK
                 self._shown.note(f"{status}: {why}" if why else str(status))
                 return CANCELLED if self._cancelled or status is RunStatus.CANCELLED else FAILED
         return None
 
+    async def _keep(self, folder: OutputFolder, file: File) -> None:
+        try:
+            kept = await folder.keep(file.name, self._place.read(file))
+        except (OSError, InterlinguaError) as error:
+            self._lost = True
+            self._shown.note(f"file: {file.name} ({file.size} bytes) could not be kept: {error}")
+        else:
+            self._shown.note(f"file: {kept} ({file.size} bytes)")
+
     async def _answer(self, question: Question) -> int | None:
         """Answer from the command line, then from the terminal, until the agent takes it."""
         while True:
-            if self._answers:
-                typed: str | None = self._answers.pop(0)
-            else:
-                typed = await asyncio.to_thread(self._shown.ask, question)
+            try:
+                typed = self._answers.pop(0) if self._answers else await self._typed(question)
+            except EOFError:
+                self._cancelled = True
+                if await self._cancel():
+                    self._shown.note("cancelled")
+                return CANCELLED
             if typed is None:
-                self._shown.note(f"the agent asks: {question.text}")
+                self._shown.note(f"question: {question.text}")
+                if question.choices:
+                    self._shown.note(f"choices: {', '.join(question.choices)}")
                 self._shown.note("nobody is here to answer: run it on a terminal, or give --answer TEXT")
+                self._shown.note(await self._place.leave())
                 return NEEDS_ANSWER
             try:
                 await self._place.answer(as_answer(typed, question.schema))
@@ -175,3 +213,16 @@ class _Following:
                 self._shown.note(f"the agent does not take this answer: {error}")
             else:
                 return None
+
+    async def _typed(self, question: Question) -> str | None:
+        """What a person answers, None where there is nobody. Raises EOFError once they give up."""
+        if self._cancelled:
+            raise EOFError
+        self._asking = asyncio.ensure_future(self._shown.ask(question))
+        try:
+            return await self._asking
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise EOFError from None

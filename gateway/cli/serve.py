@@ -18,8 +18,8 @@ from gateway.app import App
 from gateway.cli import loop
 from gateway.cli.banner import banner
 from gateway.cli.codes import OK, USAGE, leave
+from gateway.cli.file_changes import changes, digest
 from gateway.cli.files import allowed, read
-from gateway.cli.watching import changes, digest
 from gateway.config import Config, ConfigError, Mistake, load
 from gateway.config.exposure import cautions, exposed, local
 from gateway.core.errors import InterlinguaError
@@ -32,8 +32,11 @@ log = logging.getLogger("interlingua")
 BACKLOG = 2048
 
 
-def serve(path: Path, host: str, port: int, *, watch: bool = True) -> int:
-    """Serve until SIGINT or SIGTERM. Leaves with USAGE if the file is wrong or the port is taken."""
+def serve(path: Path, host: str, port: int, *, watch: bool = True, greet: bool = True) -> int:
+    """Serve until SIGINT or SIGTERM. Leaves with USAGE if the file is wrong or the port is taken.
+
+    `greet`: print the banner once it is up; else that is one more line of the log.
+    """
     config = read(path)
     listener = _listen(host, port)
     with contextlib.closing(listener):
@@ -42,7 +45,7 @@ def serve(path: Path, host: str, port: int, *, watch: bool = True) -> int:
         for caution in cautions(config):
             log.warning("%s", caution)
         try:
-            loop.run(_Gateway(path, config, listener, host).serve(watch))
+            loop.run(_Gateway(path, config, listener, host, greet).serve(watch))
             return OK
         except InterlinguaError as error:
             leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
@@ -102,12 +105,13 @@ class _Server(uvicorn.Server):
 class _Gateway:
     """One serving: the application, its server, and the reloading of its route table."""
 
-    def __init__(self, path: Path, config: Config, listener: socket.socket, host: str) -> None:
+    def __init__(self, path: Path, config: Config, listener: socket.socket, host: str, greet: bool) -> None:
+        self._greet = greet
         self._path = path
         self._config = config
         self._listener = listener
         self._host = host
-        self._app = App(config, address=_address(listener, host))
+        self._app = App(config, address=_address(listener, host), private=not _shared(listener))
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
@@ -156,12 +160,20 @@ class _Gateway:
     def _end(self, server: uvicorn.Server, number: int) -> None:
         """Runs stay as they are: the next start takes them up. Open requests may finish, for a while."""
         self._app.quiet()
+        if not server.should_exit:
+            logging.getLogger("uvicorn.error").addFilter(_of_the_stop)
+            if waiting := len(server.server_state.tasks):
+                seconds = self._config.limits.shutdown
+                log.info("stopping; open requests may go on for %g s: %d (Ctrl-C ends them now)", seconds, waiting)
         server.handle_exit(number, None)
 
     def _announce(self) -> None:
         loop.settled()
         port, agents = self._listener.getsockname()[1], self._app.gateway.names(OPERATOR)
-        print(banner(self._config, self._path, self._host, port, agents), flush=True)
+        if self._greet:
+            print(banner(self._config, self._path, self._host, port, agents), flush=True)
+        else:
+            log.info("up at %s:%d; routes: %s", self._host, port, ", ".join(agents) or "none")
 
     def _keep(self, work: object) -> None:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]
@@ -202,6 +214,18 @@ class _Gateway:
                 log.info("%s; routes reloaded: %s", why, ", ".join(route.name for route in config.routes) or "none")
             if self._files != before:  # what they said when they were read is not known: what they say now is
                 self._loaded = digest(self._files)
+
+
+def _of_the_stop(record: logging.LogRecord) -> bool:
+    """A log filter: uvicorn cancels requests that are still open when it stops, and would log that it does so, and each
+    of them, as an error.
+    """
+    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
+    if str(record.msg).startswith("Cancel "):
+        log.info("open requests were ended: %s", *(record.args or ("some",)))
+        return False
+    return True
 
 
 def _new_to_us(error: Exception, known: Collection[Path]) -> Collection[Path]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 from collections.abc import Coroutine
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,11 +16,12 @@ from gateway.adapter import Adapter
 from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.cli.files import chosen, read
+from gateway.cli.pipe_bridge import PipeBridge
 from gateway.config import Config
 from gateway.config.exposure import local
 from gateway.core.errors import InterlinguaError
-from gateway.transport.pipe import LIMIT, Pipe, Unreadable
-from gateway.transport.stdio.own import OwnPipe
+from gateway.transport.pipe import LIMIT
+from gateway.transport.stdio.own_stdio import OwnPipe
 
 log = logging.getLogger("interlingua")
 
@@ -100,7 +101,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
 
 async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str | None) -> int:
     """A thin pipe to a running gateway: every line is a message of its WebSocket, and the other way round."""
-    from gateway.transport.websocket import connect
+    from gateway.transport.websocket import UpgradeRefused, connect
 
     assert adapter.socket is not None
     scheme, _, rest = gateway.partition("://")
@@ -112,26 +113,13 @@ async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str 
     try:
         far = await connect(url, headers={"Authorization": f"Bearer {token}"} if token else None, limit=LIMIT)
     except InterlinguaError as error:
-        leave(FAILED, f"{gateway}: {error}")
-    up, down = asyncio.create_task(_copy(own, far)), asyncio.create_task(_copy(far, own))
+        unknown = isinstance(error, UpgradeRefused) and error.status == HTTPStatus.NOT_FOUND
+        leave(USAGE if unknown else FAILED, f"{gateway}: {error}")
     try:
-        await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
-        if up.done():  # the client has finished: what the gateway still says of it is not for anybody
+        if await PipeBridge(own, far).run():
             return OK
         log.error("%s has closed the connection", gateway)
         return FAILED
     finally:
-        for task in (up, down):
-            task.cancel()
-        await asyncio.gather(up, down, return_exceptions=True)
         await far.aclose()
         await own.aclose()
-
-
-async def _copy(source: Pipe, sink: Pipe) -> None:
-    with contextlib.suppress(InterlinguaError):
-        while messages := await source.receive():
-            for message in messages:
-                if isinstance(message, Unreadable):
-                    log.error("%s: %s", source.name, message.reason)
-            await sink.send([message for message in messages if isinstance(message, bytes)])

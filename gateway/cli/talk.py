@@ -9,17 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from gateway.core.choices import Choice, choices
 from gateway.core.projection import LAST, text_of, text_pointer, wrap
 from gateway.core.types import JsonObject, RunStatus
+
+LISTED: Final = 1000
+"""More values than this are not listed: whoever answers types one."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """The answer so far, whole. What was said before may have changed."""
+    """The answer so far, whole. What was said before may have changed. `document`: it is JSON, not text that grows."""
 
     whole: str
+    document: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,12 +35,25 @@ class Note:
 
 
 @dataclass(frozen=True)
+class File:
+    """A file that the run has now. `url` is where anybody can have it, "" where only `Talk.read` gives it."""
+
+    id: str
+    name: str
+    size: int
+    url: str = ""
+
+
+@dataclass(frozen=True)
 class Question:
-    """The agent asks; the run waits for `Talk.answer`. `schema` is that of the answer, {} if anything goes."""
+    """The agent asks; the run waits for `Talk.answer`. `schema` is that of the answer, {} if anything goes.
+
+    `choices` is what may be typed, each with its name if that is another: `plant (Plant it)`; none if anything may.
+    """
 
     text: str
-    kind: str = ""
     schema: JsonObject = field(default_factory=dict)
+    choices: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -44,10 +62,10 @@ class End:
 
     status: RunStatus
     why: str = ""
-    text: str = ""
+    text: Text | None = None
 
 
-Item = Text | Note | Question | End
+Item = Text | Note | File | Question | End
 
 
 @dataclass(frozen=True)
@@ -71,8 +89,14 @@ class Talk(Protocol):
     async def answer(self, value: Any) -> None:
         """Answer the open question. Raises Invalid if the value does not fit; it stays open then."""
 
+    def read(self, file: File) -> AsyncIterator[bytes]:
+        """What is in a file of the run, in pieces."""
+
     async def cancel(self) -> None:
         """Give the run up. Safe to call at any time."""
+
+    async def leave(self) -> str:
+        """Nobody answers the open question now: a line that says where it waits, or that the run was given up."""
 
 
 def as_input(prompt: str, schema: JsonObject, pointer: str | None) -> Any:
@@ -92,14 +116,14 @@ def as_input(prompt: str, schema: JsonObject, pointer: str | None) -> Any:
         raise ValueError(f"this agent takes no text; write its input as JSON ({error})") from error
 
 
-def as_text(document: Any, pointer: str | None) -> str:
+def as_text(document: Any, pointer: str | None) -> Text:
     """The text of an output document, or the document as JSON if it has none."""
     if document is None or document == {}:
-        return ""
+        return Text("")
     if pointer is not None and pointer.endswith(f"/{LAST}"):
         pointer = None
     text = text_of(document, pointer)
-    return text if text is not None else json.dumps(document, ensure_ascii=False, indent=2)
+    return Text(text) if text is not None else Text(json.dumps(document, ensure_ascii=False, indent=2), document=True)
 
 
 def as_answer(typed: str, schema: JsonObject) -> Any:
@@ -117,10 +141,12 @@ def as_answer(typed: str, schema: JsonObject) -> Any:
             value = None
         if isinstance(value, dict):
             return value
-        required = [name for name in schema.get("required", ()) if name in (properties or {})]
-        names = required if len(required) == 1 else list(properties or {})
-        return {names[0]: as_answer(typed, properties[names[0]])} if properties and len(names) >= 1 else typed
-    if wanted == "string" or ("enum" in schema and typed in schema["enum"]):
+        names = _sought(schema)
+        return {names[0]: as_answer(typed, properties[names[0]])} if properties and names else typed
+    chosen = [choice for choice in choices(schema, LISTED) or () if typed in (choice.id, choice.label)]
+    if len(chosen) == 1:
+        return chosen[0].value
+    if wanted == "string":
         return typed
     if wanted == "boolean" and typed.strip().lower() in {"y", "yes", "n", "no"}:
         return typed.strip().lower().startswith("y")
@@ -130,18 +156,58 @@ def as_answer(typed: str, schema: JsonObject) -> Any:
         return typed
 
 
-def as_question(payload: Any, message: str = "") -> str:
-    """A question for a person: its message, else the text of its payload, else the payload as JSON."""
-    if message:
-        return message
-    if payload is None:
-        return "The agent waits for an answer."
-    text = text_of(payload)
-    return text if text is not None else json.dumps(payload, ensure_ascii=False)
+def asks(payload: Any, schema: JsonObject, *, kind: str = "", message: str = "") -> Question:
+    """A question for a person: its message, else the text of its payload, else what the payload's title says it is of,
+    else the payload as JSON. `kind` is the interrupt's, `schema` that of the answer.
+    """
+    text: str | None = message or "The agent waits for an answer."
+    if not message and payload is not None:
+        text = text_of(payload)
+    if text is None and (title := _title(payload)):
+        text = f"The agent asks for {kind}: {title}" if kind else title
+    return Question(text or json.dumps(payload, ensure_ascii=False), schema, _choices(payload, schema))
 
 
-def note(update: Any) -> Note | None:
-    """A line for an event that is no part of the answer; None for those that a person does not need."""
+def _title(payload: Any) -> str:
+    """The title of a payload without a text, or of what it is about: an object in it."""
+    inside = [part for part in payload.values() if isinstance(part, dict)] if isinstance(payload, dict) else []
+    titles = (part.get("title") for part in (payload, *inside) if isinstance(part, dict))
+    return next((title for title in titles if isinstance(title, str) and title), "")
+
+
+def _sought(schema: JsonObject) -> list[str]:
+    """The properties of an answer that one typed text may be: the required one, if there is one, else all."""
+    properties = schema.get("properties") or {}
+    required = [name for name in schema.get("required", ()) if name in properties]
+    return required if len(required) == 1 else list(properties)
+
+
+def _choices(payload: Any, schema: JsonObject) -> tuple[str, ...]:
+    """See `Question.choices`: what the schema lists, or else the objects of the payload that have what is sought."""
+    names = _sought(schema)
+    wanted = schema["properties"][names[0]] if len(names) == 1 else schema
+    if not isinstance(wanted, dict):
+        return ()
+    found = choices(wanted, LISTED)
+    if found is not None:
+        return tuple(_shown(choice) for choice in found)
+    if len(names) != 1 or not isinstance(payload, dict):
+        return ()
+    lists = (part for part in payload.values() if isinstance(part, list) and part)
+    fits = (part for part in lists if all(isinstance(one, dict) and names[0] in one for one in part))
+    offered = [Choice(str(one[names[0]]), one[names[0]], str(one.get("name") or "")) for one in next(fits, [])]
+    return tuple(_shown(choice) for choice in offered)
+
+
+def _shown(choice: Choice) -> str:
+    """What is typed to choose it, and what that means if it does not say so itself."""
+    if isinstance(choice.value, bool):
+        return "yes" if choice.value else "no"
+    return choice.id if choice.label in ("", choice.id) else f"{choice.id} ({choice.label})"
+
+
+def note(update: Any) -> Note | File | None:
+    """An event that is no part of the answer, for a person; None for those that a person does not need."""
     if not isinstance(update, dict):
         return None
     match update.get("type"):
@@ -151,9 +217,8 @@ def note(update: Any) -> Note | None:
             return Note(f"tool failed: {update.get('call')}")
         case "artifact_added":
             artifact = update.get("artifact", {})
-            return Note(
-                f"file: {artifact.get('name')} ({artifact.get('size', 0)} bytes) {artifact.get('url', '')}".rstrip()
-            )
+            id, name, size, url = (artifact.get(key) for key in ("id", "name", "size", "url"))
+            return File(str(id or ""), str(name or ""), size or 0, str(url or ""))
         case "plan_updated":
             marks = {"completed": "x", "in_progress": ">"}
             entries = update.get("entries", [])

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import sys
+import threading
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
-from rich.prompt import Prompt
 from rich.spinner import Spinner
 from rich.text import Text as Styled
 
-from gateway.cli.talk import Question
+from gateway.cli.talk import Question, Text
 
 
 class View(Protocol):
@@ -25,22 +28,22 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def text(self, whole: str) -> None:
+    def text(self, said: Text) -> None:
         """The answer so far."""
 
     def note(self, line: str) -> None:
         """Something that happened on the way."""
 
-    def ask(self, question: Question) -> str | None:
-        """What a person answers; None where there is nobody to ask. Blocks."""
+    async def ask(self, question: Question) -> str | None:
+        """What a person answers; None where there is nobody to ask. May be cancelled. Raises EOFError for Ctrl-D."""
 
 
 class Plain:
-    """Writes what is new to stdout as it comes; everything else goes to stderr."""
+    """Writes what is new to stdout as it comes, JSON once it is whole; everything else goes to stderr."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self._err = out or sys.stdout, err or sys.stderr
-        self._said = ""
+        self._said = self._document = ""
 
     def __enter__(self) -> Self:
         return self
@@ -48,15 +51,22 @@ class Plain:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end_line()
+        self._write(self._document or self._said)
+        if self._said and not self._said.endswith("\n"):
+            self._write(self._said + "\n")
 
-    def text(self, whole: str) -> None:
-        """See `View.text`. An answer that was taken back is written again below, whole."""
+    def text(self, said: Text) -> None:
+        """See `View.text`."""
+        self._document = said.whole if said.document else ""
+        if not said.document:
+            self._write(said.whole)
+
+    def _write(self, whole: str) -> None:
+        """An answer that was taken back is written again below, whole."""
         if whole.startswith(self._said):
             self._out.write(whole[len(self._said) :])
         else:
-            self._end_line()
-            self._out.write(whole)
+            self._out.write(whole if self._said.endswith("\n") else f"\n{whole}")
         self._said = whole
         self._out.flush()
 
@@ -64,14 +74,9 @@ class Plain:
         """See `View.note`."""
         print(line, file=self._err, flush=True)
 
-    def ask(self, question: Question) -> str | None:
+    async def ask(self, question: Question) -> str | None:
         """See `View.ask`: there is nobody."""
         return None
-
-    def _end_line(self) -> None:
-        if self._said and not self._said.endswith("\n"):
-            self._out.write("\n")
-            self._out.flush()
 
 
 class Terminal:
@@ -80,16 +85,16 @@ class Terminal:
     def __init__(self, agent: str, console: Console | None = None) -> None:
         self._console = console or Console()
         self._waiting = Spinner("dots", f" {escape(agent)} is at work", style="dim")
-        self._said = ""
+        self._said = self._printed = ""
         self._live = self._new()
 
     def _new(self) -> Live:
         return Live(console=self._console, refresh_per_second=12, transient=True, get_renderable=self._renderable)
 
     def _renderable(self) -> Group:
-        """The end of the answer, as much as fits: all of it is printed when the run stops."""
+        """The end of the answer, as much as fits: all of it is printed when the run asks or stops."""
         room = max(3, self._console.height - 3)
-        lines = self._said.splitlines()
+        lines = self._unprinted().splitlines()
         shown = lines if len(lines) <= room else ["...", *lines[-room:]]
         return Group(Styled("\n".join(shown)), self._waiting)
 
@@ -103,31 +108,66 @@ class Terminal:
         self._live.stop()
         self._print()
 
-    def text(self, whole: str) -> None:
+    def text(self, said: Text) -> None:
         """See `View.text`."""
-        self._said = whole
+        self._said = said.whole
 
     def note(self, line: str) -> None:
         """See `View.note`."""
         self._live.console.print(Styled(line, style="dim"))
 
-    def ask(self, question: Question) -> str | None:
+    async def ask(self, question: Question) -> str | None:
         """See `View.ask`."""
         self._live.stop()
         self._print()
-        choices = question.schema.get("enum")
-        answer = Prompt.ask(
-            f"[bold]{escape(question.text)}[/bold]",
-            console=self._console,
-            choices=[str(choice) for choice in choices] if isinstance(choices, list) else None,
-        )
+        self._console.print(Styled(question.text, style="bold"))
+        if question.choices:
+            self._console.print(Styled(", ".join(question.choices), style="dim"))
+        self._console.print("> ", end="")
+        try:
+            answer = await typed()
+        except BaseException:
+            self._console.print()  # what comes next has a line of its own
+            raise
         self._live = self._new()
         self._live.start()
         return answer
 
+    def _unprinted(self) -> str:
+        """The answer less what was printed before a question, unless that was taken back."""
+        return self._said.removeprefix(self._printed)
+
     def _print(self) -> None:
-        if self._said:
-            self._console.print(Styled(self._said))
+        if new := self._unprinted().strip("\n"):
+            self._console.print(Styled(new))
+        self._printed = self._said
+
+
+async def typed() -> str:
+    """The next line of standard input, without its end. Raises EOFError if there is none.
+
+    A read of a terminal cannot be interrupted. So a thread reads that neither a cancelled wait nor the program's end
+    waits for, and it reads past Python's own buffer, whose lock the end of the program would wait for.
+    """
+    loop = asyncio.get_running_loop()
+    read: asyncio.Future[bytes] = loop.create_future()
+
+    def settle(line: bytes) -> None:
+        if not read.done():
+            read.set_result(line)
+
+    def work() -> None:
+        line = b""
+        with contextlib.suppress(OSError):  # the terminal is gone
+            while not line.endswith(b"\n") and (more := os.read(sys.stdin.fileno(), 65536)):
+                line += more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(settle, line)
+
+    threading.Thread(target=work, daemon=True).start()
+    if not (line := await read):
+        raise EOFError
+    return line.decode(sys.stdin.encoding, errors="replace").rstrip("\r\n")
 
 
 def view(agent: str) -> View:

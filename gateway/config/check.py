@@ -28,6 +28,8 @@ if typing.TYPE_CHECKING:
 
 RESERVED = ("/artifacts", "/healthz", "/readyz", "/metrics")
 """Paths of the gateway's own."""
+_FROM = {"max_body": ("limits", "body"), "max_upload": ("store", "artifact_limit")}
+"""Options of protocols, and the keys for all of them that stand in for those that are left out."""
 
 
 def build(document: Document, adapters: Registry, path: Path | None) -> Config | None:
@@ -38,7 +40,7 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
         document.refuse((), f"should be a mapping with keys such as 'routes', not {_kind(document.value)}")
         return None
     values = dict(document.value)
-    values["inbound"] = dict(_inbound(document, values.get("inbound"), adapters, _body_limit(values)))
+    values["inbound"] = dict(_inbound(document, values.get("inbound"), adapters, _limits(values)))
     if values.get("routes") is None:
         values["routes"] = []
     if isinstance(values["routes"], list):
@@ -49,6 +51,7 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
     except ValidationError as error:
         _explain(document, (), Config, error)
     _matches(document, values["routes"], adapters)
+    _brought(document, values["routes"], values["inbound"])
     bindings = dict(_bindings(document, values["routes"], path))
     if config is not None:
         _demands(document, bindings, config.audit.key)
@@ -63,18 +66,24 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
 # --- the parts that adapters know -------------------------------------------------------------------------------
 
 
-def _body_limit(values: dict[str, Any]) -> int | None:
-    """`limits.body` in bytes; None if it is not given, or wrong (which is told with the rest of the limits)."""
-    limits = values.get("limits")
-    with contextlib.suppress(ValueError):
-        return size_in_bytes(limits["body"]) if isinstance(limits, dict) and "body" in limits else None
-    return None
+def _limits(values: dict[str, Any]) -> dict[str, int]:
+    """What `limits.body` and `store.artifact_limit` make of the options that a section leaves out.
+
+    Without those that are not given, or wrong: that is told with the rest of their sections.
+    """
+    found: dict[str, int] = {}
+    for option, (section, key) in _FROM.items():
+        given = values.get(section)
+        if isinstance(given, dict) and key in given:
+            with contextlib.suppress(ValueError):
+                found[option] = size_in_bytes(given[key])
+    return found
 
 
 def _inbound(
-    document: Document, given: Any, adapters: Registry, body: int | None
+    document: Document, given: Any, adapters: Registry, limits: Mapping[str, int]
 ) -> Iterator[tuple[str, InboundOptions]]:
-    """Every protocol to serve with its options, `path` and `max_body` filled in. Notes mistakes."""
+    """Every protocol to serve with its options, `path` and the `limits` filled in. Notes mistakes."""
     serving = {name: adapter for name, adapter in adapters.items() if adapter.serve is not None}
     if given is None:
         given = dict.fromkeys(serving)
@@ -87,21 +96,21 @@ def _inbound(
         if (adapter := serving.get(name)) is None:
             document.refuse(where, _no_adapter(name, serving, adapters, "calls agents but serves no clients"))
             continue
-        has_limit = body is not None and "max_body" in adapter.serve_options.model_fields
-        defaults = {"max_body": body} if has_limit else {}
+        defaults = {option: size for option, size in limits.items() if option in adapter.serve_options.model_fields}
         section = defaults | (options or {}) if isinstance(options, dict | None) else options
         model = _validated(document, where, adapter.serve_options, section)
         if model is None:
             continue
         mount = _mount(adapter, model.path)
-        if fault := _path_fault(mount) or (f"'{mount}' is {taken[mount]}'s path" if mount in taken else None):
+        if fault := _path_fault(mount) or _meeting(mount, taken):
             document.refuse((*where, "path"), fault)
-        taken[mount] = name
+        else:
+            taken[mount] = name
         yield name, model.model_copy(update={"path": mount})
 
 
 def _mount(adapter: Adapter, path: str | None) -> str:
-    """Where an adapter is mounted: "" is the root, else it begins with a slash and ends without one."""
+    """Where an adapter is mounted: begins with a slash and ends without one."""
     if path is None:
         path = adapter.path or f"/{adapter.name.replace('_', '-')}"
     return path.rstrip("/")
@@ -110,10 +119,20 @@ def _mount(adapter: Adapter, path: str | None) -> str:
 def _path_fault(path: str) -> str | None:
     if path and not path.startswith("/"):
         return "should begin with '/'"
-    if any(character in path for character in "{}?# ") or "//" in path:
+    if not path or any(character in path for character in "{}?# ") or "//" in path:
         return "should be a plain path such as '/agents'"
     if any(path == own or path.startswith(f"{own}/") for own in RESERVED):
         return f"'{path}' is the gateway's own; choose another"
+    return None
+
+
+def _meeting(path: str, taken: Mapping[str, str]) -> str | None:
+    """What is wrong with a path where others are taken: requests for the inner of two would come to the outer."""
+    if path in taken:
+        return f"'{path}' is {taken[path]}'s path"
+    for other, name in taken.items():
+        if path.startswith(f"{other}/") or other.startswith(f"{path}/"):
+            return f"'{path}' and {name}'s path '{other}' are one below the other"
     return None
 
 
@@ -188,6 +207,16 @@ def _matches(document: Document, routes: Any, adapters: Registry) -> None:
         seen[name].append((index, key))
 
 
+def _brought(document: Document, routes: Any, inbound: Mapping[str, InboundOptions]) -> None:
+    """No route has the name of an agent that an inbound half brings: it would stand in its place."""
+    brought = {name: protocol for protocol, options in inbound.items() for name in options.brings}
+    for index, route in enumerate(routes if isinstance(routes, list) else ()):
+        name = route.get("name") if isinstance(route, dict) else None
+        if isinstance(name, str) and name in brought:
+            message = f"'{name}' is an agent of inbound.{brought[name]} itself; choose another name"
+            document.refuse(("routes", index, "name"), message)
+
+
 def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tuple[int, Binding]]:
     """What governs the routes that name a manifest; the mistakes in those documents are told with the file's own."""
     for index, route in enumerate(routes if isinstance(routes, list) else ()):
@@ -259,7 +288,9 @@ def _message(detail: ErrorDetails, model: type[BaseModel], where: Where) -> str:
         return f"'{given}' is not a JSON pointer: '' or '/key/key'"
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "should be")
     words = _WORDS.get(kind)
-    return words.format(kind=_kind(given)) if words else message[0].lower() + message[1:]
+    if words:
+        return words.format(kind=_kind(given))
+    return message if message[1:2].isupper() else message[0].lower() + message[1:]  # 'URL ...' begins with no sentence
 
 
 _WORDS = {

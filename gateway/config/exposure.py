@@ -44,7 +44,14 @@ def cautions(config: Config) -> tuple[Mistake, ...]:
 
 def local(host: str) -> bool:
     """Whether only this machine reaches an address. A name other than localhost is taken for one that others know."""
+    literal = address(host)
+    return literal.is_loopback if literal is not None else host == "localhost"
+
+
+def address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is written as, without its zone; the IPv4 one that IPv6 may wrap. None for a name."""
     try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+        given = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return host == "localhost"
+        return None
+    return getattr(given, "ipv4_mapped", None) or given

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -22,6 +23,7 @@ from pydantic import (
 )
 
 from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
+from gateway.adapter.options import HeaderSecret
 from gateway.config.units import Duration, Size
 from gateway.document import Document, Mistake, Where, dotted
 from gateway.registry import Registry
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from gateway.governance.binding import Binding
 
 AGENT_NAME = r"^[a-zA-Z0-9_-]+$"
+HOST_NAME = r"^[A-Za-z0-9._*-]+$"
 JSON_POINTER = r"^(/([^/~]|~[01])*)*$"
 
 
@@ -126,7 +129,8 @@ class Route(Section):
     target: SerializeAsAny[TargetOptions] = Field(description="Where the agent is and which protocol it speaks.")
     timeout: Duration | None = Field(
         default=600.0,
-        description="How long a run may take, not counting the time a person is asked. null: as long as it likes.",
+        description="How long a run may take, not counting the time a person is asked, and how long a request waits "
+        "before for an agent that was never asked what it is. null: as long as it likes.",
     )
     text: Annotated[Text, BeforeValidator(_empty_if_null)] = Field(
         default=Text(), description="Where the text is in the agent's documents, if its schemas do not tell."
@@ -161,6 +165,10 @@ class Route(Section):
 
     _binding: Any = PrivateAttr(default=None)
 
+    def model_post_init(self, _: Any, /) -> None:
+        """Tell the target whose it is."""
+        self.target.belongs(self.name)
+
     @property
     def binding(self) -> Binding | None:
         """What `manifest` comes to, None without one. Routes whose documents differ are not equal."""
@@ -184,11 +192,18 @@ class Retention(Section):
     )
 
 
+def _an_engine(url: str) -> str:
+    if not url.startswith("sqlite://"):
+        raise ValueError("should be sqlite:///FILE, or sqlite:// for one in memory: there is no other store")
+    return url
+
+
 class StoreOptions(Section):
     """Where runs, threads and artifacts are kept."""
 
-    url: str = Field(
+    url: Annotated[str, AfterValidator(_an_engine)] = Field(
         default="sqlite:///interlingua.db",
+        json_schema_extra={"pattern": "^sqlite://"},
         description="sqlite:///FILE, relative to this file; sqlite:// alone keeps everything in memory.",
     )
     retention: Annotated[Retention, BeforeValidator(_empty_if_null)] = Field(
@@ -235,15 +250,31 @@ class Limits(Section):
     )
 
 
+class Monitors(Section):
+    """Programs elsewhere that `/metrics` and `/readyz` name agents to, as they do to this machine."""
+
+    tokens: tuple[Annotated[SecretStr, Field(min_length=1)], ...] = Field(
+        default=(), description="What they show as `Authorization: Bearer`. They open nothing else."
+    )
+    networks: tuple[IPvAnyNetwork, ...] = Field(
+        default=(), description="Networks (CIDR) where whoever asks is one, unless through a proxy that says so."
+    )
+
+
 class Telemetry(Section):
-    """Where traces go. The OTEL_* environment variables work as well; without an endpoint nothing is traced."""
+    """Where traces go, and who may read metrics. The OTEL_* environment variables work as well; without an endpoint
+    nothing is traced.
+    """
 
     otlp: HttpUrl | None = Field(
         default=None, description="OTLP/HTTP endpoint, e.g. http://127.0.0.1:4318; /v1/traces is added."
     )
-    headers: dict[str, SecretStr] = Field(default={}, description="Headers for the endpoint, e.g. its API key.")
+    headers: dict[str, HeaderSecret] = Field(default={}, description="Headers for the endpoint, e.g. its API key.")
     service_name: str | None = Field(
         default=None, description="The service.name of every span. Left out: OTEL_SERVICE_NAME, or interlingua."
+    )
+    monitors: Annotated[Monitors, BeforeValidator(_empty_if_null)] = Field(
+        default=Monitors(), description="Who else than this machine is told the agents' names by `/metrics`."
     )
 
 
@@ -274,11 +305,17 @@ class Config(Section):
         default=None,
         description="The gateway's address as clients see it, for links to artifacts. Left out: where it listens.",
     )
+    hosts: tuple[Annotated[str, Field(pattern=HOST_NAME)], ...] = Field(
+        default=(),
+        description="Names by which clients reach the gateway, besides localhost, addresses and `public_url`'s; `*` "
+        "stands for anything. Doors that ask nobody who he is refuse requests under other names. Left out: only where "
+        "no other machine reaches the gateway.",
+    )
     limits: Annotated[Limits, BeforeValidator(_empty_if_null)] = Field(
         default=Limits(), description="What one client may ask of the gateway."
     )
     telemetry: Annotated[Telemetry, BeforeValidator(_empty_if_null)] = Field(
-        default=Telemetry(), description="Where traces go."
+        default=Telemetry(), description="Where traces go, and who may read metrics."
     )
     audit: Annotated[Audit, BeforeValidator(_empty_if_null)] = Field(
         default=Audit(), description="How what governed agents do is recorded."

@@ -99,13 +99,16 @@ def _documented(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _nullable_sections(root: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """A section with nothing below its key is allowed."""
-    for owner in (root, definitions["Route"], definitions["StoreOptions"]):
+    """A section with nothing below its key is allowed, and so are no routes."""
+    for owner in (root, definitions["Route"], definitions["StoreOptions"], definitions["Telemetry"]):
         for key, value in owner["properties"].items():
             if "$ref" in value and key != "target":
                 reference = value.pop("$ref")
                 value.setdefault("description", definitions[reference.rpartition("/")[2]]["description"])
                 value["anyOf"] = [{"$ref": reference}, {"type": "null"}]
+    for name in ("inbound", "routes"):
+        value = root["properties"][name]
+        value["type"] = [value["type"], "null"]
     protocol = definitions["Match"]["properties"]["protocol"]
     protocol["anyOf"] = [{"type": "string"}, {"type": protocol.pop("type"), "items": protocol.pop("items")}]
 
@@ -131,7 +134,7 @@ def _with_variables(value: Any) -> Any:
         return [_with_variables(item) for item in value]
     if not isinstance(value, dict):
         return value
-    strict = value.get("type") in {"integer", "number", "boolean"} or "enum" in value
+    strict = value.get("type") in ("integer", "number", "boolean") or "enum" in value
     if strict or (value.get("type") == "string" and ("pattern" in value or "minLength" in value)):
         notes = {key: item for key, item in value.items() if key in _ANNOTATIONS}
         rule = {key: item for key, item in value.items() if key not in _ANNOTATIONS}

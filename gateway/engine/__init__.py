@@ -2,8 +2,8 @@
 
     engine.py     the `Gateway` that inbound adapters call
     live.py       one run in progress: the `RunContext` that outbound adapters see
-    filing.py     its files
-    whole.py      changes of it that are carried out whole
+    run_files.py  its files
+    shielded.py   changes of it that are carried out whole
     unwritten.py  its end, while the store does not take it
     turns.py      runs that wait for others on their thread
     log.py        its numbered events, and watchers

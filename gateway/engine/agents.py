@@ -31,7 +31,7 @@ class Agents:
     async def agent(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
         """See `Gateway.agent`."""
         entry = await self.roster.find(name, protocol)
-        return await entry.describe() if within is None else await entry.glance(within)
+        return await entry.describe(within)
 
     async def create_agent(
         self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None

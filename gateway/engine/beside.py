@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -30,7 +31,14 @@ class Beside:
     @property
     def caller(self) -> Caller | None:
         """See `ThreadContext.caller`."""
-        return self.given or (self.threads.listeners.caller(self.thread.id) if self.thread else None)
+        return next(iter(self.callers), None)
+
+    @property
+    def callers(self) -> Sequence[Caller]:
+        """See `ThreadContext.callers`."""
+        if self.given is not None:
+            return [self.given]
+        return self.threads.listeners.callers(self.thread.id) if self.thread else []
 
     async def set_thread(self, upstream: JsonObject) -> None:
         """See `ThreadContext.set_thread`."""

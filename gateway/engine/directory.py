@@ -7,6 +7,7 @@ reached is described by its route alone, so that directories stay complete while
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
 from gateway.config import Route
 from gateway.core import projection
-from gateway.core.errors import AgentError, InterlinguaError
+from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits
 from gateway.engine.validation import Schema
 
@@ -54,12 +55,10 @@ class Entry:
     """What every run gets, over what its client says."""
     own_governor: RouteGovernor | None = None
     """What governs the route itself, where it has a manifest."""
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _validators: dict[str, Schema] = field(default_factory=dict)
     _described: bool = False
     _closed: bool = False
     _asking: asyncio.Future[None] | None = None
-    _glancing: asyncio.Future[Agent] | None = None
     _error: InterlinguaError = field(default_factory=lambda: AgentError("not asked yet"))
 
     def begin(self) -> None:
@@ -98,89 +97,94 @@ class Entry:
         """What governs the agent: its host's route's rules are its own."""
         return self.own_governor if self.host is None else self.host.governor
 
-    async def describe(self) -> Agent:
+    async def describe(self, within: float | None = None) -> Agent:
         """The agent as it was last described; by its route alone if its target could never be reached.
 
-        Only the first call waits for the target; later ones have it asked again in the background while it is down.
+        Only the first call waits for the target, for `within` seconds at most; later ones have it asked again in the
+        background while it is down.
         """
         if self.agent is None or self.stale:
-            async with self._lock:
-                if self.agent is None or self.stale:
-                    await self._ask()
-        elif not self.reachable and self._asking is None and time.monotonic() - self.asked_at > RETRY_SECONDS:
-            self._asking = asyncio.ensure_future(self._ask_again())
-        assert self.agent is not None
-        return self.agent
-
-    async def glance(self, within: float) -> Agent:
-        """The same for a list, which no target holds up: one that has not answered `within` seconds is described by
-        its route until it does.
-        """
-        if self.agent is not None and not self.stale:
-            return await self.describe()  # which waits for nobody then
-        if self._glancing is None:
-            self._glancing = asyncio.ensure_future(self.describe())
-            self._glancing.add_done_callback(self._seen)
-        task = self._glancing
-        await asyncio.wait([task], timeout=within)
-        return task.result() if task.done() else self.agent or laid_over(bare(self.route.name), self.route)
-
-    def _seen(self, _: asyncio.Future[Agent]) -> None:
-        self._glancing = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(within):
+                    while self.agent is None or self.stale:
+                        await self._ask()
+        elif not self.reachable and time.monotonic() - self.asked_at > RETRY_SECONDS:
+            self._begin_to_ask()
+        return self.agent or laid_over(bare(self.route.name), self.route)
 
     async def ask(self) -> None:
-        """Have the target describe it now. What cannot be had stays as it was."""
-        async with self._lock:
+        """Have the target describe it anew. What cannot be had stays as it was."""
+        if self._asking is not None:
             await self._ask()
-
-    async def _ask_again(self) -> None:
-        try:
-            async with self._lock:
-                if not self.reachable:
-                    await self._ask()
-        finally:
-            self._asking = None
+        await self._ask()
 
     async def need(self) -> Agent:
-        """The agent, as its target describes it now or did once. Raises what its target last did if it never has, and
-        Unavailable where the agent cannot do what its manifest promises.
+        """The agent, as its target describes it now or did once, for a request that is to become a run: it waits for
+        that no longer than the run may take. Raises what the target last did if it never has, and Unavailable where
+        the agent cannot do what its manifest promises.
         """
-        agent = await self.describe()
-        if not self.reachable:
-            async with self._lock:  # many runs may wait here: one of them asks
-                if not self.reachable and time.monotonic() - self.asked_at > AGAIN_SECONDS:
-                    await self._ask()
-            if not self._described:
-                raise self._error
-            agent = self.agent or agent
+        agent = self.agent
+        if agent is None or self.stale or not self.reachable:
+            agent = await self._reached()
         if (governor := self.governor) is not None:
             governor.vouch(agent)
         return agent
 
+    async def _reached(self) -> Agent:
+        limit = self.route.timeout
+        try:
+            async with asyncio.timeout(limit):
+                agent = await self.describe()
+                if not self.reachable and time.monotonic() - self.asked_at > AGAIN_SECONDS:
+                    await self._ask()
+        except TimeoutError:
+            if not self._described or self.agent is None:
+                raise AgentTimeout(f"agent {self.route.name} has not said within {limit:g} s what it is") from None
+        if not self._described:
+            raise self._error
+        return self.agent or agent
+
     async def _ask(self) -> None:
-        self.asked_at = time.monotonic()
+        """Wait until the target has answered, or has not. It is asked once for all who wait, and on for the others (and
+        for later requests) if one of them waits no longer.
+        """
+        await asyncio.wait([self._begin_to_ask()])
+
+    def _begin_to_ask(self) -> asyncio.Future[None]:
+        if self._asking is None or self._asking.done():  # that is, ended before it began
+            self._asking = asyncio.ensure_future(self._asked())
+        return self._asking
+
+    def hush(self) -> None:
+        """The gateway stops: the target is asked no more."""
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _asked(self) -> None:
         self.stale = False
         try:
             async with asyncio.timeout(self.route.target.describe_timeout):
                 described = await self.outbound.describe()
+            agent = laid_over(described, self.route)
+            if agent != self.agent:
+                self.agent = agent
+                self._validators.clear()
+            self.reachable = self._described = True
         except Exception as error:  # whatever it is, the other agents are to be listed
             if isinstance(error, InterlinguaError):
                 self._error = error
                 log.warning("agent %s could not be described: %s", self.route.name, error)
             elif isinstance(error, TimeoutError):
-                self._error = AgentError(f"agent {self.route.name} does not answer")
+                self._error = AgentTimeout(f"agent {self.route.name} does not answer")
                 log.warning("%s", self._error)
             else:
                 self._error = AgentError(f"agent {self.route.name} cannot be described")
                 log.exception("%s", self._error)
+        finally:
             if self.agent is None:
                 self.agent = laid_over(bare(self.route.name), self.route)
-            return
-        agent = laid_over(described, self.route)
-        if agent != self.agent:
-            self.agent = agent
-            self._validators.clear()
-        self.reachable = self._described = True
+            self.asked_at = time.monotonic()
+            self._asking = None
 
     @property
     def hidden(self) -> bool:
@@ -228,10 +232,10 @@ class Entry:
 class Created(Entry):
     """An agent made of another (`host`) and a configuration: all but its name is that one's."""
 
-    async def describe(self) -> Agent:
+    async def describe(self, within: float | None = None) -> Agent:
         """See `Entry.describe`. It takes no configuration any more."""
         assert self.host is not None
-        return replace(await self.host.describe(), name=self.route.name, config_schema={})
+        return replace(await self.host.describe(within), name=self.route.name, config_schema={})
 
     async def need(self) -> Agent:
         """See `Entry.need`."""

@@ -1,81 +1,51 @@
-"""The `Gateway` that inbound adapters call: every run, thread and artifact goes through here."""
+"""The `Gateway` that inbound adapters call: every run, thread and artifact goes through here.
+
+Engine      its life; runs that are there: asked, watched, answered, cancelled
+  Starting    new runs, up to their dispatch, and what follows their end             starting.py
+    Agents      which agents there are                                               agents.py
+    Relays      what is said beside runs                                             relays.py
+      Records     threads, artifacts and what else is kept                           records.py
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-
-from msgspec.structs import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from gateway import tracing
-from gateway.adapter import Caller, Watch
+from gateway.adapter import Watch
 from gateway.core import events as e
-from gateway.core.errors import (
-    AgentGone,
-    AgentTimeout,
-    Conflict,
-    InterlinguaError,
-    NotFound,
-    Unavailable,
-    Unsupported,
-)
+from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
-from gateway.core.types import (
-    Agent,
-    Answer,
-    IfBusy,
-    Outcome,
-    Run,
-    RunQuery,
-    RunRequest,
-    RunStatus,
-    Thread,
-)
+from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.engine import ending, recovery
-from gateway.engine.agents import Agents
 from gateway.engine.directory import Entry
-from gateway.engine.garbage import Garbage
 from gateway.engine.hosts import HostedEntry
 from gateway.engine.live import LiveRun
-from gateway.engine.log import RESERVE, LogWatch, RunLog, decoded
-from gateway.engine.making import run_of
-from gateway.engine.relays import Relays
-from gateway.engine.roster import Roster
-from gateway.engine.rules import Hooks, Rules, Settings
+from gateway.engine.rules import Rules
+from gateway.engine.starting import Starting
 from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
-from gateway.engine.threads import new_id
-from gateway.engine.turns import Turns
-from gateway.engine.unwritten import Owed
 from gateway.engine.validation import check
-from gateway.store import Delivery, Recovered, Store, Unsynced
-from gateway.store import Entry as LogEntry
+from gateway.engine.watching import LogWatch, decoded
+from gateway.store import Recovered, Store
 
-log = logging.getLogger(__name__)
-
-UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 EVENTS_BYTES = 4 * 1024 * 1024
+DESCRIBED_SECONDS = 10.0
+"""How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
 
 
-class Engine(Agents, Relays):
+class Engine(Starting):
     """Implements `gateway.adapter.Gateway`. One per process; `open` before the first call, `close` at the end."""
 
     def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
-        super().__init__(store, public_url=public_url, artifact_limit=(rules or Rules()).artifact_limit)
-        self.live: dict[str, LiveRun] = {}
-        self.roster = Roster(store)
-        self._rules = rules or Rules()
-        self._turns = Turns()
-        self._owed = Owed(self.live)
-        self._stopping = False
-        self._garbage = Garbage()
-        self.on_owed: Callable[[Delivery], None] = _ignore_delivery
+        super().__init__(store, public_url, rules or Rules())
         self.opened: Callable[[], Awaitable[None]] = _nothing
         """Awaited by `open` when the store is open, and by `close` as `closing` before it is closed; `listed` when it
         is known which agents there are, and no run goes on yet; `adopted` when it is known which runs go on."""
         self.listed = self.closing = self.adopted = self.opened
+        self._claimed: list[Recovered] = []
+        """Runs of dead gateways that are this one's now, and are not taken up yet."""
 
     # --- life ---------------------------------------------------------------------------------------------------
 
@@ -101,41 +71,48 @@ class Engine(Agents, Relays):
         Runs of hosted agents go on last, when all others are known again: they may have started some of them.
         """
         await self.roster.refresh()
-        hosted: list[tuple[LiveRun, Entry]] = []
+        self._claimed += await self.store.claim()
+        entries = [await self._entry_of(found.run) for found in self._claimed]
+        agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
+        hosted: list[LiveRun] = []
         try:
-            for found in await self.store.claim():
-                live, entry = await self._recover(found)
+            for entry, agent in zip(entries, agents, strict=True):
+                found = self._claimed.pop(0)
+                try:
+                    live = await self._recover(found, entry, agent)
+                except Unavailable:
+                    self._claimed.insert(0, found)  # for the next call
+                    raise
+                except Exception as error:  # whatever it is, the others go on
+                    live = self._live(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
+                    self._begin(live, live.finish(ending.of_error(error, f"run {found.run.id}, taken up again")))
+                    continue
                 if isinstance(entry.host or entry, HostedEntry):
                     self.live[live.run.id] = live
-                    hosted.append((live, entry))
+                    hosted.append(live)
                 else:
-                    self._go_on(live, entry)
+                    self._go_on(live)
         finally:
-            for live, entry in hosted:
-                self._go_on(live, entry)
+            for live in hosted:
+                self._go_on(live)
 
-    async def _recover(self, found: Recovered) -> tuple[LiveRun, Entry]:
-        run = found.run
+    async def _entry_of(self, run: Run) -> Entry:
         try:
-            entry = await self.roster.find(run.agent, run.request.protocol, run.request.metadata)
+            return await self.roster.find(run.agent, run.request.protocol, run.request.metadata)
         except NotFound as error:
-            entry = recovery.entry_gone(run, str(error))
-        agent = await entry.describe()
+            return recovery.entry_gone(run, str(error))
+
+    async def _recover(self, found: Recovered, entry: Entry, agent: Agent) -> LiveRun:
+        run = found.run
         thread = await self.store.thread(run.thread) if run.thread is not None else None
         live = self._live(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
         await recovery.taken_up(live, events := await self.events(run.id))
         live.replayed(events)
-        return live, entry
+        return live
 
-    def _go_on(self, live: LiveRun, entry: Entry) -> None:
+    def _go_on(self, live: LiveRun) -> None:
         waits = live.run.status is RunStatus.PENDING and not live.cancelled
-        work = self._wait_and_drive(live, turn=False) if waits else recovery.goes_on(live)
-        self._begin(live, entry, work)
-
-    def _begin(self, live: LiveRun, entry: Entry, work: Coroutine[None, None, None]) -> None:
-        self.live[live.run.id] = live
-        entry.begin()
-        live.task = asyncio.create_task(work, name=f"run {live.run.id}")
+        self._begin(live, self._wait_and_drive(live, turn=False) if waits else recovery.goes_on(live))
 
     def quiet(self) -> None:
         """Take no new run and no cancel: clients are about to lose their connections, and that is not their wish."""
@@ -144,151 +121,16 @@ class Engine(Agents, Relays):
     async def close(self) -> None:
         """Take no more, let go of what runs (the next start finds it), close the store."""
         self.quiet()
+        await self._finish_up()
         for live in (lives := list(self.live.values())):
             live.detach()
         await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
+        await self._finish_up()
         await self._owed.aclose()
         await self.roster.close()
         await self.conversations.settled()
         await self.closing()
         await self.store.close()
-
-    # --- runs ---------------------------------------------------------------------------------------------------
-
-    async def start(self, request: RunRequest, *, caller: Caller | None = None, told: bool = True) -> Run:
-        """See `Gateway.start`."""
-        if self._stopping:
-            raise Unavailable("the gateway is shutting down")
-        entry = await self.roster.find(request.agent, request.protocol, request.metadata)
-        agent = await entry.need()
-        request = replace(request, agent=agent.name, traceparent=tracing.traceparent(request.traceparent))
-        if entry.config:
-            request = replace(request, config={**request.config, **entry.config})
-        entry.validate("input", agent.input_schema, request.input, "/input")
-        if request.config:
-            entry.validate("config", agent.config_schema, request.config, "/config/configurable")
-        thread = await self._thread_for(request, agent, entry)
-        live = self._live(self._new(request), agent, entry, thread)
-        live.given = caller
-        now = request.start_at is None or request.start_at <= time.time()
-        at_once = now and request.if_busy is IfBusy.REJECT
-        if at_once:
-            live.run = replace(live.run, status=RunStatus.RUNNING, dispatched=not live.held)
-        started = live.opener.feed((e.RunStarted(),)) if at_once else []
-        first = live.log.first(started)
-        if live.governed is None:
-            turn = await self._create(live, first, thread, at_once and not told)
-        else:
-            turn = await self._create_audited(live, first, thread, at_once)
-        live.log.created(started, first)
-        if live.thread is not None:
-            self.conversations.listeners.tell(live.thread.id, live.run)
-        self._begin(live, entry, live.drive() if at_once else self._wait_and_drive(live, turn))
-        return live.run
-
-    def _new(self, request: RunRequest) -> Run:
-        return Run(id=new_id(), request=request, created_at=(now := time.time()), updated_at=now)
-
-    def _live(
-        self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
-    ) -> LiveRun:
-        """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
-        live = run_of(entry.governor)(
-            run=run,
-            agent=agent,
-            outbound=entry.outbound,
-            store=self.store,
-            threads=self.conversations,
-            log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
-            hooks=Hooks(ended=lambda ended: self._ended(ended, entry), owed=self.on_owed),
-            settings=Settings(
-                timeout=entry.route.timeout,
-                cancel_grace=self._rules.cancel_grace,
-                artifact_limit=self._rules.artifact_limit,
-                public_url=self.public_url,
-                backpressure=entry.route.backpressure,
-            ),
-            thread=thread,
-            target=entry.route.target,
-        )
-        return live
-
-    async def _thread_for(self, request: RunRequest, agent: Agent, entry: Entry) -> Thread | None:
-        """The run's thread, after checking that the agent can do what is asked of it."""
-        if request.if_busy is IfBusy.ROLLBACK and not agent.capabilities.rollback:
-            raise Unsupported(f"agent {agent.name} cannot roll back a run")
-        if request.thread is None:
-            return None
-        thread = await self.store.thread(request.thread)
-        lossy = entry.route.lossy == "allow"
-        if not agent.capabilities.threads and not lossy and thread.values is not None:
-            raise Unsupported(f"agent {agent.name} keeps no threads: it would not know what was said before")
-        if not agent.capabilities.files and not lossy and thread.attributes.get("uploads"):
-            raise Unsupported(f"agent {agent.name} takes no files")
-        return thread
-
-    async def _create(self, live: LiveRun, first: Sequence[LogEntry], thread: Thread | None, soon: bool) -> bool:
-        run = live.run
-        if thread is not None:
-            await self._owed.pay(thread.id)
-        if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
-            await self._clear(thread.id)
-        turn = False
-        with contextlib.suppress(Unsynced):  # it is there: refused, it would stay there as one that runs
-            turn = await self.store.create_run(run, first, reserved=RESERVE, soon=soon and thread is None)
-        if thread is not None:
-            live.thread = await self.conversations.busy(thread)
-        return turn
-
-    async def _create_audited(
-        self, live: LiveRun, first: Sequence[LogEntry], thread: Thread | None, at_once: bool
-    ) -> bool:
-        if at_once:
-            await live.starts()
-        try:
-            return await self._create(live, first, thread, False)
-        except BaseException:
-            await live.started_not()
-            raise
-
-    async def _clear(self, thread_id: str) -> None:
-        """Cancel what runs or waits on a thread, and wait until it has ended."""
-        for live in [live for live in self.live.values() if live.run.thread == thread_id]:
-            await self.cancel(live.run.id, reason="interrupted by a newer run", wait=True)
-
-    async def _wait_and_drive(self, live: LiveRun, turn: bool) -> None:
-        """Wait for the run's time and its turn, then dispatch it."""
-        try:
-            start_at = live.run.request.start_at
-            if start_at is not None:
-                await asyncio.sleep(max(0.0, start_at - time.time()))
-            while not turn:
-                turn = await self.store.activate(live.run.id)
-                if not turn:
-                    await self._turns.wait(live.run)
-            await live.start()
-        except asyncio.CancelledError:
-            if live.detached:
-                raise
-            await live.finish(e.RunCancelled(reason=live.run.cancel_reason or ""))
-            return
-        except InterlinguaError as error:
-            await live.finish(ending.of_error(error, f"run {live.run.id}"))
-            return
-        await live.drive()
-
-    def _ended(self, live: LiveRun, entry: Entry) -> None:
-        if live.unwritten is not None:
-            self._owed.add(live)
-        else:
-            self.live.pop(live.run.id, None)
-        tracing.metrics.events.add(live.log.last, tracing.metrics.agent(live.run.agent))
-        if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
-            entry.doubt()
-        if (unused := entry.end()) is not None:
-            live.keep(asyncio.ensure_future(unused.aclose()))
-        self._turns.ended(live.run)
-        self._garbage.add(live)
 
     # --- runs in progress ---------------------------------------------------------------------------------------
 
@@ -369,8 +211,7 @@ class Engine(Agents, Relays):
             if run.status.ended:
                 return run
             raise Unavailable(f"run {run_id} belongs to another gateway process")
-        if self._stopping:
-            raise Unavailable("the gateway is shutting down")
+        self._not_stopping()
         await live.cancel(reason or "cancelled by the client")
         if wait:
             await live.over()
@@ -394,7 +235,3 @@ class Engine(Agents, Relays):
 
 async def _nothing() -> None:
     """Where nobody has anything to open or to close."""
-
-
-def _ignore_delivery(delivery: Delivery) -> None:
-    """Where nobody delivers: it stays in the store."""

@@ -7,12 +7,14 @@ gigabyte of few and great messages lie about.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
+import logging
 
 import msgspec
 
 from gateway.engine.live import LiveRun
+
+log = logging.getLogger(__name__)
 
 ENOUGH_BYTES = 32 * 1024 * 1024
 LATER_SECONDS = 1.0
@@ -28,8 +30,10 @@ class Garbage:
     def add(self, live: LiveRun) -> None:
         """A run has ended."""
         self._bytes += live.log.bytes
-        with contextlib.suppress(ValueError, RecursionError):
+        try:
             self._bytes += len(msgspec.json.encode(live.run.request.input))
+        except (ValueError, RecursionError):  # too deep: it is not counted
+            log.debug("run %s: its input is not counted", live.run.id)
         if self._bytes > ENOUGH_BYTES:
             self._bytes = 0
             asyncio.get_running_loop().call_later(LATER_SECONDS, gc.collect)

@@ -21,7 +21,7 @@ from gateway.core import events as e
 from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError
 from gateway.core.state import Item
-from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Outcome, Run, RunRequest, RunStatus
+from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Run, RunRequest, RunStatus
 from gateway.engine import ending
 from gateway.engine.live import LiveRun
 from gateway.governance.audit.aip44 import State
@@ -107,14 +107,12 @@ class GovernedRun(LiveRun):
 
     def interrupt(self, failure: Failure) -> None:
         """See `Host.interrupt`. The end is committed when the agent has stopped, or its grace is over."""
-        if self.cancelled or self.ended or self._ending:
+        if self.cancelled or self._ending:
             return
         self._denied = failure
-        for future in list(self._asks.values()):
-            if not future.done():
-                future.set_result(Answer(outcome=Outcome.CANCELLED))
+        self._answer_all()
         self._tell_agent()
-        asyncio.get_running_loop().call_later(self.settings.cancel_grace, self._grace_over)
+        asyncio.get_running_loop().call_later(self.house_rules.cancel_grace, self._grace_over)
 
     # --- what the engine calls ---------------------------------------------------------------------------------
 
@@ -131,6 +129,7 @@ class GovernedRun(LiveRun):
 
     async def started_not(self) -> None:
         """See `LiveRun.started_not`."""
+        self._began = False
         if self._moved:
             await self.gate.session.moved("interrupted", {"error": "the run was not started"})
 

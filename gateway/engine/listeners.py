@@ -58,10 +58,10 @@ class Listeners:
             if not there:
                 self._by_thread.pop(thread_id, None)
 
-    def caller(self, thread_id: str | None) -> Caller | None:
-        """The newest of the thread's clients that may be asked."""
-        there = self._by_thread.get(thread_id or "", ())
-        return next((listener.caller for listener in reversed(there) if listener.caller is not None), None)
+    def callers(self, thread_id: str) -> list[Caller]:
+        """The thread's clients that may be asked, the newest first."""
+        there = self._by_thread.get(thread_id, ())
+        return [listener.caller for listener in reversed(there) if listener.caller is not None]
 
     def tell(self, thread_id: str, news: News) -> None:
         """Tell everyone who watches the thread."""

@@ -75,6 +75,8 @@ class Roster:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._hosted.close()
+        for entry in self.entries:
+            entry.hush()
         for entry in self.configured:
             with contextlib.suppress(Exception):
                 await entry.outbound.aclose()

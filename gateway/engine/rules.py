@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,22 +22,10 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the route and the gateway say about a run. Times in seconds, sizes in bytes."""
-
-    timeout: float | None = None
-    cancel_grace: float = 5.0
-    artifact_limit: int = 64 * 1024 * 1024
-    public_url: str = ""
-    backpressure: bool = False
-
-
-@dataclass(frozen=True)
 class Hooks:
-    """Who else wants to know. Called synchronously, after the commit; must not raise.
-
-    Neither holds on to the run: what a run has said is to be gone from memory with it, not with the next collection.
-    """
+    """Who else wants to know of a run. Called synchronously, after the commit; must not raise."""
 
     ended: Callable[[LiveRun], None]
     owed: Callable[[Delivery], None]
+    calling: Callable[[asyncio.Future[None]], None]
+    """Its agent is being told to stop, which may take longer than the run."""

@@ -10,7 +10,7 @@ from gateway.adapter import Batch, Take
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Run
-from gateway.engine.log import READ_BYTES, decoded
+from gateway.engine.watching import READ_BYTES, decoded
 from gateway.store import Store
 
 POLL_SECONDS = 0.2

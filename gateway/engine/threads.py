@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.core import projection
-from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.core.errors import InterlinguaError
 from gateway.core.types import (
     Agent,
     Artifact,
@@ -39,6 +39,8 @@ from gateway.store import Store
 log = logging.getLogger(__name__)
 
 KEPT_UPDATES = 200
+NOTHING = contextlib.nullcontext()
+"""What is held for no thread."""
 
 STATUS = {
     RunStatus.PENDING: ThreadStatus.BUSY,
@@ -55,7 +57,7 @@ def new_id() -> str:
     """A UUID (version 7): random, and later ones sort after earlier ones, which keeps the store's indexes compact."""
     if not _random:
         block = os.urandom(2560)
-        _random.extend(block[at : at + 10].hex() for at in range(0, 2560, 10))
+        _random.extend([block[at : at + 10].hex() for at in range(0, 2560, 10)])
     time_ = f"{time.time_ns() // 1_000_000:012x}"
     chance = _random.pop()
     variant = "89ab"[int(chance[3], 16) & 3]
@@ -94,7 +96,7 @@ class Threads:
 
     def held(self, thread_id: str | None) -> AbstractAsyncContextManager[object]:
         """The thread's lock, or nothing to hold without a thread."""
-        return contextlib.nullcontext() if thread_id is None else self.lock(thread_id)
+        return NOTHING if thread_id is None else self.lock(thread_id)
 
     async def change(
         self, thread_id: str, edit: Callable[[Thread], Thread], checkpoint: Checkpoint | None = None
@@ -143,13 +145,11 @@ class Threads:
         """Wait until every update noted so far is recorded."""
         await asyncio.gather(*self._writing)
 
-    async def busy(self, thread: Thread) -> Thread:
-        """The thread's record once a run of it is created. Where that cannot be written the run goes on anyhow."""
-        try:
-            return await self.change(thread.id, lambda now: replace(now, status=ThreadStatus.BUSY))
-        except Unavailable as error:
-            log.warning("thread %s: that it is busy could not be recorded: %s", thread.id, error)
-            return thread
+    async def busy(self, thread_id: str | None) -> Thread | None:
+        """The thread's record once a run of it is created. Writes nothing."""
+        if thread_id is None:
+            return None
+        return replace(await self._store.thread(thread_id), status=ThreadStatus.BUSY, updated_at=time.time())
 
     async def noted(self, run: Run) -> Thread:
         """The thread's record with what its run is doing now. Writes nothing."""

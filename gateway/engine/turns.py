@@ -26,5 +26,5 @@ class Turns:
 
     def ended(self, run: Run) -> None:
         """A run has ended."""
-        if (waiting := self._waiting.pop(run.thread or "", None)) is not None:
+        if self._waiting and (waiting := self._waiting.pop(run.thread or "", None)) is not None:
             waiting.set()

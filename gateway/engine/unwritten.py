@@ -44,7 +44,7 @@ async def failed(live: LiveRun, error: Exception) -> None:
     before = replace(live.run, updated_at=time.time())
     live.run, last = ending.concluded(before, failure, live.log.output)
     events = live.opener.feed(last)
-    entries = live.log.first(events)
+    entries = live.log.number(events)
     live.unwritten = Unwritten(entries, ending.delivery(live.run, before))
     if not isinstance(error, Unavailable):
         with contextlib.suppress(Unavailable):

@@ -13,11 +13,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
-from referencing import Registry
-from referencing.exceptions import Unresolvable
+from jsonschema.protocols import Validator
 
+from gateway.adapter.fitting import Inapplicable, misfit, validator
 from gateway.core import delta as deltas
 from gateway.core.errors import Invalid
 from gateway.core.types import Json
@@ -25,9 +23,6 @@ from gateway.core.types import Json
 log = logging.getLogger(__name__)
 
 Fits = Callable[[Json], bool]
-
-NOTHING: Registry[Any] = Registry()
-"""Of what lies outside a schema. (The drafts themselves are known all the same.)"""
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -60,7 +55,7 @@ class Schema:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._fits = fits(schema)
-        self._validator = Draft202012Validator(schema, registry=NOTHING)
+        self._validator = validator(schema)
 
     def check(self, value: Json, at: str) -> None:
         """Raise Invalid for the most telling mistake of `value`; the path starts at the pointer `at`."""
@@ -70,14 +65,14 @@ class Schema:
 
 def check(schema: Mapping[str, Any], value: Json, at: str) -> None:
     """`Schema.check` by a schema that is used once."""
-    _check(Draft202012Validator(schema, registry=NOTHING), value, at)
+    _check(validator(schema), value, at)
 
 
-def _check(validator: Draft202012Validator, value: Json, at: str) -> None:
+def _check(judge: Validator, value: Json, at: str) -> None:
     try:
-        error = None if validator.is_valid(value) else best_match(validator.iter_errors(value))
-    except Unresolvable as reference:
-        log.warning("%s is not checked: its schema refers to %s, which is not in it", at or "a value", reference.ref)
+        error = misfit(judge, value)
+    except Inapplicable as why:
+        log.warning("%s is not checked, its schema cannot be applied: %s", at or "a value", why)
         return
     if error is None:
         return

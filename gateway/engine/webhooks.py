@@ -68,7 +68,7 @@ class Webhooks:
     async def _owed(self) -> list[Delivery]:
         try:
             known = len(self._underway) + self._behind  # many of them are to keep nobody else waiting
-            return await self._store.deliveries(time.time() + 1.0, limit=MOST_AT_ONCE + known)
+            return await self._store.deliveries(time.time(), limit=MOST_AT_ONCE + known)
         except InterlinguaError as error:  # the store is in trouble; what is owed stays owed
             log.error("callbacks cannot be read: %s", error)
             return []

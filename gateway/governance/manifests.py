@@ -21,7 +21,7 @@ from gateway.governance.places import Misplaced, resolve, workspace_of
 AIP44: Where = ("metadata", "aip44")
 
 
-class Paper(msgspec.Struct, frozen=True, kw_only=True):
+class GovernanceDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every document."""
 
     page: Page
@@ -45,7 +45,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True):
     ref: Path | None = None
 
 
-class Manifest(Paper, frozen=True, kw_only=True):
+class Manifest(GovernanceDocument, frozen=True, kw_only=True):
     """An ACP.md. References are files inside `workspace` that exist."""
 
     name: str
@@ -98,7 +98,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind != "none"
 
 
-class Operator(Paper, frozen=True, kw_only=True):
+class Operator(GovernanceDocument, frozen=True, kw_only=True):
     """An OPERATOR.md."""
 
     id: str
@@ -131,7 +131,7 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
     source: Path | None = None
 
 
-class Sandbox(Paper, frozen=True, kw_only=True):
+class Sandbox(GovernanceDocument, frozen=True, kw_only=True):
     """A SANDBOX.md."""
 
     provider: str
@@ -163,7 +163,7 @@ class Signer(msgspec.Struct, frozen=True, kw_only=True, order=True):
     user: str = ""
 
 
-class Policy(Paper, frozen=True, kw_only=True):
+class Policy(GovernanceDocument, frozen=True, kw_only=True):
     """A POLICY.md."""
 
     slug: str

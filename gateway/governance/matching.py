@@ -39,6 +39,11 @@ def is_class(name: str) -> bool:
     return name == "*" or name in _CLASSES
 
 
+def is_of_actions(name: str) -> bool:
+    """Whether it means actions at all: a class of them, or one by its name."""
+    return is_class(name) or "." in name
+
+
 def _segment(pattern: str, given: str) -> bool:
     return pattern == given or ("*" in pattern and _stars(pattern).fullmatch(given) is not None)
 

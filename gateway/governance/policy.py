@@ -19,11 +19,13 @@ import msgspec
 
 from gateway.governance.budgets import Budgets, Spent
 from gateway.governance.manifests import Operator, Policy, Signer, ToolGrant
-from gateway.governance.matching import MUTATES, action_matches, is_class, specificity, subject_matches
+from gateway.governance.matching import MUTATES, action_matches, is_of_actions, specificity, subject_matches
 from gateway.governance.posture import Governance, Level, Registered
 
 TOOL_CALL: Final = "tool.call"
 TURN: Final = "operator.turn"
+ASKED: Final = (TOOL_CALL, TURN)
+"""Every action that `Rules` is asked about here."""
 RISKS: Final = range(4)
 """0 reads, 1 changes, 2 changes what others see or is hard to undo, 3 cannot be undone."""
 CEILING: Final = {0: 0, 1: 0, 2: 2, 3: 3}
@@ -332,8 +334,7 @@ def _escalation(level: Level, action: str, risk: int) -> str | None:
     if level.escalation is None:
         return None
     which, to = level.escalation
-    of_class = "." in which or is_class(which)
-    return to if not of_class or action_matches(which, action, risk) else None
+    return to if not is_of_actions(which) or action_matches(which, action, risk) else None
 
 
 def _speaks(bound: Registered, act: _Act) -> bool:

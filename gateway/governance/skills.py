@@ -13,7 +13,7 @@ from typing import Any, Final
 from gateway.document import Where
 from gateway.governance import schemas
 from gateway.governance.front_matter import GovernanceError, Page, read, shown
-from gateway.governance.manifests import Operator, Paper
+from gateway.governance.manifests import GovernanceDocument, Operator
 from gateway.governance.places import Misplaced, resolve
 
 SKILL_FILE: Final = "SKILL.md"
@@ -24,7 +24,7 @@ FAILED: Final = "skill-load-failed"
 TOO_LARGE: Final = "body_too_large"
 
 
-class Skill(Paper, frozen=True, kw_only=True):
+class Skill(GovernanceDocument, frozen=True, kw_only=True):
     """A SKILL.md. `body` is the instructions, in Markdown; `uses` are the skills that it builds on."""
 
     id: str

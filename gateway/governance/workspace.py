@@ -26,8 +26,10 @@ from gateway.document import Mistake, Where, dotted
 from gateway.governance import schemas
 from gateway.governance.front_matter import GovernanceError, Page, read, shown
 from gateway.governance.manifests import Policy, load_policy
+from gateway.governance.matching import action_matches, is_of_actions
 from gateway.governance.merging import BY_ID, check_switches, merged
 from gateway.governance.places import Misplaced, consumer_exists, found_file, resolve, workspace_of
+from gateway.governance.policy import ASKED, RISKS
 from gateway.governance.posture import Approver, Governance, Level, Origin, Registered, named
 
 DEPTH: Final = 8
@@ -81,6 +83,7 @@ class _Loading:
             approvers = tuple(_approver(entry) for entry in effective.get("approvers", ()))
             levels.append(Level(effective=effective, policies=own, approvers=approvers))
             self.default(page, levels[-1])
+            self.escalation(page)
             if len(levels) > 1:
                 self.looser(page, levels[-2], levels[-1])
             self.keys(page, chain[: len(levels) - 1])
@@ -182,6 +185,15 @@ class _Loading:
             have = ", ".join(one.id for one in level.policies) or "none"
             message = f"no policy '{name}' is registered; have {have}"
             page.refuse(("autonomy", "defaultApproval"), message, NO_POLICY)
+
+    def escalation(self, page: Page) -> None:
+        """An escalation of approvals that nobody here is ever asked for is a promise that is not kept."""
+        name: str = page.raw.get("autonomy", {}).get("approvalEscalation", {}).get("from", "")
+        if is_of_actions(name) and not any(action_matches(name, action, RISKS[-1]) for action in ASKED):
+            message = (
+                f"nobody is asked about '{name}' here: write {' or '.join(ASKED)}, or a class such as mutates or *"
+            )
+            page.refuse(("autonomy", "approvalEscalation", "from"), message)
 
     def looser(self, page: Page, parent: Level, child: Level) -> None:
         """Cautions for what a view says more loosely than its parent: merged as said, without effect on decisions."""

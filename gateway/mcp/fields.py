@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.core import delta
+from gateway.core.choices import Choice, choices
 from gateway.core.types import Json, JsonObject
-from gateway.mcp.choices import Choice, choices
 
 WRAPPED: Final = "value"
 """The field of a form that asks for one plain value."""

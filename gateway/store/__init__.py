@@ -4,7 +4,7 @@ One interface (`Store`), several engines (`sqlite`; `open_store` picks by URL), 
 unchanged (`tests/store/contract.py`).
 
 Two speeds. A *commit* is durable when it returns: creation, dispatch, interrupt, answer, end. An *append* or *save* is
-written behind within milliseconds, in order, and before any later commit of the same run. Ranges of event numbers are
+written behind within moments, in order, and before any later commit of the same run. Ranges of event numbers are
 reserved by a commit before they are used, so that a restart never gives a number out twice.
 """
 
@@ -27,8 +27,11 @@ from gateway.core.types import (
 )
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """One event of a run's log: its number, its encoded form, and whether a lagging reader may skip it."""
+class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One event of a run's log: its number, its encoded form, and whether a lagging reader may skip it.
+
+    A store may keep it as the array of its fields: another one goes last, and has a default.
+    """
 
     number: int
     data: bytes
@@ -52,7 +55,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transition writes, all or nothing. Fields left out stay as they are.
 
     `reserved` is the highest event number that may now be used. `thread` replaces the thread's record. `release`
-    says that the run no longer occupies its thread (it ended).
+    says that the run no longer occupies its thread (it ended): nothing comes after these events.
     """
 
     run: Run | None = None
@@ -65,11 +68,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """A run taken over from a dead owner. Continue numbering above `reserved`; the log on disk ends at `last`."""
+    """A run taken over from a dead owner. Continue numbering above `reserved`."""
 
     run: Run
     reserved: int
-    last: int
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,10 +109,13 @@ class Store(Protocol):
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
+    async def create_run(
+        self, run: Run, events: Sequence[Entry], *, reserved: int, thread: Thread | None = None, soon: bool = False
+    ) -> bool:
         """Commit a new run. True if it may start; False if it queues behind an active run on its thread.
 
-        `soon`: it outlives this process when this returns, and is durable moments later, or with any later commit.
+        `thread` replaces the record of its thread. `soon`: it outlives this process when this returns, and is durable
+        moments later, or with any later commit.
 
         One active run a thread, whichever process asks. With `if_busy` reject and a busy thread: raises Conflict and
         writes nothing. A thread is busy too while a run waits for it. The queue's order is that of creation. Raises
@@ -124,11 +129,11 @@ class Store(Protocol):
         False for a run that has left the queue, and for another owner's.
         """
 
-    async def commit(self, run_id: str, change: Change) -> None:
-        """Write a transition, durably, after everything appended for the run so far.
+    async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
+        """Write a transition, durably, after everything appended for the run so far. `soon`: as in `create_run`.
 
         A queued run that ends leaves the queue. Raises Conflict if another owner has claimed the run meanwhile: this
-        process was taken for dead and must let go of it.
+        process was taken for dead and must let go of it. So may what would end a run a second time.
         """
 
     def append(self, run_id: str, entries: Sequence[Entry]) -> None:

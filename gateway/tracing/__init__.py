@@ -74,11 +74,12 @@ class Span:
     The innermost entered span is the parent of those made inside it, in child tasks too.
     """
 
-    __slots__ = ("_before", "_given", "_recording")
+    __slots__ = ("_before", "_recording", "traceparent")
 
     def __init__(self, given: str | None, recording: Recording | None) -> None:
-        self._given = given
         self._recording = recording
+        self.traceparent = given if recording is None else recording.traceparent
+        """The W3C header that makes the receiver's work part of this span; the incoming one if nothing is traced."""
         self._before: Span | None = None
 
     def __enter__(self) -> Self:
@@ -91,10 +92,6 @@ class Span:
         if self._recording is not None:
             self._recording.end(error)
 
-    def traceparent(self) -> str | None:
-        """The W3C header that makes the receiver's work part of this span; the incoming one if nothing is traced."""
-        return self._given if self._recording is None else self._recording.traceparent
-
     def answered(self, status: int) -> None:
         """The request was answered with this HTTP status."""
         if self._recording is not None:
@@ -102,21 +99,18 @@ class Span:
 
 
 class RunSpan(Span):
-    """A run. Besides the trace, keeps the run's metrics."""
+    """A run. Besides the trace, keeps the run's metrics; to be entered at once."""
 
-    __slots__ = ("_agent", "_began", "_losses", "_protocol", "_resumed")
+    __slots__ = ("_agent", "_began", "_losses", "_protocol")
 
     def __init__(self, run: Run, resumed: bool, given: str | None, recording: Recording | None) -> None:
         super().__init__(given, recording)
-        self._agent, self._protocol, self._resumed = metrics.agent(run.agent), run.request.protocol, resumed
+        self._agent, self._protocol = metrics.agent(run.request.agent), run.request.protocol
         self._began = run.created_at
         self._losses: Counter[str] | None = None
-
-    def __enter__(self) -> Self:
-        if not self._resumed:
+        if not resumed:
             metrics.runs_started.add(1, self._agent, self._protocol)
         metrics.runs_active.add(1, self._agent, self._protocol)
-        return super().__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         metrics.runs_active.add(-1, self._agent, self._protocol)
@@ -124,7 +118,7 @@ class RunSpan(Span):
 
     def record_interrupt(self, interrupt: Interrupt) -> None:
         """The agent asks."""
-        metrics.interrupts.add(1, self._agent, interrupt.kind)
+        metrics.interrupts.add(1, self._agent, metrics.kind(interrupt.kind))
         if self._recording is not None:
             about = {names.INTERRUPT_ID: interrupt.id, names.INTERRUPT_KIND: interrupt.kind}
             self._recording.event(names.INTERRUPT_EVENT, about)
@@ -157,20 +151,21 @@ class RunSpan(Span):
 
         A run that is let go of unfinished (shutdown) leaves its span without.
         """
-        metrics.runs_ended.add(1, self._agent, self._protocol, str(status))
-        metrics.run_seconds.observe(max(0.0, time.time() - self._began), self._agent, str(status))
-        reported = {
-            names.GEN_AI_INPUT_TOKENS: usage.input_tokens if usage else None,
-            names.GEN_AI_OUTPUT_TOKENS: usage.output_tokens if usage else None,
-        }
-        for direction, count in zip(("input", "output"), reported.values(), strict=True):
-            if count:
-                metrics.tokens.add(count, self._agent, direction)
+        metrics.runs_ended.add(1, self._agent, self._protocol, status)
+        metrics.run_seconds.observe(max(0.0, time.time() - self._began), self._agent, status)
+        said: dict[str, str | int] = {}
+        if usage is not None:
+            for name, direction, count in (
+                (names.GEN_AI_INPUT_TOKENS, "input", usage.input_tokens),
+                (names.GEN_AI_OUTPUT_TOKENS, "output", usage.output_tokens),
+            ):
+                if count is not None:
+                    said[name] = count
+                    metrics.tokens.add(count, self._agent, direction)
         if self._recording is not None:
-            attributes: dict[str, str | int] = {name: count for name, count in reported.items() if count is not None}
-            attributes |= {names.RUN_STATUS: str(status), names.DELTAS: tokens}
-            attributes |= {names.LOSS.format(what=what): count for what, count in (self._losses or {}).items()}
-            self._recording.set(attributes)
+            said |= {names.RUN_STATUS: status.value, names.DELTAS: tokens}
+            said |= {names.LOSS.format(what=what): count for what, count in (self._losses or {}).items()}
+            self._recording.set(said)
             if failure is not None:
                 self._recording.failed(failure.code)
 
@@ -182,13 +177,13 @@ def inbound_span(protocol: str, operation: str, traceparent: str | None = None) 
 
 def run_span(run: Run, agent: Agent, *, resumed: bool = False) -> RunSpan:
     """A run that is dispatched now, or (`resumed`) was found again after a restart."""
-    given = run.request.traceparent or _inherited()
+    given = run.request.traceparent or traceparent()
     return RunSpan(run, resumed, given, _backend.run(run, agent, given, resumed) if _backend is not None else None)
 
 
 def call_span(protocol: str, target: TargetOptions | None = None) -> Span:
-    """The call of an agent that speaks `protocol`. Its `traceparent()` is the one to send."""
-    given = _inherited()
+    """The call of an agent that speaks `protocol`. Its `traceparent` is the one to send."""
+    given = traceparent()
     return Span(given, _backend.call(protocol, getattr(target, "url", None), given) if _backend is not None else None)
 
 
@@ -201,15 +196,10 @@ def traceparent(given: str | None = None) -> str | None:
     current = _current.get()
     if current is None:
         return given
-    own = current.traceparent()
+    own = current.traceparent
     if given is None or own is None or current._recording is None:
         return given or own
     if own.split("-")[1:2] == given.split("-")[1:2]:
         return own
     current._recording.link(given)
     return given
-
-
-def _inherited() -> str | None:
-    current = _current.get()
-    return current.traceparent() if current is not None else None

@@ -7,15 +7,23 @@ process, start at zero with it, and are kept whether anything is traced or not.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MOST_AGENTS = 1000
 """Agents that are counted under their own names: strangers may register under any."""
+MOST_KINDS = 100
+"""Kinds of questions that are counted under their own names: agents may ask by any."""
 OTHERS = "(others)"
+AGENT, KIND = "agent", "kind"
+"""The labels that have agents' names, and agents' own words."""
+
+Named = Callable[[str], bool]
+"""Whether an agent is named to who asks."""
 
 _agents: set[str] = set()
+_kinds: set[str] = set()
 _all: list[Metric] = []
 
 
@@ -37,10 +45,21 @@ class Metric:
         """Forget everything."""
         self.values.clear()
 
-    def samples(self) -> Iterator[str]:
+    def samples(self, named: Named) -> Iterator[str]:
         """The family's lines."""
-        for labels, value in sorted(self.values.items()):
+        told: dict[tuple[str, ...], float] = {}
+        for labels, value in self.values.items():
+            shown = self._shown(labels, named)
+            told[shown] = told.get(shown, 0.0) + value
+        for labels, value in sorted(told.items()):
             yield f"{self.name}{_labelled(self.labels, labels)} {_number(value)}"
+
+    def _shown(self, labels: tuple[str, ...], named: Named) -> tuple[str, ...]:
+        """The labels, with OTHERS for an agent that is not named and for its words."""
+        if AGENT not in self.labels or named(labels[self.labels.index(AGENT)]):
+            return labels
+        pairs = zip(self.labels, labels, strict=True)
+        return tuple(OTHERS if label in (AGENT, KIND) else value for label, value in pairs)
 
 
 class Counter(Metric):
@@ -86,14 +105,19 @@ class Histogram(Metric):
         super().clear()
         self.counts.clear()
 
-    def samples(self) -> Iterator[str]:
+    def samples(self, named: Named) -> Iterator[str]:
         """The family's lines."""
-        for labels, counts in sorted(self.counts.items()):
+        told: dict[tuple[str, ...], tuple[list[int], float]] = {}
+        for labels, counts in self.counts.items():
+            shown = self._shown(labels, named)
+            before, spent = told.get(shown, ([0] * len(counts), 0.0))
+            told[shown] = [sum(pair) for pair in zip(before, counts, strict=True)], spent + self.values[labels]
+        for labels, (counts, spent) in sorted(told.items()):
             total = 0
             for bound, count in zip((*map(_number, self.bounds), "+Inf"), counts, strict=True):
                 total += count
                 yield f"{self.name}_bucket{_labelled((*self.labels, 'le'), (*labels, bound))} {total}"
-            yield f"{self.name}_sum{_labelled(self.labels, labels)} {_number(self.values[labels])}"
+            yield f"{self.name}_sum{_labelled(self.labels, labels)} {_number(spent)}"
             yield f"{self.name}_count{_labelled(self.labels, labels)} {total}"
 
 
@@ -118,24 +142,42 @@ reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "r
 
 def agent(name: str) -> str:
     """The label of an agent: its name, or OTHERS once there were too many."""
-    if name not in _agents:
-        if len(_agents) >= MOST_AGENTS:
+    return _label(name, _agents, MOST_AGENTS)
+
+
+def kind(name: str) -> str:
+    """The label of a kind of question: its name, or OTHERS once there were too many."""
+    return _label(name, _kinds, MOST_KINDS)
+
+
+def _label(name: str, known: set[str], most: int) -> str:
+    if name not in known:
+        if len(known) >= most:
             return OTHERS
-        _agents.add(name)
+        known.add(name)
     return name
 
 
-def render() -> str:
-    """Every metric as text, families that were never touched included."""
-    lines: list[str] = []
+def render(named: Named | None) -> str:
+    """Every metric as text, families that were never touched included. Agents that are not `named` (None: no agent is)
+    are counted together as OTHERS, so that all is counted for everybody.
+    """
+    lines = [] if named is not None else ["# Agents are not named here: see telemetry.monitors of routes.yaml."]
+    if named is None:
+        named = _nobody
     for metric in _all:
-        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *metric.samples()]
+        lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *metric.samples(named)]
     return "\n".join(lines) + "\n"
+
+
+def _nobody(agent: str) -> bool:
+    return False
 
 
 def clear() -> None:
     """Forget everything; for tests."""
     _agents.clear()
+    _kinds.clear()
     for metric in _all:
         metric.clear()
 

@@ -30,14 +30,15 @@ class Deadline:
         self._fires = 0.0
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
+        loop = self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is None or self._task is not None:
             raise RuntimeError("a Deadline is entered once, in a task")
         self._task = task
         self._before = task.cancelling()
-        self._loop = asyncio.get_running_loop()
         if self._seconds is not None:
-            self.move(self._loop.time() + self._seconds)
+            self.due = loop.time() + self._seconds
+            self._set(self.due)
         return self
 
     def move(self, due: float | None) -> None:

@@ -5,13 +5,15 @@ guard given to `HttpClient(guard=...)` judges the addresses that a connection is
 the moment it is made. A name is resolved once for that and the connection goes to the addresses that
 were judged, so a name that answers differently the second time (rebinding) gains nothing.
 
-Judged by address, never by the spelling of a host: what `127.1`, `0x7f000001` or `localhost.` mean is
-the resolver's business.
+Judged by address, never by the spelling of a host: what `localhost.` means is the resolver's business, and
+`127.1` or `0x7f000001` is the address that it is an old spelling of. HTTP libraries connect to some of these
+without asking a resolver, so nothing here depends on which do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -138,7 +140,7 @@ class Guard:
         its others), OSError if the name does not resolve.
         """
         literal = _literal(host)
-        found = [host] if literal is not None else await self._resolve(host, port)
+        found = [str(literal)] if literal is not None else await self._resolve(host, port)
         if not found:
             raise OSError(f"no address for {host!r}")
         for address in found:
@@ -174,9 +176,12 @@ class Guard:
 
 
 def _literal(host: str) -> Address | None:
-    try:
+    """The address that a host is written as, IPv4 also in the spellings that only `inet_aton` still takes."""
+    with contextlib.suppress(ValueError):
         return ip_address(host)
-    except ValueError:
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):
         return None
 
 

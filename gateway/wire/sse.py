@@ -53,7 +53,8 @@ class Decoder:
 
     comments: comment lines so far. It grows while an agent sends only keep-alives, so a caller can
         tell those from silence.
-    last_event_id: the last id seen ("" before the first), what `Last-Event-ID` has to say.
+    last_event_id: the last id of an event that is complete ("" before the first), what `Last-Event-ID` has to say. May
+        be set before the first chunk, to what a stream before this one left.
     retry: the last reconnection time the stream asked for, in milliseconds, or None.
     truncated: after `close`, whether the stream ended inside an event.
     """
@@ -113,7 +114,8 @@ class Decoder:
             self._skip_lf = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         frames: list[Frame] = []
-        if not (self._tail or self._data or self._named()) and len(chunk) <= self._limit:
+        begun = self._tail or self._data or self._event != "message" or self._ident is not None
+        if not begun and self._frame_retry is None and len(chunk) <= self._limit:
             chunk = self._take_plain(chunk, frames)
             if not chunk:
                 return frames
@@ -146,10 +148,6 @@ class Decoder:
         self.truncated = bool(self._tail or self._data or self._head)
         return frames
 
-    def _named(self) -> bool:
-        """Whether lines of an event have come that say something of it, but no data."""
-        return self._ident is not None or self._frame_retry is not None or self._event != "message"
-
     def _take_plain(self, chunk: bytes, frames: list[Frame]) -> bytes:
         """Events as nearly all are sent, in one piece and with a line each of id, event and data: read without looking
         at every line. Returns the chunk from the first event on that is not one of those. Called between two events.
@@ -178,6 +176,8 @@ class Decoder:
                     whole = data[0] if len(data) == 1 else b"\n".join(data)
                     frames.append(Frame(event, whole, self._ident, self._frame_retry))
                     data.clear()
+                if self._ident is not None:
+                    self.last_event_id = self._ident
                 event = "message"
                 self._ident = self._frame_retry = None
             elif line[:6] == b"data: ":
@@ -191,7 +191,7 @@ class Decoder:
                     ident = line[4:].decode()
                 except UnicodeDecodeError:  # rare, and naming an error handler costs as much again
                     ident = line[4:].decode("utf-8", "replace")
-                self._ident = self.last_event_id = ident
+                self._ident = ident
             elif line.startswith(b"event:") or line == b"event":
                 event = self._name(line)
             elif not self._other(line):
@@ -209,7 +209,7 @@ class Decoder:
             self._data.append(value)
         elif name == b"id":
             if NUL not in value:
-                self._ident = self.last_event_id = value.decode("utf-8", "replace")
+                self._ident = value.decode("utf-8", "replace")
         elif name == b"retry":
             if value.isdigit() and len(value) <= _MAX_RETRY_DIGITS:
                 self._frame_retry = self.retry = int(value)

@@ -197,7 +197,7 @@ async def doors(
         await inbound["agent_communication"].server.aclose()
         server.should_exit = server.force_exit = True
         await task
-        await inbound["agent_communication"].house.settled()
+        await inbound["agent_communication"].runs.settled()
 
 
 @asynccontextmanager

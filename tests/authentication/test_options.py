@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from adapters import agent_client
 from gateway import registry
 from gateway.adapter import Adapter
-from gateway.adapter.access import ANONYMOUS, Asking, Authentication, Own, People, Principal, Visit
+from gateway.adapter.access import ANONYMOUS, Asking, Authentication, People, Principal, ScopedGateway, Visit
 from gateway.config import load
 from gateway.config.exposure import cautions, exposed
 from gateway.core.errors import Conflict, NotFound, Unauthenticated
@@ -88,8 +88,8 @@ def test_lists_and_counts_have_what_is_ones_own_however_it_is_found() -> None:
         people = People(options)
         agents = [(route(name), Scripted(echo)) for name in ("echo", "asker", "held")]
         async with engine(*agents) as gateway:
-            ana, bob = (Own(gateway, Visit(people, people.principal(each))) for each in (ANA, BOB))
-            narrow = Own(gateway, Visit(people, replace_agents(people.principal(ANA), ("echo",))))
+            ana, bob = (ScopedGateway(gateway, Visit(people, people.principal(each))) for each in (ANA, BOB))
+            narrow = ScopedGateway(gateway, Visit(people, replace_agents(people.principal(ANA), ("echo",))))
             for number, name in enumerate(("echo", "held", "echo", "held", "echo")):
                 await ana.start(request(agent=name, metadata={"number": number}))
                 await ana.create_thread(Thread(id=f"t{number}", created_at=number, updated_at=0, agent=name))

@@ -7,11 +7,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from gateway.adapter.access import Asking, Authentication
+from gateway.browsers import Names
+from gateway.config.models import Monitors
 from gateway.core.types import RunQuery, RunStatus, ThreadQuery, agent_id
+from gateway.insiders import Insiders
 from gateway.mcp.runs.tools import ANSWER
-from gateway.readiness import Readiness
-from tests.authentication.rig import ANA, AUTHENTICATION, BOB, CARL, OLGA, Doors, doors, house, token
+from tests.authentication.rig import ANA, BOB, CARL, OLGA, Doors, doors, house, token
 from tests.support.aio import run
 
 SOME = "00000000-0000-4000-8000-000000000000"
@@ -283,7 +284,7 @@ def test_an_agent_that_somebody_made_is_theirs() -> None:
     run(main())
 
 
-def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_in_readyz_too() -> None:
+def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_on_the_gateways_pages_too() -> None:
     async def main() -> None:
         async with house() as there:
             made = {}
@@ -292,8 +293,7 @@ def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_in_rea
                 made[shown] = (await client.ask("agents/create", templateName="maker", config={}))["agent"]["name"]
             hello = {"protocolVersion": 1, "clientCapabilities": {}}
             body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-            door = Asking(authentication=Authentication.model_validate(AUTHENTICATION))
-            ready = Readiness([door], there.engine.created)
+            insiders = Insiders(there.inbound.values(), Monitors(), Names(()))
             for shown, theirs in (
                 (ANA, {ANA}),
                 (CARL, {CARL}),
@@ -309,8 +309,9 @@ def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_in_rea
                     assert found.status_code == 200 or name not in found.text.replace(f"no agent {name};", "")
                 headers = [(b"authorization", f"Bearer {shown}".encode())]
                 request = Request({"type": "http", "headers": headers, "client": ("203.0.113.7", 1)})
-                told = ready.body(True, dict.fromkeys(made.values(), True), request)["agents"]
-                assert told == {made[each]: True for each in theirs}
+                sees = insiders.sees(request)
+                assert sees is not None
+                assert [each for each, name in made.items() if sees(name)] == [each for each in made if each in theirs]
 
     run(main())
 

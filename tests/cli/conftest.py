@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.support.processes import PROGRAM, ROOT, Gateway, environment, free_port, launch, start
@@ -35,6 +36,13 @@ def interlingua(
         said.seek(0)
         complained.seek(0)
         return subprocess.CompletedProcess(argv, code, said.read().decode(), complained.read().decode())
+
+
+def statuses(gateway: str, prompt: str) -> list[str]:
+    """What has become of the runs of that prompt: an error, once one was cancelled."""
+    with httpx2.Client(base_url=f"{gateway}/agent-connect", trust_env=False, timeout=30) as client:
+        found = client.post("/runs/search", json={"limit": 1000}).json()
+    return [run["status"] for run in found if run["creation"]["input"] == {"message": prompt}]
 
 
 @pytest.fixture(scope="session")

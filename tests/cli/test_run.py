@@ -37,7 +37,7 @@ def test_steps_and_files_are_told_on_stderr(where: list[str]) -> None:
 def test_a_question_without_a_terminal_is_printed_and_exit_code_3(where: list[str]) -> None:
     done = interlingua("run", "mailcomposer", "please send", *where)
     assert done.returncode == 3
-    assert "the agent asks: Send this mail?" in done.stderr
+    assert "question: Send this mail?\nchoices: yes, no\n" in done.stderr
     assert done.stdout == "Dear friend,\n\nPlease send\n\nYours, Mail Composer\n"
 
 

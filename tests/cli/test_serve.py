@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import signal
 import socket
 from collections.abc import Iterator
@@ -9,7 +11,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import uvicorn
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
+from gateway.cli.serve import _of_the_stop
 from tests.cli.conftest import TABLE, interlingua
 from tests.support.processes import PROGRAM, Gateway, environment, free_port, start, url_answers
 
@@ -49,6 +55,43 @@ def test_a_signal_stops_it_in_order_with_exit_code_0(number: signal.Signals, tex
         gateway.process.signal(number)
         assert gateway.process.wait(60) == 0
         assert gateway.process.stderr().rstrip().endswith("stopped")
+
+
+def test_an_open_stream_is_said_to_be_waited_for_and_its_end_is_no_failure(text: str, tmp_path: Path) -> None:
+    with Gateway(f"{text}\nlimits: {{shutdown: 1s}}\n", tmp_path) as gateway, httpx2.Client(trust_env=False) as client:
+        body = {"agent_id": "mailcomposer", "input": {"message": "word " * 3000}}
+        with client.stream("POST", f"{gateway.url}/agent-connect/runs/stream", json=body, timeout=60) as stream:
+            pieces = stream.iter_raw()
+            next(pieces)
+            gateway.process.signal(signal.SIGTERM)
+            assert gateway.process.wait(60) == 0
+        said = gateway.process.stderr()
+        assert "stopping; open requests may go on for 1 s: 1" in said
+        assert said.rstrip().endswith("stopped")
+        assert "Traceback" not in said and "ERROR" not in said
+
+
+def test_that_requests_are_ended_by_the_stop_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    uvicorns = "Cancel %s running task(s), timeout graceful shutdown exceeded"
+    assert uvicorns in inspect.getsource(uvicorn.Server.shutdown), "or it says something else now"
+    assert not _of_the_stop(logging.makeLogRecord({"msg": uvicorns, "args": (2,), "levelno": logging.ERROR}))
+    assert [(each.levelname, each.message) for each in caplog.records] == [("INFO", "open requests were ended: 2")]
+    assert _of_the_stop(logging.makeLogRecord({"msg": "Exception in ASGI application"}))
+
+
+def test_where_only_this_machine_reaches_it_no_other_name_leads_to_it(gateway: Gateway) -> None:
+    evil, search = {"host": "evil.example"}, f"{gateway.url}/agent-connect/agents/search"
+    with httpx2.Client(trust_env=False, timeout=30) as client:
+        assert client.post(search, json={}, headers=evil).status_code == 403
+        assert client.post(search, json={}).status_code == 200
+        assert "agents" not in client.get(f"{gateway.url}/readyz", headers=evil).json()
+        assert "gone" in client.get(f"{gateway.url}/readyz").json()["agents"]
+    socket = f"{gateway.url.replace('http', 'ws', 1)}/agent-client/mailcomposer"
+    with pytest.raises(InvalidStatus, match="403"), connect(socket, additional_headers={"Host": "evil.example"}):
+        pass
+    with connect(socket):
+        pass
 
 
 def test_a_port_in_use_is_one_clear_line_and_exit_code_2(text: str, tmp_path: Path) -> None:

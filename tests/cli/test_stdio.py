@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import interlingua
-from tests.support.processes import ROOT, free_port
+from tests.support.processes import ROOT, Gateway, free_port
 
 HELLO = json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}).encode()
 LINES = b"\n".join((HELLO, b"no json at all", HELLO.replace(b'"id": 0', b'"id": "last"'), b""))
@@ -67,6 +67,13 @@ def test_an_unknown_agent_is_named_with_those_there_are(routes: Path) -> None:
     done = interlingua("stdio", "nobody", "--routes", str(routes))
     assert done.returncode == 2 and not done.stdout
     assert "nobody" in done.stderr and "have parrot" in done.stderr
+
+
+@pytest.mark.parametrize("protocol", ["agent_client", "agent_communication", "agent_context"])
+def test_so_is_one_that_a_running_gateway_lacks_before_anything_is_open(protocol: str, gateway: Gateway) -> None:
+    done = interlingua("stdio", "nobody", "--protocol", protocol, "--gateway", gateway.url, stdin=LINES)
+    assert done.returncode == 2 and not done.stdout
+    assert "no agent nobody; there are mailcomposer, reporter, gone" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ def test_schema_prints_the_published_schema() -> None:
         (["run", "a", "b", "--routes", "x.yaml", "--gateway", "http://x"], "give --routes or --gateway, not both"),
         (["run", "a", "b"], "there is no routes.yaml here; name one with --routes FILE"),
         (["agents", "--routes", "missing.yaml"], "missing.yaml: no such file or directory"),
+        (["serve", "--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning'"),
+        (["stdio", "--log-level", "loud"], "'loud' is not one of 'debug', 'info', 'warning'"),
         (["serve", "missing.yaml"], "missing.yaml: no such file or directory"),
     ],
 )
@@ -66,6 +68,12 @@ def test_wrong_usage_is_exit_code_2_and_says_why(arguments: list[str], told: str
     assert done.returncode == 2
     assert told in done.stderr
     assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_a_prompt_that_is_no_text_is_wrong_usage_too(tmp_path: Path) -> None:
+    done = interlingua("run", "parrot", "-", cwd=tmp_path, stdin=b"a\xffb")
+    assert done.returncode == 2 and "standard input is not UTF-8: byte 1 is wrong" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -78,7 +86,7 @@ def test_check_says_what_a_right_file_says(tmp_path: Path) -> None:
     done = interlingua("check", "r.yaml", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        "r.yaml: no mistakes; 1 agent, 1 protocols served",
+        "r.yaml: no mistakes; 1 agent, 1 protocol served",
         "  a -> agent_protocol http://x:1 (b)  only agent_connect, team=x",
         "  /connect <- agent_connect",
     ]

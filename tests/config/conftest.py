@@ -16,10 +16,18 @@ class DoorOptions(InboundOptions):
     """What a door takes.
 
     max_body: greatest request body.
+    max_upload: greatest file.
     """
 
     max_body: int = 1000
+    max_upload: int = 2000
     keep_alive: float = Field(default=15.0, gt=0, description="Seconds of silence before a comment.")
+    porter: str = "porter"
+    """The door's own agent."""
+
+    @property
+    def brings(self) -> tuple[str, ...]:
+        return (self.porter,)
 
 
 class Strategy(TargetOptions):

@@ -87,8 +87,15 @@ def test_a_protocol_that_asks_nobody_beside_one_that_asks_is_a_caution(tmp_path:
 @pytest.mark.parametrize(
     ("host", "near"),
     [
-        *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("::ffff:127.0.0.1", False)),
-        *(("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("", False), ("gateway.example", False)),
+        *(("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("::ffff:127.0.0.1", True)),
+        *(
+            ("0.0.0.0", False),
+            ("::ffff:10.0.0.1", False),
+            ("::", False),
+            ("10.0.0.1", False),
+            ("", False),
+            ("gateway.example", False),
+        ),
     ],
 )
 def test_only_loopback_addresses_are_this_machines(host: str, near: bool) -> None:
@@ -149,7 +156,7 @@ def test_a_reload_that_would_expose_an_agent_is_refused(
 
     async def main() -> None:
         with socket.create_server((address, 0)) as listener:
-            await _Gateway(tmp_path / "routes.yaml", served, listener, address)._reload("a test")
+            await _Gateway(tmp_path / "routes.yaml", served, listener, address, greet=False)._reload("a test")
 
     run(main())
     assert reloaded == [config] * taken

@@ -123,15 +123,44 @@ def test_mistakes_come_in_the_order_of_the_file(mistakes: Mistakes) -> None:
         ("inbound: {door: {path: /metrics}}", "routes.yaml:1 inbound.door.path: '/metrics' is the gateway's own"),
         ("inbound: {door: {path: '/{x}'}}", "routes.yaml:1 inbound.door.path: should be a plain path"),
         ("inbound: {both: , door: {path: /both-ways}}", "routes.yaml:1 inbound.door.path: '/both-ways' is both's path"),
+        ("inbound: {door: {path: /}}", "routes.yaml:1 inbound.door.path: should be a plain path"),
+        (
+            "inbound: {both: , door: {path: /both-ways/in}}",
+            "routes.yaml:1 inbound.door.path: '/both-ways/in' and both's path '/both-ways' are one below the other",
+        ),
+        (
+            "inbound: {both: {path: /a/b}, door: {path: /a}}",
+            "routes.yaml:1 inbound.door.path: '/a' and both's path '/a/b' are one below the other",
+        ),
         ("inbound: {on: {}}", "routes.yaml:1 inbound.on: a key is text: put it in quotes, 'on'"),
         ("? [a]\n: 1", "routes.yaml:1: a key is text, not a list or a mapping"),
         ("routes: &a [*a]", "routes.yaml:1 routes[0]: an alias to something that contains it"),
         ("<<: 3", "routes.yaml:1: '<<' takes a mapping"),
         ("limits: {body: x}", "routes.yaml:1 limits.body: should be a size"),
+        ("store: {url: redis://here}", "routes.yaml:1 store.url: should be sqlite:///FILE"),
+        ("store: {url: x.db}", "routes.yaml:1 store.url: should be sqlite:///FILE"),
+        ("public_url: 'ftp://x'", "routes.yaml:1 public_url: URL scheme should be 'http' or 'https'"),
+        (
+            "routes: [{name: a, target: {protocol: both, url: 'http://x/y?z=1'}}]",
+            "routes.yaml:1 routes[0].target.url: should end with a host or path: what is asked for is put after it",
+        ),
+        ('telemetry: {headers: {k: "a\\nb"}}', "routes.yaml:1 telemetry.headers.k: has a line break"),
     ],
 )
 def test_a_mistake_names_its_place(mistakes: Mistakes, text: str, told: str) -> None:
     assert [line[: len(told)] for line in mistakes(text)][:1] == [told]
+
+
+@pytest.mark.parametrize(("porter", "name"), [("porter: bell, ", "bell"), ("", "porter")])
+def test_no_route_has_the_name_of_an_agent_that_a_protocol_brings(mistakes: Mistakes, porter: str, name: str) -> None:
+    text = """
+inbound: {door: {%skeep_alive: 1}}
+routes:
+  - {name: other, target: {protocol: phone}}
+  - {name: %s, match: {protocol: door}, target: {protocol: phone}}
+"""
+    told = f"routes.yaml:5 routes[1].name: '{name}' is an agent of inbound.door itself; choose another name"
+    assert mistakes(text % (porter, name)) == [told]
 
 
 def test_a_key_given_twice_is_refused(mistakes: Mistakes) -> None:
@@ -152,6 +181,14 @@ def test_a_name_given_twice_with_the_same_match_is_refused(mistakes: Mistakes, m
 def test_a_secret_of_the_wrong_kind_is_not_repeated(mistakes: Mistakes) -> None:
     text = "routes: [{name: a, target: {protocol: phone, auth: {bearer: 918273, api_key: [hush]}}}]"
     assert not [line for line in mistakes(text) if "918273" in line or "hush" in line]
+
+
+@pytest.mark.parametrize("way", ["bearer", "api_key"])
+@pytest.mark.parametrize("secret", ["a\\nb", "hush\\n", "a\\0b", "\\x7f"])
+def test_a_secret_that_no_header_can_have_is_told_and_not_repeated(mistakes: Mistakes, way: str, secret: str) -> None:
+    text = f'routes: [{{name: a, target: {{protocol: phone, auth: {{{way}: "{secret}"}}}}}}]'
+    told = "has a line break or another character that no header can have"
+    assert mistakes(text) == [f"routes.yaml:1 routes[0].target.auth.{way}: {told}"]
 
 
 def test_both_kinds_of_a_choice_are_named_in_one_line(mistakes: Mistakes) -> None:

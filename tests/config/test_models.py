@@ -148,6 +148,14 @@ def test_the_limit_of_bodies_holds_for_every_protocol_that_does_not_say_its_own(
     assert config.inbound["door"].max_body == 5  # type: ignore[attr-defined]
 
 
+def test_the_limit_of_files_holds_for_every_protocol_that_does_not_say_its_own(read: Read) -> None:
+    config = read("store: {artifact_limit: 3MB}")
+    assert config.inbound["door"].max_upload == 3_000_000  # type: ignore[attr-defined]
+    config = read("store: {artifact_limit: 3MB}\ninbound: {door: {max_upload: 5}}")
+    assert config.inbound["door"].max_upload == 5  # type: ignore[attr-defined]
+    assert read("").inbound["door"].max_upload == 2000  # type: ignore[attr-defined]
+
+
 def test_relative_paths_start_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "routes.yaml").write_text("routes: []\n")

@@ -104,12 +104,18 @@ WRONG = [
     ("routes: [{name: a, target: {protocol: phone}, model: {speed: 2}}]", "a share above one"),
     ("routes: [{name: a, target: {protocol: phone}, model: {name: x}}]", "an unknown trait"),
     ("store: {artifact_limit: big}", "no size"),
+    ("store: {url: 'redis://x'}", "a store that there is not"),
+    ('routes: [{name: a, target: {protocol: phone, auth: {bearer: "a\\nb"}}}]', "a line break in a header"),
 ]
 
 
-def test_what_the_schema_takes_the_models_take() -> None:
-    assert accepts(yaml.safe_load(RIGHT))
-    loads(RIGHT, ADAPTERS, {})
+EMPTY = "inbound: \nroutes: \nstore: \nwebhooks: \nlimits: \ntelemetry: {monitors: }\naudit: "
+
+
+@pytest.mark.parametrize("text", [RIGHT, EMPTY, "routes: []"], ids=["every section", "nothing in any", "no routes"])
+def test_what_the_schema_takes_the_models_take(text: str) -> None:
+    assert accepts(yaml.safe_load(text))
+    loads(text, ADAPTERS, {})
 
 
 @pytest.mark.parametrize(("text", "why"), WRONG, ids=[why for _, why in WRONG])

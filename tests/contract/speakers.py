@@ -234,7 +234,7 @@ class AgentProtocol(_Http):
     def leave(self, text: str, on_disconnect: str) -> str:
         task = self.task(text)
         with suppress(httpx2.ReadTimeout):
-            self.http.post(f"{self.tasks}/{task}/steps", json={}, timeout=0.5)
+            self.http.post(f"{self.tasks}/{task}/steps", json={}, timeout=httpx2.Timeout(PATIENCE, read=0.5))
             raise AssertionError("it was answered before anybody could leave")
         return task
 

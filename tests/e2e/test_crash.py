@@ -59,7 +59,10 @@ def settled(client: httpx2.Client, run_id: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Crash:
-    """A gateway that was killed while one run was watched, one asked and one was in a step, and that runs again."""
+    """A gateway that was killed while one run was watched, one asked and one was in a step, and that runs again.
+
+    `answered` is what the client of one more was told in the moment before.
+    """
 
     client: httpx2.Client
     agent: Process
@@ -68,6 +71,7 @@ class Crash:
     asking: str
     asked: dict[str, Any]
     stepping: str
+    answered: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -85,13 +89,16 @@ def crash(agent_protocol_server: Process, tmp_path_factory: pytest.TempPathFacto
             assert time.monotonic() < deadline
         watched = start(client, "slow", WATCHED)
         seen: list[tuple[str, dict[str, Any]]] = []
+        answered: dict[str, Any] = {}
         with contextlib.suppress(httpx2.TransportError):
             for event in watch(client, watched):
                 seen.append(event)
-                if ticks(event[1]) == 8:
+                if ticks(event[1]) >= 8 and not answered:  # what the gateway reads at once it tells at once
+                    body = {"agent_id": "echo", "input": {"message": "hello"}}
+                    answered = client.post("/runs/wait", json=body).json()
                     gateway.kill9()
         gateway.restart()
-        yield Crash(client, agent, watched, seen, asking, asked, stepping)
+        yield Crash(client, agent, watched, seen, asking, asked, stepping, answered)
 
 
 def _has_task(gateway: Gateway, run_id: str) -> bool:
@@ -116,6 +123,12 @@ def test_a_background_run_is_taken_up_again_and_its_watcher_misses_and_repeats_n
     assert counts == sorted(counts), "a snapshot went back"
     posts = [r for r in httpx2.get(f"{crash.agent.url}/_seen").json() if r["method"] == "POST" and "/runs" in r["path"]]
     assert len([r for r in posts if WATCHED in r["body"]]) == 1, "the run was sent twice"
+
+
+def test_a_run_whose_client_had_its_answer_in_the_moment_before_is_known(crash: Crash) -> None:
+    known = crash.client.get(f"/runs/{crash.answered['run']['run_id']}")
+    assert known.status_code == 200 and known.json() == crash.answered["run"], known.text
+    assert settled(crash.client, known.json()["run_id"])["output"] == crash.answered["output"]
 
 
 def test_a_step_in_flight_at_an_agent_protocol_agent_ends_with_a_reason(crash: Crash) -> None:

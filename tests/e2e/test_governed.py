@@ -240,7 +240,8 @@ def test_files_are_the_clients_within_the_roots_and_nowhere_else(told: dict[str,
 
 
 def test_a_call_outside_of_a_turn_is_told_to_nobody_and_audited(told: dict[str, list[Line]], chain: Chain) -> None:
-    [late] = [line for line in told["end"] if "was late" in json.dumps(line) and line["op"] == "session/update"][:1]
+    lines = [*told["late"], *told["end"]]  # it may overtake the answer to the prompt
+    late = next(line for line in lines if "was late" in json.dumps(line) and line["op"] == "session/update")
     assert "_meta" not in late["params"]["update"]
     refused = [entry for entry in chain.entries("inner") if entry["action"] == "tool.refused"]
     assert "mail-draft" in [entry["metadata"]["aip44"]["audit"]["tool"] for entry in refused]

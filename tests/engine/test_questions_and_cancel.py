@@ -111,6 +111,44 @@ def test_several_questions_may_be_open_and_are_answered_by_id() -> None:
     run(scene())
 
 
+def test_a_question_may_have_the_id_of_an_earlier_one() -> None:
+    async def again(context: RunContext) -> None:
+        answers = [await context.ask(Interrupt(id="question", kind="input")) for _ in range(2)]
+        context.emit(e.PartDelta(part="text", delta="/".join(a.value for a in answers)), e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(again))) as gateway:
+            started = await gateway.start(request())
+            live = gateway.live[started.id]
+            for name, value in (("question", "one"), ("question#2", "two")):
+                await until(lambda name=name: [i.id for i in live.run.interrupts] == [name])  # type: ignore[misc]
+                await gateway.answer(started.id, Answer(value=value), name)
+            await until(lambda: live.ended)
+            assert json.loads(bytes(live.run.output)) == {"message": "one/two"}
+
+    run(scene())
+
+
+def test_two_who_ask_by_one_name_at_once_ask_two_questions_and_one_can_be_withdrawn() -> None:
+    async def two(context: RunContext) -> None:
+        question = Interrupt(id="question", kind="input")
+        withdrawn, other = (asyncio.ensure_future(context.ask(question)) for _ in range(2))
+        await until(lambda: len(context.run.interrupts) == 2)
+        withdrawn.cancel()
+        context.emit(e.PartDelta(part="text", delta=(await other).value), e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(two))) as gateway:
+            started = await gateway.start(request())
+            live = gateway.live[started.id]
+            await until(lambda: [i.id for i in live.run.interrupts] == ["question#2"] or live.ended)
+            await gateway.answer(started.id, Answer(value="said"), "question#2")
+            await until(lambda: live.ended)
+            assert json.loads(bytes(live.run.output)) == {"message": "said"}
+
+    run(scene())
+
+
 def test_the_clock_stands_still_while_a_person_is_asked() -> None:
     async def scene() -> None:
         async with engine((route(timeout=200), Scripted(asking))) as gateway:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,9 +21,9 @@ from gateway.core.errors import (
     Unsupported,
 )
 from gateway.core.types import IfBusy, Run, RunQuery, RunStatus
-from gateway.engine import Engine
+from gateway.engine import Engine, starting
 from gateway.engine.rules import Rules
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 
@@ -275,6 +276,28 @@ def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
     run(scene())
 
 
+def test_a_slow_watcher_that_skips_deltas_gets_all_else_however_long_it_is() -> None:
+    async def great(context: RunContext) -> None:
+        for n in range(8):
+            context.emit(e.PartDelta(part="text", delta="x"), e.Custom(name=f"mark{n}", data="x" * 200_000))
+            await context.drain()
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(great))) as gateway:
+            created = await gateway.start(request())
+            async with gateway.watch(created.id, deltas=False) as skipping:
+                await ended(gateway, created.id)
+                seen: list[tuple[int, e.Event]] = []
+                while (batch := await skipping.next(timeout=30)) is not None:
+                    seen += batch.events
+            every = await gateway.events(created.id)
+            assert [event.name for _, event in seen if isinstance(event, e.Custom)] == [f"mark{n}" for n in range(8)]
+            assert [number for number, _ in seen] == sorted({number for number, _ in seen} & {n for n, _ in every})
+
+    run(scene())
+
+
 def test_backpressure_slows_the_agent_only_where_the_route_asks_for_it() -> None:
     async def scene(backpressure: bool) -> bool:
         async def flood(context: RunContext) -> None:
@@ -296,20 +319,25 @@ def test_backpressure_slows_the_agent_only_where_the_route_asks_for_it() -> None
     assert run(scene(True)) is False
 
 
-def test_a_run_can_be_put_off_and_cancelled_before_it_begins() -> None:
+def test_a_run_can_be_put_off_and_cancelled_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(starting, "time", SimpleNamespace(time=lambda: now))
+
     async def scene() -> None:
         agent = Scripted(echo)
         async with engine((route(), agent)) as gateway:
-            at = time.time() + 0.5
-            soon = await gateway.start(request(start_at=at))
-            never = await gateway.start(request(start_at=time.time() + 3600))
+            soon = await gateway.start(request(start_at=now + 1000))
+            never = await gateway.start(request(start_at=now + 3600))
             assert soon.status is never.status is RunStatus.PENDING
             cancelled = await gateway.cancel(never.id, wait=True)
             assert cancelled.status is RunStatus.CANCELLED
-            assert (await ended(gateway, soon.id)).updated_at >= at
+            await later(500)
+            assert not agent.contexts
+            await later(500)
+            assert (await ended(gateway, soon.id)).status is RunStatus.SUCCESS
             assert len(agent.contexts) == 1
 
-    run(scene())
+    run(scene(), 10_000, loop_factory=Clock)
 
 
 @pytest.mark.parametrize("strategy", list(IfBusy))

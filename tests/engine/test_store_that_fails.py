@@ -13,7 +13,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
 from gateway.engine import Engine, unwritten
 from gateway.store import Change, Unsynced
-from gateway.store.sqlite import SqliteStore, hand
+from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
@@ -26,10 +26,10 @@ class Disk(SqliteStore):
     full = False
     broken = False
 
-    async def commit(self, run_id: str, change: Change) -> None:
+    async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
         if self.full:
             raise Unavailable("the store failed", detail="database or disk is full")
-        await super().commit(run_id, change)
+        await super().commit(run_id, change, soon=soon)
         if self.broken:
             raise Unsynced("the store failed", detail="not synced")
 
@@ -268,7 +268,7 @@ def test_what_is_written_and_not_known_to_be_on_the_disk_has_happened(
 
     async def scene() -> None:
         nonlocal broken
-        monkeypatch.setattr(hand, "sync", sync)
+        monkeypatch.setattr(disk_thread, "sync", sync)
 
         async def agent(context: RunContext) -> None:
             context.emit(e.PartDelta(part="text", delta="sure?"))
@@ -312,5 +312,40 @@ def test_an_end_that_is_made_up_for_without_the_disk_is_made_up_for(tmp_path: Pa
             await gateway._owed.pay()
             assert not gateway.live and owed == ["error"]
             assert (await store.run(started.id)).status is RunStatus.ERROR
+
+    run(scene())
+
+
+def test_a_run_of_a_dead_gateway_that_cannot_be_read_now_is_taken_up_by_the_next_look(tmp_path: Path) -> None:
+    class Unreadable(SqliteStore):
+        broken = False
+
+        async def thread(self, thread_id: str) -> Thread:
+            if self.broken:
+                raise Unavailable("the store failed")
+            return await super().thread(thread_id)
+
+    async def works(context: RunContext) -> None:
+        await context.set_upstream({"id": context.run.id})
+        await asyncio.Event().wait()
+
+    async def ends(context: RunContext) -> None:
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        store = Unreadable(tmp_path / "store.db")
+        async with engine((route(), Scripted(echo, attach=ends)), store=store) as gateway:
+            async with engine((route(), Scripted(works)), file=tmp_path / "store.db") as dying:
+                await dying.create_thread(thread())
+                runs = [(await dying.start(request(thread=on))).id for on in ("t", None)]
+                await until(lambda: all(dying.live[one].run.upstream is not None for one in runs))
+            store.broken = True
+            with pytest.raises(Unavailable):
+                await gateway.adopt()
+            store.broken = False
+            await gateway.adopt()
+            for one in runs:
+                done = await gateway.wait(one, PATIENCE)
+                assert done is not None and done.status is RunStatus.SUCCESS
 
     run(scene())

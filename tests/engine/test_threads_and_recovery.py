@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,7 +26,8 @@ from gateway.core.types import (
     Thread,
     ThreadStatus,
 )
-from gateway.engine import Engine
+from gateway.engine import Engine, recovery, starting
+from gateway.engine.live import LiveRun
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route, until
 
@@ -255,10 +257,70 @@ def test_an_open_question_survives_a_restart_and_is_asked_once(tmp_path: Path) -
     run(scene())
 
 
-def test_a_run_put_off_before_the_restart_is_sent_after_it(tmp_path: Path) -> None:
+def test_an_answer_of_before_a_restart_is_not_given_to_a_later_question_of_the_same_name(tmp_path: Path) -> None:
+    async def twice(context: RunContext) -> None:
+        await context.set_upstream({"id": "u1"})
+        await context.ask(Interrupt(id="q", kind="input"))
+        await once(context)
+
+    async def once(context: RunContext) -> None:
+        answer = await context.ask(Interrupt(id="q", kind="input"))
+        context.emit(e.PartDelta(part="text", delta=f"got {answer.value}"), e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(twice)), file=tmp_path / "s.db") as gateway:
+            live = gateway.live[(await gateway.start(request())).id]
+            await until(lambda: [i.id for i in live.run.interrupts] == ["q"])
+            await gateway.answer(live.run.id, Answer(value="the first"))
+            await until(lambda: [i.id for i in live.run.interrupts] == ["q#2"])
+        async with engine((route(), Scripted(echo, attach=once)), file=tmp_path / "s.db") as gateway:
+            live = gateway.live[live.run.id]
+            await until(lambda: bool(live.ended or live._asks))
+            assert [i.id for i in live.run.interrupts] == ["q#2"]
+            await gateway.answer(live.run.id, Answer(value="the second"))
+            await until(lambda: live.ended)
+            assert json.loads(bytes(live.run.output)) == {"message": "got the second"}
+
+    run(scene())
+
+
+def test_a_run_that_cannot_be_taken_up_fails_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends(context: RunContext) -> None:
+        context.emit(e.RunFinished())
+
+    taken_up = recovery.taken_up
+
+    async def scene() -> None:
+        async with engine((route(), Scripted(talk_then_hang)), file=tmp_path / "s.db") as gateway:
+            runs = [(await gateway.start(request())).id for _ in range(2)]
+            await until(lambda: all(live.run.upstream for live in gateway.live.values()))
+
+        async def strange(live: LiveRun, log: Sequence[tuple[int, e.Event]]) -> None:
+            if live.run.id == runs[0]:
+                raise RuntimeError("nobody has foreseen this")
+            await taken_up(live, log)
+
+        monkeypatch.setattr(recovery, "taken_up", strange)
+        async with engine((route(), Scripted(echo, attach=ends)), file=tmp_path / "s.db") as gateway:
+            failed, other = [await gateway.wait(each, timeout=30) for each in runs]
+            assert failed is not None and failed.failure is not None and failed.failure.code == "internal"
+            assert other is not None and other.status is RunStatus.SUCCESS
+        async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
+            assert (await gateway.run(runs[0])).status is RunStatus.ERROR
+
+    run(scene())
+
+
+def test_a_run_put_off_before_the_restart_is_sent_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [time.time()]
+    monkeypatch.setattr(starting, "time", SimpleNamespace(time=lambda: now[0]))
+
     async def scene() -> None:
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-            run_id = (await gateway.start(request(start_at=time.time() + 0.5))).id
+            run_id = (await gateway.start(request(start_at=now[0] + 1000))).id
+        now[0] += 1000
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
             done = await gateway.wait(run_id, timeout=30)
             assert done is not None and done.status is RunStatus.SUCCESS

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from gateway.adapter import RunContext
+from gateway.app import ADOPT_SECONDS, PRUNE_SECONDS, App
+from gateway.config import loads
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.store.sqlite import SqliteStore
 from tests.engine.test_runs import watched
-from tests.support.aio import run
+from tests.support.aio import Still, later, run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 
@@ -68,3 +70,31 @@ def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: 
             assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}
 
     run(scene())
+
+
+def test_the_house_is_kept_whatever_comes_of_taking_up_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        house = App(loads("store: {url: 'sqlite://'}", path=tmp_path / "routes.yaml"))
+        monkeypatch.setattr(house.gateway, "adopt", adopt)
+        monkeypatch.setattr(house, "_prune", prune)
+        keeping = asyncio.ensure_future(house._keep_house())
+        await later(0)
+        for _ in range(round(PRUNE_SECONDS / ADOPT_SECONDS)):
+            await later(ADOPT_SECONDS)
+        assert (len(tries), len(prunes), keeping.done()) == (PRUNE_SECONDS / ADOPT_SECONDS, 2, False)
+        keeping.cancel()
+
+    tries: list[None] = []
+    prunes: list[None] = []
+
+    async def adopt() -> None:
+        tries.append(None)
+        raise RuntimeError("nobody has foreseen this")
+
+    async def prune() -> None:
+        prunes.append(None)
+
+    run(story(), 1000, loop_factory=Still)
+    assert any(record.exc_info for record in caplog.records), "our own mistakes are told with their trace"

@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from gateway.adapter import Callback
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Answer, Run, Webhook
-from gateway.engine import Engine
+from gateway.engine import Engine, webhooks
 from gateway.engine.webhooks import Webhooks
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
@@ -69,9 +70,9 @@ async def receiving(receiver: Receiver) -> AsyncIterator[str]:
 @asynccontextmanager
 async def delivering(gateway: Engine, *allow: str) -> AsyncIterator[None]:
     client = HttpClient(guard=Guard(allow))
-    webhooks = Webhooks(gateway.store, {"test": Told()}, client)
-    gateway.on_owed = webhooks.nudge
-    task = asyncio.create_task(webhooks.run())
+    told = Webhooks(gateway.store, {"test": Told()}, client)
+    gateway.on_owed = told.nudge
+    task = asyncio.create_task(told.run())
     try:
         yield
     finally:
@@ -116,6 +117,29 @@ def test_a_receiver_that_is_down_for_a_while_is_told_later() -> None:
             assert receiver.tried == 3
             await until(lambda: not gateway.live)
         assert receiver.tried == 3
+
+    run(scene())
+
+
+def test_the_gaps_between_tries_are_kept_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "FIRST_GAP_SECONDS", 0.1)
+    tries: list[float] = []
+
+    class Timed(Receiver):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tries.append(asyncio.get_running_loop().time())
+            await super().serve(reader, writer)
+
+    async def scene() -> None:
+        receiver = Timed(503, 503)
+        async with (
+            receiving(receiver) as url,
+            engine((route(), Scripted(echo))) as gateway,
+            delivering(gateway, LOCAL),
+        ):
+            started = await gateway.start(hooked(url))
+            await until(lambda: receiver.got == [[started.id, "success"]])
+        assert tries[1] - tries[0] >= 0.1 and tries[2] - tries[1] >= 0.2
 
     run(scene())
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_connect import codec, codec_agent, decode, decode_agent
+from adapters.agent_connect import codec, codec_agent, codec_thread, decode, decode_agent
 from adapters.agent_connect.codec_stream import StreamEncoder
 from adapters.agent_connect.decode import Failed, Question, Result, StreamDecoder, Verdict
 from adapters.agent_connect.decode_interrupt import interrupt
@@ -87,7 +87,9 @@ def _wait(value: Any, given: Any) -> bytes:
     """The answer of `POST /runs/wait` for a run that has stopped. Given: its files, the pointer to its text."""
     run = _run(value)
     files = msgspec.convert((given or {}).get("artifacts", []), list[Artifact])
-    return codec.encode_wait(run, codec.file_messages(files, run.output, (given or {}).get("text_output"))) + b"\n"
+    return (
+        codec.encode_wait(run, codec_thread.file_messages(files, run.output, (given or {}).get("text_output"))) + b"\n"
+    )
 
 
 def _descriptor(value: Any, given: Any) -> bytes:

@@ -264,6 +264,23 @@ def test_policies_and_ids_that_are_not_there_or_twice_are_refused(tmp_path: Path
     ]
 
 
+@pytest.mark.parametrize("name", ["tool.cal", "workspace.write", "workspace.*", "tool.call.x", "."])
+def test_an_escalation_of_what_nobody_is_asked_about_is_refused(name: str, tmp_path: Path) -> None:
+    escalation = {"approvalEscalation": {"from": name, "to": "founder"}}
+    assert refused(tmp_path, {"autonomy": escalation}, {}) == [
+        f"GOVERNANCE.md:9 autonomy.approvalEscalation.from: nobody is asked about '{name}' here: "
+        "write tool.call or operator.turn, or a class such as mutates or *"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["tool.call", "operator.turn", "tool.*", "*.call", "mutates", "irreversible", "*", "operator"]
+)
+def test_an_escalation_of_what_somebody_is_asked_about_is_taken(name: str, tmp_path: Path) -> None:
+    escalation = {"from": name, "to": "founder"}
+    assert merged(tmp_path, {"autonomy": {"approvalEscalation": escalation}}).levels[-1].escalation == (name, "founder")
+
+
 def test_a_keyring_is_in_the_workspace_and_one_that_is_missing_is_a_caution(tmp_path: Path) -> None:
     found = merged(tmp_path / "w", {"signing": {"keyring": ".well-known/keys.json"}})
     assert [(caution.where, caution.message) for caution in found.cautions] == [

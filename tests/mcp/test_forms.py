@@ -43,6 +43,18 @@ def accepted(interrupt: Interrupt, **content: Any) -> Answer:
     return elicitation_answer(interrupt, {"action": "accept", "content": content})
 
 
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["integer", "number"])
+@pytest.mark.parametrize("version", WITH_FORMS)
+def test_a_number_is_a_field_with_its_bounds(kind: str, version: str) -> None:
+    schema = {"type": "object", "properties": {"depth": {"type": kind, "minimum": 1, "maximum": 9}}}
+    form = form_of(asks(schema), version)
+    assert form is not None
+    assert form["requestedSchema"]["properties"] == {"depth": {"type": kind, "minimum": 1, "maximum": 9}}
+
+
 # --- which questions have a form ---------------------------------------------------------------------------------
 
 TEXTS = st.text("ab é", max_size=4)

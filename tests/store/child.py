@@ -31,7 +31,9 @@ async def told() -> None:
 
 
 async def stream(store: Store, *, run: str) -> None:
-    """Tokens without end; a commit now and then, told once it has returned with the highest number it covers."""
+    """Tokens without end; a commit now and then, told once it has returned with the highest number it covers. Every
+    other one is only written by then.
+    """
     await store.create_run(place.make_run(run), [place.entry(1)], reserved=RESERVED)
     number = 2
     while True:
@@ -39,7 +41,7 @@ async def stream(store: Store, *, run: str) -> None:
             store.append(run, place.tokens(number, 20))
             number += 20
             await asyncio.sleep(0)
-        await store.commit(run, Change(events=(place.entry(number),)))
+        await store.commit(run, Change(events=(place.entry(number),)), soon=bool(number % 2))
         say(number)
         number += 1
 

@@ -14,7 +14,7 @@ import pytest
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
 from gateway.store import Change, Unsynced
-from gateway.store.sqlite import SqliteStore, batch, hand, schema
+from gateway.store.sqlite import SqliteStore, batch, disk_thread, schema
 from tests.store.place import entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
 
@@ -57,7 +57,7 @@ def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all
 
     async def main() -> None:
         nonlocal broken
-        monkeypatch.setattr(hand, "sync", sync)
+        monkeypatch.setattr(disk_thread, "sync", sync)
         store = SqliteStore(path)
         await store.open()
         one = make_run()
@@ -85,7 +85,7 @@ def test_what_begins_the_log_anew_is_written_with_the_checkpoint_and_not_by_the_
         await store.open()
         await store.create_run(make_run(), [entry(1)], reserved=9)
         before = wal(path)[12:16]
-        store._writer._hand.do(store._writer._hand.checkpoint)
+        store._writer._disk.do(store._writer._disk.checkpoint)
 
         async def anew() -> bool:
             return wal(path)[12:16] != before  # the number of checkpoints, in the log's head
@@ -139,14 +139,14 @@ def test_if_the_thread_dies_everybody_who_waits_is_told(path: Path, monkeypatch:
         store = SqliteStore(path)
         await store.open()
         synced = threading.Event()
-        monkeypatch.setattr(hand, "sync", lambda _: synced.wait(BOUND))
+        monkeypatch.setattr(disk_thread, "sync", lambda _: synced.wait(BOUND))
         waits = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
 
         async def syncing() -> bool:
             return store._writer._syncing is not None
 
         await eventually(syncing)
-        monkeypatch.setattr(hand.Hand, "on_disk", dies)
+        monkeypatch.setattr(disk_thread.DiskThread, "on_disk", dies)
         monkeypatch.setattr(batch.Batches, "write", dies)
         lent = asyncio.ensure_future(store._writer.submit(lambda _: None, long=True))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What is SQLite's own: the file and its versions, group commit, packing, what it refuses."""
+"""What is SQLite's own: the file, group commit, packing, what it refuses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pytest
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
 from gateway.store import Change, open_store
-from gateway.store.sqlite import SqliteStore, hand, schema
+from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.store.contracts.retention import ended
-from tests.store.place import NOW, entry, eventually, make_run, make_thread, numbers, tokens
+from tests.store.place import NOW, entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
 
 
@@ -78,76 +78,6 @@ def test_a_url_names_a_file_relative_to_the_base_or_absolute_or_memory(tmp_path:
 def test_an_unknown_engine_is_named_with_those_that_exist() -> None:
     with pytest.raises(ValueError, match=r"'mysql'.*sqlite"):
         open_store("mysql://x")
-
-
-def test_a_file_of_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
-    raw(path, "PRAGMA user_version = 99")
-    with pytest.raises(Unavailable, match=r"newer version.*schema 99"):
-        run(SqliteStore(path).open())
-    assert raw(path, "SELECT name FROM sqlite_master") == []
-
-
-def test_an_older_file_is_brought_to_this_version_with_what_is_in_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        one = make_run()
-        store = SqliteStore(path)
-        await store.open()
-        await store.create_run(one, [entry(1)], reserved=1)
-        await store.close()
-        monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, ("ALTER TABLE runs ADD COLUMN more TEXT",)))
-        stores = [SqliteStore(path) for _ in range(3)]
-        await asyncio.gather(*(store.open() for store in stores))
-        for store in stores:
-            assert await store.run(one.id) == one
-            await store.close()
-        assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
-        assert raw(path, "SELECT more FROM runs") == [(None,)]
-
-    run(main())
-
-
-def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        await store.close()
-        broken = ("ALTER TABLE runs ADD COLUMN more TEXT", "ALTER TABLE nothing ADD COLUMN more TEXT")
-        with monkeypatch.context() as patch:
-            patch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
-            with pytest.raises(Unavailable, match="nothing"):
-                await SqliteStore(path).open()
-        store = SqliteStore(path)
-        await store.open()
-        assert await store.runs(RunQuery()) == []
-        await store.close()
-        assert raw(path, "PRAGMA user_version") == [(len(schema.MIGRATIONS),)]
-
-    run(main())
-
-
-def test_a_file_of_the_first_version_is_brought_up_to_date_and_its_unfinished_runs_are_found(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        one = make_run()
-        with monkeypatch.context() as patch:
-            patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-            store = SqliteStore(path)
-            await store.open()
-            await store.create_run(one, [entry(1)], reserved=1)
-            await store.close()
-        store = SqliteStore(path)
-        await store.open()
-        assert [found.run for found in await store.claim()] == [one]
-        await store.close()
-        plan = raw(path, f"EXPLAIN QUERY PLAN SELECT seq FROM runs WHERE owner = 'x' AND {schema.UNFINISHED}")
-        assert "runs_unfinished" in plan[0][3]
-        writing = raw(path, "EXPLAIN UPDATE runs SET status = 'error' WHERE id = 'x' AND owner = 'y'")
-        assert "OpenEphemeral" not in [step[1] for step in writing]
-
-    run(main())
 
 
 def test_several_stores_may_make_the_file_at_once(path: Path) -> None:
@@ -249,7 +179,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
-    monkeypatch.setattr(hand, "sync", disk.sync)
+    monkeypatch.setattr(disk_thread, "sync", disk.sync)
     yield disk
     disk.stuck.clear()
 
@@ -368,42 +298,6 @@ def test_closing_waits_for_the_disk(path: Path, disk: Disk) -> None:
         await store.close()
         assert await asyncio.gather(*made) == [True] * 3
         assert disk.syncs > before
-
-    run(main())
-
-
-def test_neighbouring_tokens_share_a_row(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        one = make_run()
-        await store.create_run(one, [entry(1)], reserved=9999)
-        for number in range(2, 1002):
-            store.append(one.id, tokens(number, 1))
-        await store.flush()
-        assert await inside(store, "SELECT count(*) FROM log") < 100
-        assert len(await store.events(one.id)) == 1001
-        await store.close()
-
-    run(main())
-
-
-def test_what_was_appended_before_a_commit_shares_its_row(path: Path) -> None:
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        one = make_run()
-        await store.create_run(one, [entry(1)], reserved=99)
-        store.append(one.id, [entry(2), entry(3)])
-        store.append(one.id, [entry(4)])
-        await store.commit(one.id, Change(events=(entry(5),)))
-        assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5]
-        assert await inside(store, "SELECT count(*) FROM log") == 2
-        store.append(one.id, [entry(6)])
-        with pytest.raises(NotFound):
-            await store.commit(one.id, Change(events=(entry(7),), thread=make_thread()))
-        assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5, 6], "what was refused took nothing with it"
-        await store.close()
 
     run(main())
 

@@ -48,6 +48,7 @@ class FakeContext:
     thread: Thread | None = None
     answers: list[Any] = field(default_factory=list)
     caller: Caller | None = None
+    older: list[Caller] = field(default_factory=list)
     governor: Governor | None = None
     governed: RunGovernor | None = None
     traceparent: str | None = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -68,6 +69,10 @@ class FakeContext:
         self._waiting: list[asyncio.Future[Answer]] = []
 
     # --- for the adapter ---------------------------------------------------------------------------------------
+
+    @property
+    def callers(self) -> list[Caller]:
+        return [] if self.caller is None else [self.caller, *self.older]
 
     @property
     def upstream_thread(self) -> JsonObject | None:

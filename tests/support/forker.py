@@ -2,7 +2,8 @@
 
 Importing is nearly all that a short run of the gateway, or of a program on an SDK, does: 1 to 3 s of processor time.
 What comes of a fork is a process like any other, with its own session, environment, files and exit code, but not
-everything is as in one of its own: its command line and environment are, in /proc, those of this process.
+everything is as in one of its own: its command line and environment are, in /proc, those of this process, and at its
+end the interpreter is not taken apart object by object, which takes as long as all else that a short run does.
 
 `PYTHON -P forker.py FD PATH [gateway]` is run by `tests/support/forking.py`, in whichever environment the programs are
 of, so it needs nothing but the standard library. FD listens on the socket PATH. On each connection comes one JSON
@@ -13,6 +14,7 @@ is connected any more.
 """
 
 import ast
+import atexit
 import contextlib
 import gc
 import importlib
@@ -25,6 +27,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,8 +49,27 @@ def gateway() -> Callable[[list[str]], Job]:
                     importlib.import_module(found.name)
     from gateway.cli import main as program
 
+    _use_gateway()
+    gc.collect()
     gc.freeze()
     return lambda arguments: ([sys.argv[0], *arguments], program)
+
+
+def _use_gateway() -> None:
+    """What a gateway makes and imports only when it is used first, each process would make anew: half of its start."""
+    from pydantic import BaseModel
+
+    from gateway.app import App
+    from gateway.config import loads
+
+    models: list[type[BaseModel]] = [BaseModel]
+    for model in models:
+        models += model.__subclasses__()
+        with contextlib.suppress(Exception):  # one that is only a base, whose own names are not complete
+            model.model_rebuild()
+    importlib.import_module("anyio._backends._asyncio")
+    with contextlib.suppress(Exception):  # a gateway that needs it says itself what is wrong
+        App(loads("store: {url: 'sqlite://'}", path=Path(ROOT, "routes.yaml")))
 
 
 def programs() -> Callable[[list[str]], Job]:
@@ -188,11 +210,27 @@ def _unheld(number: int, errors: str = "strict") -> io.TextIOWrapper:
     return io.TextIOWrapper(raw, sys.stdout.encoding, errors, write_through=True)
 
 
+def _end_after(run: Callable[[], None]) -> None:
+    """Does it and ends this process; what is left then is the kernel's to take back, as in `multiprocessing`."""
+    code: int | str | None = None
+    try:
+        run()
+    except SystemExit as end:
+        code = end.code
+    if isinstance(code, str):
+        sys.exit(code)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+        sys.stdout.flush()
+    os._exit((code or 0) & 0xFF)
+
+
 def main() -> None:
     number, path, *kind = sys.argv[1:]
     run = serve(socket.socket(fileno=int(number)), path, gateway() if kind else programs())
     if run:
-        run()
+        _end_after(run)
 
 
 if __name__ == "__main__":

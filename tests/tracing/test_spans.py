@@ -41,7 +41,7 @@ def test_a_request_its_run_and_the_call_out_are_three_spans_of_the_clients_trace
         inbound.answered(200)
     with tracing.run_span(run, AGENT) as span:
         with tracing.call_span("other", Target()) as call:  # type: ignore[arg-type]
-            sent = call.traceparent()
+            sent = call.traceparent
         span.finish(RunStatus.SUCCESS, usage=UsageReported(input_tokens=7, output_tokens=11), tokens=200)
     tracing.shutdown()
     assert len(receiver.spans) == 3
@@ -164,7 +164,7 @@ def test_without_a_clients_trace_a_new_one_joins_all_three(receiver: Received) -
 def test_a_traceparent_that_is_not_one_begins_a_new_trace(receiver: Received) -> None:
     on(receiver)
     with tracing.inbound_span("door", "op", "00-zz-1-01") as span:
-        own = span.traceparent()
+        own = span.traceparent
     tracing.shutdown()
     assert own is not None
     assert own.startswith("00-")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.transport.asgi.uvicorn import PieceProtocol, short_way
+from gateway.transport.asgi.uvicorn import HEAD_LIMIT, PieceProtocol, short_way
 from tests.support.aio import run
 from tests.support.scripted import until
 
@@ -40,8 +43,9 @@ class Served:
         await send({"type": "http.response.body", "body": b"end"})
 
 
-async def served(application: Served, *, slow: bool = False) -> bytes:
-    """What a client gets. A slow one reads only when the server has noticed that it is."""
+@asynccontextmanager
+async def connected(application: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A client of a server with our protocol."""
     config = uvicorn.Config(application, lifespan="off", log_config=None, http=PieceProtocol, ws="none")
     server = uvicorn.Server(config)
     with socket.socket() as listener:
@@ -51,6 +55,17 @@ async def served(application: Served, *, slow: bool = False) -> bytes:
         running = asyncio.create_task(server.serve(sockets=[listener]))
         await until(lambda: server.started)
         reader, writer = await asyncio.open_connection(*listener.getsockname(), limit=1024)
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            server.should_exit = True
+            await asyncio.wait([running], timeout=30)
+
+
+async def served(application: Served, *, slow: bool = False) -> bytes:
+    """What a client gets. A slow one reads only when the server has noticed that it is."""
+    async with connected(application) as (reader, writer):
         writer.write(REQUEST)
         if slow:
             await asyncio.wait_for(application.behind.wait(), 30)
@@ -58,9 +73,6 @@ async def served(application: Served, *, slow: bool = False) -> bytes:
         got = b""
         while size := int(await reader.readuntil(b"\r\n"), 16):
             got += (await reader.readexactly(size + 2))[:-2]
-        writer.close()
-        server.should_exit = True
-        await asyncio.wait([running], timeout=30)
     return got
 
 
@@ -79,5 +91,53 @@ def test_a_client_that_reads_slowly_is_behind_and_gets_the_rest_by_the_long_way(
         got = await served(application, slow=True)
         assert application.put < application.most
         assert got == PIECE * application.put + b"lateend"
+
+    run(scene())
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with the size of what it got."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        size, more = size + len(message.get("body", b"")), message.get("more_body", False)
+    await send({**START, "headers": [(b"content-length", b"9")]})
+    await send({"type": "http.response.body", "body": b"%9d" % size})
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /",
+        b"GET / HTTP/1.1\r\nX: ",
+        b"POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\nxGET / HTTP/1.1\r\nX: ",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+    ],
+    ids=["address", "header", "second request", "trailer"],
+)
+def test_whoever_sends_a_head_that_does_not_end_is_cut_off(begun: bytes) -> None:
+    async def scene() -> None:
+        async with connected(echo) as (_reader, writer), asyncio.timeout(60):
+            writer.write(begun)
+            with pytest.raises(ConnectionError):  # what has been read by then is bounded; the rest finds nobody
+                while True:
+                    writer.write(b"x" * HEAD_LIMIT)
+                    await writer.drain()
+
+    run(scene())
+
+
+def test_bodies_and_any_number_of_requests_have_no_such_bound() -> None:
+    async def scene() -> None:
+        async with connected(echo) as (reader, writer), asyncio.timeout(60):
+            size = 8 * HEAD_LIMIT
+            plain = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
+            chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
+            chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk + b"0\r\n\r\n"
+            headed = b"POST / HTTP/1.1\r\nX: %b\r\nContent-Length: 0\r\n\r\n" % (b"x" * (HEAD_LIMIT // 2))
+            for request, answer in [(plain, size), (chunked, 2 * size), *[(headed, 0)] * 8]:
+                writer.write(request)
+                await reader.readuntil(b"\r\n\r\n")
+                assert int(await reader.readexactly(9)) == answer
 
     run(scene())

@@ -174,6 +174,18 @@ def test_other_spellings_of_loopback_are_refused_through_the_systems_resolver(ho
         aio.run(Guard().check(f"http://{host}/"))
 
 
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0", "10.1", "169.254.43518"])
+def test_an_address_in_an_old_spelling_is_judged_whether_or_not_a_client_asks_a_resolver_for_it(host: str) -> None:
+    with pytest.raises(Denied):
+        Guard().check_form("http", host, userinfo=False)
+
+
+def test_an_allowed_address_in_an_old_spelling_is_the_address_that_was_judged() -> None:
+    guard = Guard(["127.0.0.0/8"], resolve=names())
+    assert aio.run(guard.addresses("127.1", 80)) == ["127.0.0.1"]
+    assert aio.run(guard.addresses("2130706433", 80)) == ["127.0.0.1"]
+
+
 # -- in the client ---------------------------------------------------------------------------------
 
 

@@ -351,8 +351,15 @@ def test_a_repeat_that_finds_a_second_closed_connection_is_not_repeated_again(ru
 
 
 def test_an_agent_that_never_answers_times_out(run: Run) -> None:
+    server: Any = None
+
+    async def once(exchange: Exchange) -> None:
+        await (exchange.answer(b"hello") if len(server.seen) == 1 else exchange.gone())
+
     async def test() -> None:
-        async with serving(Exchange.gone) as server, HttpClient(server.url, timeout=0.1) as client:
+        nonlocal server
+        async with serving(once) as server, HttpClient(server.url, timeout=0.1) as client:
+            await client.request("GET", "/", timeout=30)  # so that connecting takes nothing of the time
             with pytest.raises(AgentTimeout, match=rf"127\.0\.0\.1:{server.port} did not answer within 0\.1 s"):
                 await client.request("POST", "/")
             with pytest.raises(AgentTimeout):
@@ -375,7 +382,7 @@ def test_the_timeout_of_a_request_covers_the_body(run: Run) -> None:
     run(test())
 
 
-def test_waiting_for_the_pool_is_limited_by_the_connect_timeout(run: Run) -> None:
+def test_waiting_for_the_pool_is_limited_by_the_connect_timeout() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.say(CHUNKED)
         await exchange.gone()
@@ -383,13 +390,17 @@ def test_waiting_for_the_pool_is_limited_by_the_connect_timeout(run: Run) -> Non
     async def test() -> None:
         async with (
             serving(handler) as server,
-            HttpClient(server.url, pool_size=1, connect_timeout=0.1) as client,
+            HttpClient(server.url, pool_size=1, connect_timeout=10) as client,
             client.stream("GET", "/"),
         ):
+            waiting = asyncio.create_task(client.request("GET", "/", timeout=math.inf))
+            await turns()
+            assert not waiting.done()
+            await aio.later(11)
             with pytest.raises(AgentTimeout, match="did not accept a connection"):
-                await client.request("GET", "/", timeout=math.inf)
+                await asyncio.wait_for(waiting, 30)
 
-    run(test())
+    aio.run(test(), timeout=1000, loop_factory=aio.Clock)
 
 
 # -- agents that lie -------------------------------------------------------------------------------
@@ -437,6 +448,55 @@ def test_more_than_the_announced_length_is_no_second_answer(run: Run) -> None:
             for _ in range(2):
                 with suppress(AgentBroken):  # aiohttp may find it while it reads the first
                     assert (await client.request("POST", "/")).body == b"hello"
+            assert server.connections == 2
+
+    run(test())
+
+
+def test_what_is_said_before_it_is_asked_for_is_no_answer(run: Run) -> None:
+    async def handler(exchange: Exchange) -> None:
+        await exchange.answer(b"good")
+        if exchange.connection == 1:
+            await read.wait()
+            await exchange.say(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+            await exchange.gone()
+
+    read = asyncio.Event()
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            assert (await client.request("POST", "/")).body == b"good"
+            read.set()
+            await turns()
+            for _ in range(2):
+                with suppress(AgentGone):  # the request may be on its way when that comes
+                    assert (await client.request("POST", "/")).body == b"good"
+            assert (await client.request("POST", "/")).body == b"good"
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngo", b"od"),
+        (CHUNKED, chunk(b"good") + b"0\r\n\r\n"),
+    ],
+)
+def test_what_comes_in_one_piece_with_the_end_of_an_answer_is_no_second_answer(
+    run: Run, begin: bytes, end: bytes
+) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if exchange.connection > 1:
+            return await exchange.answer(b"good")
+        await exchange.say(begin)
+        await turns()
+        await exchange.say(end + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+
+    async def test() -> None:
+        async with serving(handler) as server, HttpClient(server.url) as client:
+            for _ in range(3):
+                assert (await client.request("POST", "/")).body == b"good"
             assert server.connections == 2
 
     run(test())

@@ -31,10 +31,11 @@ GARBAGE: dict[str, tuple[bytes, tuple[int, Any]]] = {
     "a log line in JSON": (b'{"level":"info"}', (jsonrpc.INVALID_REQUEST, None)),
     "only an id": (b'{"id":12}', (jsonrpc.INVALID_REQUEST, None)),
     "an array": (b'[{"jsonrpc":"2.0","id":1,"method":"echo"}]', (jsonrpc.INVALID_REQUEST, None)),
-    "an empty array": (b"[]", (jsonrpc.INVALID_REQUEST, None)),
     "too deep": (b"[" * 50_000, (jsonrpc.PARSE_ERROR, None)),
 }
+# the same of what is answered in any case
 REQUESTS: dict[str, tuple[bytes | Unreadable, tuple[int, Any]]] = {
+    "a batch of no request": (b" [ ]", (jsonrpc.INVALID_REQUEST, None)),
     "a request without version": (b'{"id":3,"method":"echo"}', (jsonrpc.INVALID_REQUEST, 3)),
     "a request that is no UTF-8": (
         b'{"jsonrpc":"2.0","id":"3","method":"echo","params":"\xff"}',
@@ -63,6 +64,17 @@ def test_garbage_is_answered_where_it_is_safe_and_reported_and_survived(name: st
                 assert await hear(far, 1) == [ECHOED]
                 assert [kind for kind, *_ in handler.heard] == ["unreadable", "request"]
                 assert peer.counts.unreadable == 1
+
+    aio.run(main())
+
+
+def test_a_batch_of_no_request_is_answered_by_one_error_and_no_array_whether_batches_are_taken_or_not() -> None:
+    async def main() -> None:
+        for taken in (True, False):
+            async with one(answer_garbage=False, batches=taken) as (_, far):
+                far.inject(b"[]")
+                error = {"code": jsonrpc.INVALID_REQUEST, "message": "an empty array"}
+                assert await hear(far, 1) == [{"jsonrpc": "2.0", "id": None, "error": error}]
 
     aio.run(main())
 

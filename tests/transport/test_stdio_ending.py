@@ -175,20 +175,34 @@ def test_the_process_group_is_ended_where_there_is_no_subreaper(
     aio.run(closing(scene()))
 
 
-def test_nothing_is_left_of_a_start_that_was_cancelled() -> None:
+def test_a_start_that_was_cancelled_is_over_when_nothing_of_it_is_left() -> None:
     async def scene() -> None:
         with marked() as mark:
-            for turns in range(1, 4):
-                starting = asyncio.create_task(spawn(["cat"], name="agent", env=mark.env))
-                for _ in range(turns):
-                    await asyncio.wait([starting], timeout=0.001)
-                starting.cancel()
-                await asyncio.wait([starting])
-                if not starting.cancelled():
-                    await starting.result().aclose()
-            await until_async(lambda: not mark.pids() and not _our_zombies(), 30)
+            files = len(os.listdir("/proc/self/fd"))
+            starting = asyncio.create_task(spawn(["cat"], name="agent", env=mark.env))
+            await asyncio.sleep(0)  # the warden has been started, and has not been heard of
+            starting.cancel()
+            await asyncio.wait([starting])
+            assert starting.cancelled()
+            assert mark.pids() == [] and _our_zombies() == []
+            assert len(os.listdir("/proc/self/fd")) == files
 
-    aio.run(closing(scene()))
+    aio.run(scene())
+
+
+def test_a_start_that_is_cancelled_twice_is_ended_all_the_same() -> None:
+    async def scene() -> None:
+        with marked() as mark:
+            files = len(os.listdir("/proc/self/fd"))
+            starting = asyncio.create_task(spawn(["cat"], name="agent", env=mark.env))
+            for _ in range(2):
+                await asyncio.sleep(0)
+                starting.cancel()
+            await asyncio.wait([starting])
+            await until_async(lambda: not mark.pids() and not _our_zombies(), 30)
+            await until_async(lambda: len(os.listdir("/proc/self/fd")) == files, 30)
+
+    aio.run(scene())
 
 
 def test_a_warden_that_does_not_get_to_it_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

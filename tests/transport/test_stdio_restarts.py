@@ -133,6 +133,21 @@ def test_a_failure_is_forgotten_once_the_agent_is_back() -> None:
     run(scene)
 
 
+def test_what_came_up_in_place_of_what_died_in_use_is_ended_when_it_was_unused_for_long() -> None:
+    async def scene() -> None:
+        opener = Opener()
+        keeper = supervisor(opener, idle=0.05)
+        async with keeper.use() as line:
+            line.die(BROKEN)
+            await until_async(lambda: len(opener.opened) == 2, 30)
+        async with asyncio.timeout(30):
+            await opener.opened[1].ended.wait()
+        assert (keeper.reachable, keeper.reason) == (None, "")
+        await keeper.aclose()
+
+    run(scene)
+
+
 def test_what_nobody_wants_any_more_is_not_tried_again() -> None:
     async def scene() -> None:
         opener = Opener(*[BROKEN] * 1000)

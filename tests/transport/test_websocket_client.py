@@ -19,6 +19,7 @@ from websockets.http11 import Request, Response
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid
 from gateway.transport.http import Unreachable
 from gateway.transport.pipe import Pipe, Unreadable
+from gateway.transport.said import said
 from gateway.transport.websocket import ClientSocket, UpgradeRefused, connect
 from tests.support import aio
 from tests.support.websockets import library_serving, tcp_serving
@@ -216,12 +217,31 @@ def test_a_status_that_is_no_upgrade_is_told_with_what_came(run: Run) -> None:
 
     async def main() -> None:
         async with library_serving(echo, process_request=refuse) as url:
-            with pytest.raises(UpgradeRefused, match="status 404") as caught:
+            with pytest.raises(UpgradeRefused, match=r"status 404: no such agent$") as caught:
                 await connect(url)
             assert (caught.value.status, caught.value.body) == (404, b"no such agent")
             assert caught.value.headers["x-reason"] == "r"
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"error": "no agent nosuch;\\n there are a, b"}', ": no agent nosuch; there are a, b"),
+        (b'{"error": {"code": 1, "message": "not you"}}', ": not you"),
+        (b"not  here\n", ": not here"),
+        (b'{"error": "' + b"x" * 9000 + b'"}', f": {'x' * 200}"),
+        (b"y" * 9000, f": {'y' * 200}"),
+        (b"<html>Oops</html>", ": Not Found"),
+        (b'{"error": 3}', ": Not Found"),
+        (b"[]", ": []"),
+        (b"", ": Not Found"),
+    ],
+)
+def test_a_refusal_is_told_in_the_servers_words_on_one_line_and_in_bounds(body: bytes, told: str) -> None:
+    assert said(404, body) == told
+    assert said(799, b"") == ""
 
 
 def test_a_redirect_is_not_followed_and_nothing_secret_goes_anywhere_else(run: Run) -> None:

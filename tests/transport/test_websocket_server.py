@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 from msgspec import Raw
+from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect as library_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -17,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from gateway.core.errors import AgentGone, Invalid
 from gateway.transport.pipe import Eager, Pipe, Unreadable
 from gateway.transport.rpc import Peer
-from gateway.transport.websocket import HARD_LIMIT, LIMIT, ServerSocket, connect
+from gateway.transport.websocket import HARD_LIMIT, LIMIT, ServerSocket, UpgradeRefused, connect
 from gateway.wire.jsonrpc import Id
 from tests.support import aio
 from tests.support.rpc import Recorder, settled, value
@@ -108,6 +109,22 @@ def test_the_answer_to_the_upgrade_carries_headers_and_a_subprotocol_and_no_comp
             served.done.set()
 
     run(main())
+
+
+def test_an_upgrade_that_is_refused_is_answered_and_nothing_is_logged_as_wrong(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def refuse(websocket: WebSocket) -> None:
+        await websocket.send_denial_response(JSONResponse({"error": "no agent nosuch"}, 404))
+
+    async def main() -> None:
+        async with uvicorn_serving(refuse) as url:
+            with pytest.raises(UpgradeRefused, match=r"status 404: no agent nosuch$") as caught:
+                await connect(url)
+            assert caught.value.body == b'{"error":"no agent nosuch"}'
+
+    run(main())
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_a_header_that_would_smuggle_another_is_not_sent(run: Run) -> None:

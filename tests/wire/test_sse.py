@@ -296,6 +296,17 @@ def test_the_id_of_an_event_without_data_is_remembered() -> None:
     assert decoder.last_event_id == "9"
 
 
+def test_the_id_of_an_event_counts_once_the_event_is_complete() -> None:
+    decoder = Decoder()
+    decoder.last_event_id = "0"
+    assert decoder.feed(b"data: a\n\nid: 8\ndata: b\n") == [Frame("message", b"a")]
+    assert decoder.last_event_id == "0"
+    assert decoder.feed(b"\nid:9\n") == [Frame("message", b"b", "8")]
+    assert decoder.last_event_id == "8"
+    decoder.close()
+    assert decoder.last_event_id == "8"
+
+
 def test_a_line_of_exactly_the_limit_is_read_and_one_byte_more_is_refused() -> None:
     assert outcome([b"data: 4567\n\n"], 10) == ([Frame("message", b"4567")], False)
     assert outcome([b"data: 45678\n\n"], 10) == ([], True)

@@ -11,7 +11,7 @@ from adapters.agent_client.codec.options import (
     config_options,
     set_option,
 )
-from adapters.agent_client.tunnel.words import TYPE
+from adapters.agent_client.tunnel.mcp_messages import TYPE
 from adapters.agent_client.wire import PROTOCOL, VERSION
 from gateway.core.errors import AgentBroken
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA

@@ -8,10 +8,10 @@ from typing import Final
 from adapters.agent_client.codec import newer, plain, tools
 from adapters.agent_client.codec.offers import ANSWER, is_cancelled, offered, selected
 from gateway.adapter.governing import APPROVAL
-from gateway.core import delta
+from gateway.core import choices, delta
+from gateway.core.choices import Choice, in_object, named
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
-from gateway.mcp.choices import Choice, choices, in_object, named
 from gateway.mcp.forms import CANCELLED, DECLINED
 
 QUESTION: Final = "question"
@@ -64,12 +64,7 @@ def options_of(interrupt: Interrupt) -> tuple[list[Choice], str | None] | None:
             for option in offered(interrupt.payload)
         ]
         return found, "optionId"
-    values = choices(interrupt.answer_schema)
-    if values is not None:
-        return values, None
-    inner = in_object(interrupt.answer_schema)
-    values = choices(inner[1]) if inner is not None else None
-    return (values, inner[0]) if inner is not None and values is not None else None
+    return choices.offered(interrupt.answer_schema)
 
 
 # --- a choice ----------------------------------------------------------------------------------------------------
@@ -175,8 +170,7 @@ def as_text(interrupt: Interrupt) -> str:
     question = interrupt.message or interrupt.kind
     found = options_of(interrupt)
     if found is not None:
-        lines = [f"{number}. {choice.label}" for number, choice in enumerate(found[0], 1)]
-        return "\n".join([question, "", *lines, "", "Answer with one of these, or its number."])
+        return f"{question}\n\n{choices.listing(found[0])}"
     if is_url(interrupt):
         return f"{question}\n\n{interrupt.payload.get('url')}\n\nAnswer `done` when you have opened it, or `no`."
     inner = in_object(interrupt.answer_schema)

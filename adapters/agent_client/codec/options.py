@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.core import delta
+from gateway.core.choices import Choice, choices
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Json, JsonObject
-from gateway.mcp.choices import Choice, choices
 
 AGENT_OPTION: Final = "agent"
 """Id of the option that chooses the agent."""

@@ -20,7 +20,7 @@ socket.py      the WebSocket endpoint; http/ the other one
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
@@ -44,13 +44,17 @@ LINGER_SECONDS = 2.0
 
 
 class AgentClientInbound:
-    """See `gateway.adapter.Inbound` and `gateway.adapter.Conversing`."""
+    """See `Inbound`, `Conversing`, `Knowing` and `Leaving` of `gateway.adapter`."""
 
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self.clients = Clients(options, gateway)
         self.linger = LINGER_SECONDS
         self._http = HttpServer(options, gateway, self._serve, self.clients.people)
         self._socket = Socket(self.clients)
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.adapter.Knowing`."""
+        return self.clients.people.sees(headers, self.clients.gateway.created)
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`."""

@@ -8,6 +8,7 @@ import logging
 import uuid
 from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakValueDictionary
 
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
@@ -38,6 +39,7 @@ class Clients:
         self._connected: set[Visitor] = set()
         self._work: set[asyncio.Future[Any]] = set()
         self._sessions: dict[str, set[Session]] = {}
+        self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.contextmanager
     def connected(self, visitor: Visitor) -> Iterator[str]:
@@ -104,3 +106,7 @@ class Clients:
     def open(self, session_id: str) -> tuple[Session, ...]:
         """The same session as each connection has it open."""
         return tuple(self._sessions.get(session_id, ()))
+
+    def setting(self, session_id: str) -> asyncio.Lock:
+        """Held while one of its options is set: the next one, whichever connection sets it, adds to what it is then."""
+        return self._setting.setdefault(session_id, asyncio.Lock())

@@ -19,7 +19,7 @@ from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.session import Session
 from adapters.agent_client.inbound.sessions import Sessions
 from adapters.agent_client.inbound.visitor import METHOD, Visitor
-from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.doors import Doors
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
@@ -63,7 +63,7 @@ class Connection:
         self.sessions = Sessions(self)
         self._peer = Peer(pipe, self, errors=_said, linger=linger)
         self._ready: asyncio.Future[None] | None = None
-        self._prompts: dict[Id, Session] = {}
+        self._prompts: dict[Id, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._methods: dict[str, Callable[[Raw], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -188,15 +188,12 @@ class Connection:
         try:
             self.visitor.check("", self.agent)  # no notification is open to anybody
             if method == CANCEL:
-                session = self.sessions.here(read(params, wire.OfSession).session_id)
-                if session is not None:
-                    session.cancel()
-            elif method == CANCEL_REQUEST:
-                self._cancel_request(read(params, wire.CancelRequest).request_id)
-            elif method == tunnel.MESSAGE:
+                return self._cancel(read(params, wire.OfSession).session_id)
+            if method == CANCEL_REQUEST:
+                return self._cancel_request(read(params, wire.CancelRequest).request_id)
+            if method == tunnel.MESSAGE:
                 return self._served(params)
-            else:
-                return self._forward(method, params)
+            return self._forward(method, params)
         except Invalid as error:
             log.info("%s: %s is not understood: %s", self._peer.pipe.name, method, error)
         except (Denied, NotFound) as error:
@@ -208,12 +205,21 @@ class Connection:
         start = b"" if self.visitor.required else what.start  # it may hold a token
         log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, start)
 
-    def _cancel_request(self, id: Id) -> None:
-        session = self._prompts.get(id)
-        if session is not None:
+    def _cancel_request(self, id: Id) -> Awaitable[None] | None:
+        session_id = self._prompts.get(id)
+        if session_id is not None:
+            return self._cancel(session_id)
+        self._peer.cancel_incoming(id)
+        return None
+
+    async def _cancel(self, session_id: str) -> None:
+        """A session that is not open here is taken up: only then it is known what runs in it."""
+        try:
+            session = await self.sessions.get(session_id)
+            await session.opened()
             session.cancel()
-        else:
-            self._peer.cancel_incoming(id)
+        except InterlinguaError as error:
+            log.debug("%s: session %s was not cancelled: %s", self._peer.pipe.name, session_id, error)
 
     # --- the connection itself --------------------------------------------------------------------------------
 
@@ -322,16 +328,20 @@ class Connection:
     # --- sessions ---------------------------------------------------------------------------------------------
 
     async def _set_mode(self, params: Raw) -> Any:
-        return await choices.set_mode(await self.sessions.get(read(params, wire.OfSession).session_id), params)
+        session = await self.sessions.get(read(params, wire.OfSession).session_id)
+        async with self.clients.setting(session.id):
+            return await choices.set_mode(session, params)
 
     async def _set_option(self, params: Raw) -> Any:
-        return await choices.set_option(await self.sessions.get(read(params, wire.OfSession).session_id), params)
+        session = await self.sessions.get(read(params, wire.OfSession).session_id)
+        async with self.clients.setting(session.id):
+            return await choices.set_option(session, params)
 
     async def _prompt(self, params: Raw, id: Id) -> JsonObject:
         asked = read(params, wire.Prompt)
-        session = self.sessions.here(asked.session_id) or await self.sessions.get(asked.session_id)
-        self._prompts[id] = session
+        self._prompts[id] = asked.session_id
         try:
+            session = await self.sessions.get(asked.session_id)
             return await session.prompt(asked, params)
         finally:
             self._prompts.pop(id, None)

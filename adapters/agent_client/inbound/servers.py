@@ -13,7 +13,7 @@ from adapters.agent_client.codec import agents
 from adapters.agent_client.codec.turn import OURS
 from adapters.agent_client.inbound import choices
 from adapters.agent_client.inbound.encoding import encoded
-from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import InterlinguaError
 from gateway.wire import jsonrpc

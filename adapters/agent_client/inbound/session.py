@@ -23,7 +23,7 @@ from adapters.agent_client.governed import untrusted_bytes
 from adapters.agent_client.inbound import governed, replay, turns
 from adapters.agent_client.inbound.follow import Follow
 from adapters.agent_client.inbound.turns import Turn
-from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.adapter import Governor, ThreadWatch
 from gateway.core.errors import AgentGone, Conflict, Denied, InterlinguaError, Invalid, NotFound, Unavailable
@@ -86,11 +86,11 @@ class Session:
         What happens from now on is told once `go` was called.
         """
         self.way = way
-        if way is not Way.NEW:
-            await self.voice.prepare()
-        self.connection.clients.opened(self)
-        self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
         try:
+            if way is not Way.NEW:
+                await self.voice.prepare()
+            self.connection.clients.opened(self)
+            self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
             await self._ready.wait()
         except BaseException:
             await self.close()
@@ -104,6 +104,10 @@ class Session:
         """Whether it is followed; False if that has failed, and it is to be opened again."""
         return self._task is None or not self._task.done()
 
+    async def opened(self) -> None:
+        """Wait until it is known what runs in it, or it could not be opened."""
+        await self._ready.wait()
+
     def go(self) -> None:
         """The client has been answered, and knows the session."""
         self._gate.set()
@@ -114,6 +118,7 @@ class Session:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        self._ready.set()
 
     async def caught_up(self) -> None:
         """Wait until everything that has happened by now was told (to whom it is told before `go`)."""

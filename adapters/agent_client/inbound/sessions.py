@@ -7,6 +7,7 @@ import contextlib
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from msgspec import Raw
 
@@ -14,7 +15,7 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
 from adapters.agent_client.inbound import choices, governed, lists, servers, turns
 from adapters.agent_client.inbound.session import Session, Way
-from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Thread
@@ -33,6 +34,11 @@ class Sessions:
         self._agent = connection.agent
         self._whole = connection.clients.whole
         self._open: dict[str, Session] = {}
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _alone(self, session_id: str) -> asyncio.Lock:
+        """Held while a session is opened: what asks for it in the meantime finds it open, and opens no second one."""
+        return self._opening.setdefault(session_id, asyncio.Lock())
 
     def here(self, session_id: str) -> Session | None:
         """One that is open on this connection. Never waits."""
@@ -41,14 +47,17 @@ class Sessions:
 
     async def get(self, session_id: str, *, ending: bool = False) -> Session:
         """One that is open here, or that is taken up now, maybe to be ended. Raises NotFound, Conflict."""
-        session = self.here(session_id)
-        if session is None:
+        if (session := self.here(session_id)) is not None:
+            return session
+        async with self._alone(session_id):
+            if (session := self.here(session_id)) is not None:
+                return session
             thread = await self.find(session_id)
             name = self._agent_of(thread)
             params = await governed.known(governed.of(self._gateway, name), thread, ending=ending)
             session = await self._opened(thread, name, params, Way.TAKEN)
             session.go()
-        return session
+            return session
 
     async def named(self, params: Raw) -> Session | None:
         """The session that the params of an extension name, if they name one.
@@ -158,7 +167,8 @@ class Sessions:
         if forgotten:
             await self._whole(governed.forget(self._gateway, session_id))
         else:
-            await self._whole(self._gateway.delete_thread(session_id))
+            with contextlib.suppress(NotFound):  # it was deleted twice at once
+                await self._whole(self._gateway.delete_thread(session_id))
         return answer
 
     async def _drop_everywhere(self, session: Session) -> None:
@@ -184,6 +194,10 @@ class Sessions:
 
     async def _again(self, params: Raw, method: str, way: Way) -> Any:
         asked = read(params, wire.OpenSession)
+        async with self._alone(asked.session_id):
+            return await self._taken_up(asked, params, method, way)
+
+    async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: Way) -> Any:
         there = self._open.get(asked.session_id)
         if there is not None:
             if there.voice.unanswered:

@@ -18,7 +18,7 @@ from adapters.agent_client.options import AgentClientTarget, Permissions
 from adapters.agent_client.outbound import governed, raw
 from adapters.agent_client.outbound.terminals import PREFIX, Terminals
 from adapters.agent_client.outbound.workspace import Files
-from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Caller, ThreadContext
@@ -39,6 +39,8 @@ TURNS = 5
 """Of the event loop, after which what was held is logged, and whoever follows the run has passed it on."""
 ALLOW = ("allow_once", "allow_always")
 CREATING = ("terminal/create",)
+MOST_LENT = 1000
+"""Commands of its clients' that a session is known to have; of those before, the newest client is asked."""
 FILES = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
 
 
@@ -191,9 +193,9 @@ class Asks:
             interrupt = questions.elicitation(asked, turn.name_question("elicitation"))
             return questions.elicitation_result(await turn.ask(interrupt), interrupt.payload)
         await _caught_up(session)
-        caller = _client(context)
-        if caller is not None and asked.get("mode") in questions.elicitation_modes(caller.capabilities):
-            return await caller.ask("elicitation/create", _for_client(session, params))
+        for caller in _clients(context):
+            if asked["mode"] in questions.elicitation_modes(caller.capabilities):
+                return await caller.ask("elicitation/create", _for_client(session, params))
         return {"action": "cancel"}
 
     # --- files, terminals, and what else there may be ---------------------------------------------------------------
@@ -203,8 +205,7 @@ class Asks:
         governor = session.context.governor if session.context is not None else None
         if governor is None or method not in governed.ACTS:
             return await self._serve(session, method, params)
-        caller = _client(session.context)
-        if caller is None or not _has(caller.capabilities, method):
+        if _client(session.context, method) is None:
             if self._files is None or (method in CREATING and not self._may_run):
                 raise _unknown(method)
             if method in CREATING and not raw.members(params).get("cwd"):
@@ -215,12 +216,12 @@ class Asks:
 
     async def _serve(self, session: Session, method: str, params: Raw, *, links: bool = True) -> Any:
         """`links` as in `Files.read`."""
-        caller = _client(session.context)
-        of_terminal = method.startswith("terminal/") and method != "terminal/create"
+        of_terminal = method.startswith("terminal/") and method not in CREATING
         if of_terminal and _read(params, OfTerminal).terminal_id.startswith(PREFIX):
             return await self._terminal(session, method, params)
-        if caller is not None and _has(caller.capabilities, method):
-            return await caller.ask(method, _for_client(session, params))
+        caller = _client(session.context, method)
+        if caller is not None:
+            return await self._lent(session, caller, method, params)
         if self._files is None or self._workspace is None:
             raise _unknown(method)
         if method == "fs/read_text_file":
@@ -236,6 +237,20 @@ class Asks:
         if self._workspace.terminals:
             raise NotFound(f"there is no terminal {_read(params, OfTerminal).terminal_id}")
         raise _unknown(method)
+
+    async def _lent(self, session: Session, caller: Caller, method: str, params: Raw) -> Raw:
+        """A file or command of a client's. A command stays with the client that began it, whoever else is there."""
+        lent = session.lent
+        if method not in CREATING and method.startswith("terminal/"):
+            caller = lent.get(_read(params, OfTerminal).terminal_id, caller)
+        answer = await caller.ask(method, _for_client(session, params))
+        if method in CREATING and (name := raw.members(answer).get("terminalId")):
+            lent[str(jsonrpc.unpack(name))] = caller
+            if len(lent) > MOST_LENT:
+                del lent[next(iter(lent))]
+        elif method == "terminal/release":
+            lent.pop(_read(params, OfTerminal).terminal_id, None)
+        return answer
 
     async def _create(self, session: Session, files: Files, asked: Create) -> JsonObject:
         if session.terminals is None:
@@ -263,13 +278,22 @@ class Asks:
         raise _unknown(method)
 
     async def _of_client(self, session: Session | None, context: ThreadContext | None, method: str, params: Raw) -> Raw:
-        """What only a client of this protocol can know, extensions above all."""
-        caller = _client(context)
-        if caller is None or method in FILES or method.startswith("terminal/"):
+        """What only a client of this protocol can know, extensions above all: the newest that knows the method."""
+        if method in FILES or method.startswith("terminal/"):
             raise _unknown(method)
         if method.startswith("fs/") and context is not None and context.governor is not None:
             raise _unknown(method)  # a path in it could lead anywhere
-        answer = await caller.ask(method, _for_client(session, params))
+        unknown = _unknown(method)
+        for caller in _clients(context):
+            try:
+                answer = await caller.ask(method, _for_client(session, params))
+                break
+            except RpcError as error:
+                if error.error.code != jsonrpc.METHOD_NOT_FOUND:
+                    raise
+                unknown = error
+        else:
+            raise unknown
         if session is None or session.thread is None:
             return answer
         return raw.renamed(answer, lambda name: session.name if name == session.thread else name)
@@ -303,10 +327,14 @@ def judged(policy: Permissions, kinds: set[str]) -> str:
     return policy.default
 
 
-def _client(context: ThreadContext | None) -> Caller | None:
-    """The client, if it speaks this protocol."""
-    caller = context.caller if context is not None else None
-    return caller if caller is not None and caller.protocol == PROTOCOL else None
+def _client(context: ThreadContext | None, method: str = "") -> Caller | None:
+    """The newest client that speaks this protocol and, where `method` is of files or terminals, offers that."""
+    return next((each for each in _clients(context) if not method or _has(each.capabilities, method)), None)
+
+
+def _clients(context: ThreadContext | None) -> list[Caller]:
+    """All clients that speak this protocol, the newest first."""
+    return [each for each in (context.callers if context is not None else ()) if each.protocol == PROTOCOL]
 
 
 def _for_client(session: Session | None, params: Raw) -> Raw:

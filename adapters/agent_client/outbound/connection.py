@@ -304,8 +304,9 @@ class Connection:
                 session.missed()
 
     def _keep(self, name: str, update: Raw) -> None:
-        """An update for a session that is not open, or not yet."""
-        if not self._opening and name not in self._unclaimed:
+        """An update for a session that is not open, or not yet; that of a subagent never is."""
+        left_out = any(session.left_out(name, update) for session in self.sessions.values())
+        if left_out or not (self._opening or name in self._unclaimed):
             if name not in self._strange and len(self._strange) < MAX_UNCLAIMED:
                 self._strange.add(name)
                 log.info("%s: updates of a session %s that is not open are dropped", self.name, name)

@@ -30,6 +30,8 @@ from gateway.wire.jsonrpc import RpcError
 
 MAX_LINKS = 32
 """Profiles at a time. Clients choose them, and each may be a process."""
+NOT_PASSED_ON = ("subagents",)
+"""What clients declare and a proxy cannot do: updates of a subagent come in a session that no client has opened."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -67,12 +69,12 @@ class Links:
         self.name = target.agent or _name(target)
 
     def profile(self, caller: Caller | None) -> JsonObject:
-        """What the client can do, as it declared it.
+        """What the client can do, as it declared it, without what is not passed on.
 
         A client of another protocol is asked through interrupts, so forms can be shown to it, and options set.
         """
         if caller is not None and caller.protocol == PROTOCOL:
-            return caller.capabilities
+            return {name: each for name, each in caller.capabilities.items() if name not in NOT_PASSED_ON}
         return {"elicitation": {"form": {}}, "session": {"configOptions": {"boolean": {}}}}
 
     def link(self, profile: JsonObject) -> Link:
@@ -122,7 +124,7 @@ class Links:
         target = self._target
         supervisor = Supervisor(
             lambda: self._open(capabilities),
-            name=self.name,
+            name=target.route or self.name,
             idle=target.idle,
             start_timeout=target.start_timeout,
             wait=target.start_timeout,
@@ -147,7 +149,7 @@ class Links:
             eof = min(1.0, target.stop_timeout / 3)
             return await spawn(
                 target.command,
-                name=self.name,
+                name=target.route or self.name,
                 cwd=target.cwd,
                 env=target.env,
                 limit=target.max_message,

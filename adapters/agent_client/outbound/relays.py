@@ -10,7 +10,7 @@ from adapters.agent_client.outbound.connection import Connection
 from adapters.agent_client.outbound.links import Links
 from adapters.agent_client.outbound.session import Session
 from adapters.agent_client.outbound.sessions import Sessions
-from adapters.agent_client.tunnel import words as tunnel
+from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from gateway.adapter import ThreadContext
 from gateway.core.errors import AgentTimeout, Unsupported

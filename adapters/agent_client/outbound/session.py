@@ -18,7 +18,7 @@ from adapters.agent_client.outbound.dialects import Dialect
 from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import ThreadContext
+from gateway.adapter import Caller, ThreadContext
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
@@ -76,6 +76,8 @@ class Session:
         self.run: Turn | None = None
         self.zombie: asyncio.Future[Any] | None = None
         self.terminals: Terminals | None = None
+        self.lent: dict[str, Caller] = {}
+        """Commands that clients run for the agent, by the terminal's id."""
         self.dialect: Dialect = V1
         self.foreground: Foreground | None = None
         self.modes: JsonObject | None = None
@@ -189,7 +191,8 @@ class Session:
         await self.end_terminals()
 
     async def end_terminals(self) -> None:
-        """End the commands that the agent runs through us."""
+        """End the commands that the agent runs through us. Those of clients are theirs to end."""
+        self.lent.clear()
         terminals, self.terminals = self.terminals, None
         if terminals is not None:
             await terminals.aclose()
@@ -291,6 +294,14 @@ class Session:
         """A message that could not be read may have been for it."""
         if self.turn is not None:
             self.turn.missed()
+
+    def left_out(self, name: str, update: Raw) -> bool:
+        """An update of a session that no client opened. Whether it is a subagent's of this one: its run counts it."""
+        if self.foreground is None or not self.foreground.of_subagent(name, update):
+            return False
+        if self.turn is not None:
+            self.turn.left_out()
+        return True
 
     def note(self, update: ThreadUpdate, *, aside: bool = False) -> None:
         """Tell the conversation, and remember what is needed to set options. `aside`: it is nothing of a prompt's."""

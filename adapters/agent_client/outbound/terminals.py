@@ -12,13 +12,14 @@ import codecs
 import os
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from adapters.agent_client.outbound.workspace import Files
 from gateway.core.errors import AgentError, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
 from gateway.transport.stdio import Grace
 from gateway.transport.stdio.process import Exit, Process, launch
+from gateway.transport.stdio.reader import Reader
 
 MAX_TERMINALS = 32
 DEFAULT_OUTPUT = 1024 * 1024
@@ -28,8 +29,6 @@ GRACE = Grace(eof=0.0, term=1.0)
 SHELL = "/bin/sh"
 PREFIX = "gateway-"
 """Of our terminals' ids: a client may have terminals in the same session."""
-_BLOCK = 64 * 1024
-_PAUSE = 0.002
 
 
 class Terminals:
@@ -109,7 +108,7 @@ class Terminal:
         self._process = process
         self._kept = Kept(limit)
         self._ended = asyncio.Event()
-        self._readers = [Reader(fd, self._kept) for fd in (process.stdout, process.stderr)]
+        self._readers = [_reader(fd, self._kept) for fd in (process.stdout, process.stderr)]
         os.close(process.stdin)
         process.exited.add_done_callback(lambda _: self._exited())
         process.gone.add_done_callback(lambda _: self._gone())
@@ -169,61 +168,10 @@ class Kept:
         return self._data.decode()
 
 
-class Reader:
-    """Reads one of a command's outputs as it comes. Owns `fd`. What floods is slowed to some 30 MB/s."""
-
-    def __init__(self, fd: int, kept: Kept) -> None:
-        os.set_blocking(fd, False)
-        self._fd = fd
-        self._decode: Callable[..., str] = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._kept = kept
-        self._loop = asyncio.get_running_loop()
-        self._resume: asyncio.TimerHandle | None = None
-        self._ended = False
-        self._loop.add_reader(fd, self._readable)
-
-    def drain(self) -> None:
-        """Take what is in the pipe now."""
-        for _ in range(MAX_OUTPUT // _BLOCK):
-            if self._ended or not self._read():
-                return
-
-    def finish(self) -> None:
-        """Nobody is left to write, or what more is written does not matter."""
-        self.drain()
-        self._end()
-
-    def _readable(self) -> None:
-        if self._read() == _BLOCK and not self._ended:
-            self._loop.remove_reader(self._fd)
-            self._resume = self._loop.call_later(_PAUSE, self._go_on)
-
-    def _go_on(self) -> None:
-        if not self._ended:
-            self._loop.add_reader(self._fd, self._readable)
-
-    def _read(self) -> int:
-        try:
-            data = os.read(self._fd, _BLOCK)
-        except (BlockingIOError, InterruptedError):
-            return 0
-        except OSError:
-            data = b""
-        if data:
-            self._kept.add(self._decode(data))
-        else:
-            self._end()
-        return len(data)
-
-    def _end(self) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        if self._resume is not None:
-            self._resume.cancel()
-        self._loop.remove_reader(self._fd)
-        os.close(self._fd)
-        self._kept.add(self._decode(b"", True))
+def _reader(fd: int, kept: Kept) -> Reader:
+    """One of a command's outputs, as text."""
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    return Reader(fd, lambda data: kept.add(decode(data)), lambda: kept.add(decode(b"", True)), most=MAX_OUTPUT)
 
 
 def _environment() -> dict[str, str]:

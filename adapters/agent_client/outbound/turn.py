@@ -215,6 +215,10 @@ class Turn:
         """Something of the agent's could not be read."""
         self.context.lost("unreadable")
 
+    def left_out(self) -> None:
+        """A subagent said something in a session of its own."""
+        self.context.lost("subagent")
+
     def name_question(self, kind: str) -> str:
         """An id for a question of this run's."""
         self._questions += 1

@@ -3,7 +3,7 @@
     MCP client <-> agent <-> End <-> caller.ask, caller.tell      -> Switchboard <-> client <-> MCP server
                              ^   <-  gateway.relay, gateway.forward  <-
 
-words.py        the messages, in the three ways in which they are spoken
+mcp_messages.py the messages, in the three ways in which they are spoken
 switchboard.py  the inbound half: which client offers what, and its end of each MCP connection
 tunnels.py      the outbound half: what each session was offered   end.py  the agent's end of one MCP connection
 native.py       ends of agents that speak it themselves

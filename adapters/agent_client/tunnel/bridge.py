@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from adapters.agent_client.codec import errors
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.tunnel import shim, words
+from adapters.agent_client.tunnel import mcp_messages, shim
 from adapters.agent_client.tunnel.end import CANCELLED, End
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError
@@ -202,13 +202,13 @@ class Piped(End):
 
     async def asked(self, message: Raw) -> Raw:
         """See `End`."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         await self._peer.drain()
         return await self._peer.request(said.method, _params(said.params), cancel=_no_longer_wanted)
 
     async def told(self, message: Raw) -> None:
         """See `End`. A cancellation names a request by an id that is not ours: who waits in `asked` is cancelled."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         if said.method != CANCELLED:
             await self._peer.drain()
             self._peer.notify(said.method, _params(said.params))
@@ -222,7 +222,7 @@ class Piped(End):
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         """See `Handler`."""
         if method == CANCELLED:
-            self._peer.cancel_incoming(words.cancelled(params))
+            self._peer.cancel_incoming(mcp_messages.cancelled(params))
         else:
             self.tell(_message(method, params))
         return None
@@ -233,7 +233,7 @@ class Piped(End):
 
 
 def _message(method: str, params: Raw) -> Raw:
-    return words.encoded({"method": method, "params": params} if params else {"method": method})
+    return mcp_messages.encoded({"method": method, "params": params} if params else {"method": method})
 
 
 def _params(params: Raw) -> Raw | None:

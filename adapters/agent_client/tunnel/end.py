@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel import rules, words
-from adapters.agent_client.tunnel.words import CONNECT, DISCONNECT, MESSAGE
+from adapters.agent_client.tunnel import mcp_messages, rules
+from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Caller
 from gateway.core.errors import AgentTimeout, InterlinguaError, Unavailable
@@ -65,7 +65,7 @@ class End:
         """The client's end. Raises RpcError with the client's error or UNAVAILABLE, and the errors of the tree."""
         async with self._connecting:
             if self._closed:
-                raise words.unavailable("the session was closed")
+                raise mcp_messages.unavailable("the session was closed")
             if self._line is None:
                 line = await self._connect(meta)
                 self.server.tunnels.lines[line.id] = self
@@ -79,7 +79,7 @@ class End:
 
         Raises RpcError with its error, Unavailable if the client goes in mid-call.
         """
-        said = words.read(message)
+        said = mcp_messages.read(message)
         if self._translation is None and await self._strange(said):
             await self._translate(said)
         if self._translation is not None:
@@ -91,7 +91,7 @@ class End:
                 raise
         return await (await self._translate(said)).link.ask(message)
 
-    async def _asked(self, said: words.Message, message: Raw) -> Raw:
+    async def _asked(self, said: mcp_messages.Message, message: Raw) -> Raw:
         result = await rules.asked(self.server, said.method, said.params, lambda: self._unwrapped(message))
         if said.method == INITIALIZE:
             self._hello = message.copy()
@@ -99,13 +99,13 @@ class End:
 
     def tell(self, message: Raw) -> None:
         """A notification of the agent's. Dropped where nobody is there for it."""
-        if words.read(message).method == INITIALIZED:
+        if mcp_messages.read(message).method == INITIALIZED:
             self._initialized = message.copy()
         line = self._line
         if self._translation is not None:
             self._translation.link.tell(message)
         elif line is not None:
-            line.caller.tell(MESSAGE, words.replaced(message, connectionId=line.id))
+            line.caller.tell(MESSAGE, mcp_messages.replaced(message, connectionId=line.id))
 
     async def send(self, message: Raw) -> tuple[Line, Raw]:
         """The message, to the client; who it was, and its answer as it came. Not governed."""
@@ -113,7 +113,7 @@ class End:
         try:
             return line, await self._sent(line, message)
         except RpcError as error:
-            if error.error.code != words.UNAVAILABLE or self._line is line:
+            if error.error.code != mcp_messages.UNAVAILABLE or self._line is line:
                 raise
         line = await self.connected()  # the client had gone before: it may be back
         return line, await self._sent(line, message)
@@ -133,7 +133,7 @@ class End:
         self.server.tunnels.lines.pop(line.id, None)
         try:
             async with asyncio.timeout(self.server.tunnels.patience):
-                await line.caller.ask(DISCONNECT, words.encoded({"connectionId": line.id}))
+                await line.caller.ask(DISCONNECT, mcp_messages.encoded({"connectionId": line.id}))
         except (InterlinguaError, TimeoutError) as error:
             log.debug("%s: %s", DISCONNECT, error)
 
@@ -155,11 +155,11 @@ class End:
 
     # --- between revisions ------------------------------------------------------------------------------------------
 
-    async def _strange(self, said: words.Message) -> bool:
+    async def _strange(self, said: mcp_messages.Message) -> bool:
         """Whether the agent begins in a way that the client's server cannot know: a handshake with a stateless one."""
         return said.method == INITIALIZE and (await self.connected()).stateless
 
-    async def _translate(self, said: words.Message) -> Translation:
+    async def _translate(self, said: mcp_messages.Message) -> Translation:
         """From now on both speak their own revision. `said` is the agent's first request."""
         from adapters.agent_client.tunnel.translation import begun
 
@@ -173,16 +173,16 @@ class End:
 
     async def _unwrapped(self, message: Raw) -> Raw:
         line, answer = await self.send(message)
-        return words.unwrapped(answer) if line.stateless else answer
+        return mcp_messages.unwrapped(answer) if line.stateless else answer
 
     async def _sent(self, line: Line, message: Raw) -> Raw:
         try:
-            return await line.caller.ask(MESSAGE, words.replaced(message, connectionId=line.id))
+            return await line.caller.ask(MESSAGE, mcp_messages.replaced(message, connectionId=line.id))
         except Unavailable:
             self._lost(line)
             raise
         except RpcError as error:
-            if error.error.code == words.UNAVAILABLE:
+            if error.error.code == mcp_messages.UNAVAILABLE:
                 self._lost(line)
             raise
 
@@ -196,21 +196,21 @@ class End:
         context = server.session.context
         caller = context.caller if context is not None else None
         if caller is None or caller.protocol != PROTOCOL:
-            raise words.unavailable(f"{server.offered.name}: its client is not there")
+            raise mcp_messages.unavailable(f"{server.offered.name}: its client is not there")
         asked: dict[str, Any] = {"serverId": server.offered.id, "name": server.offered.name}
         asked["sessionId"] = server.session.thread
         if meta:
             asked["_meta"] = meta
         try:
             async with asyncio.timeout(server.tunnels.patience):
-                answer = await caller.ask(CONNECT, words.encoded(asked))
+                answer = await caller.ask(CONNECT, mcp_messages.encoded(asked))
         except TimeoutError:
             raise AgentTimeout(f"the client did not connect MCP server {server.offered.name}") from None
-        found = words.unpacked(answer, words.Connected)
+        found = mcp_messages.unpacked(answer, mcp_messages.Connected)
         return Line(caller, found.connection_id, found.stateless, answer)
 
     async def _greet(self, line: Line, hello: Raw) -> None:
         """The handshake again. The agent has its answer: what a newer one says is not told."""
         await self._sent(line, hello)
         if self._initialized is not None:
-            line.caller.tell(MESSAGE, words.replaced(self._initialized, connectionId=line.id))
+            line.caller.tell(MESSAGE, mcp_messages.replaced(self._initialized, connectionId=line.id))

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel import words
+from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.end import CANCELLED
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone
@@ -85,12 +85,12 @@ class Link:
 
     async def ask(self, message: Raw) -> Raw:
         """A request. Raises RpcError with its error."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         return await self.peer.request(said.method, said.params or None, cancel=_no_longer_wanted)
 
     def tell(self, message: Raw) -> None:
         """A notification."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         if said.method != CANCELLED:
             self.peer.notify(said.method, said.params or None)
 
@@ -107,7 +107,7 @@ class Link:
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
         """See `Handler`."""
         if method == CANCELLED:
-            self.peer.cancel_incoming(words.cancelled(params))
+            self.peer.cancel_incoming(mcp_messages.cancelled(params))
             return None
         return self._told(_message(method, params))
 
@@ -116,7 +116,7 @@ class Link:
 
 
 def _message(method: str, params: Raw) -> Raw:
-    return words.encoded({"method": method, "params": params} if params else {"method": method})
+    return mcp_messages.encoded({"method": method, "params": params} if params else {"method": method})
 
 
 def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:

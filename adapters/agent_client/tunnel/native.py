@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.tunnel import rules, words
+from adapters.agent_client.tunnel import mcp_messages, rules
 from adapters.agent_client.tunnel.end import End
-from adapters.agent_client.tunnel.words import MESSAGE
+from adapters.agent_client.tunnel.mcp_messages import MESSAGE
 from gateway.core.errors import AgentTimeout, Unavailable
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DISCOVER: Final = "server/discover"
 LISTEN: Final = "subscriptions/listen"
-OUTER: Final = frozenset((words.UNAVAILABLE, words.BROKEN, jsonrpc.REQUEST_CANCELLED))
+OUTER: Final = frozenset((mcp_messages.UNAVAILABLE, mcp_messages.BROKEN, jsonrpc.REQUEST_CANCELLED))
 """Errors that are not the MCP server's."""
 
 
@@ -33,12 +33,12 @@ class Connected(End):
 
     async def asked(self, message: Raw) -> Raw:
         """See `End`."""
-        return await self.connection.ask(MESSAGE, words.replaced(message, connectionId=self.id, requestId=None))
+        return await self.connection.ask(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
 
     async def told(self, message: Raw) -> None:
         """See `End`."""
         await self.connection.drain()
-        self.connection.tell(MESSAGE, words.replaced(message, connectionId=self.id, requestId=None))
+        self.connection.tell(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
 
 
 class _Meta(Struct, gc=False):
@@ -61,32 +61,32 @@ class Stateless(End):
 
     async def request(self, message: Raw) -> Raw:
         """A `mcp/message`; in the answer is `result` or `error`. Raises RpcError where it is no MCP server's error."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         if said.request_id is None or said.request_id in self._under_way:
             raise RpcError(jsonrpc.INVALID_PARAMS, f"requestId {said.request_id!r} is none, or under way already")
         self._under_way[said.request_id] = (said.method, _token(said.params))
         try:
             if not rules.govern(self.server, said.method) and not await self._strange(said):
                 line, answer = await self.send(message)
-                return answer if line.stateless else words.wrapped(answer)
-            return words.wrapped(await self.ask(message))
+                return answer if line.stateless else mcp_messages.wrapped(answer)
+            return mcp_messages.wrapped(await self.ask(message))
         except RpcError as error:
             if error.error.code in OUTER:
                 raise
-            return words.refused(error.error)
+            return mcp_messages.refused(error.error)
         except (Unavailable, AgentTimeout) as error:
-            raise words.unavailable(str(error)) from error
+            raise mcp_messages.unavailable(str(error)) from error
         finally:
             del self._under_way[said.request_id]
 
-    async def _strange(self, said: words.Message) -> bool:
+    async def _strange(self, said: mcp_messages.Message) -> bool:
         """Whether the server knows only revisions with a handshake, which such an agent does not: it is asked once."""
         if self._translation is None and not self._known:
             line = await self.connected()
             if not line.stateless:
-                meta = words.members(said.params).get("_meta")
+                meta = mcp_messages.members(said.params).get("_meta")
                 try:
-                    await self._unwrapped(words.encoded({"method": DISCOVER, "params": {"_meta": meta or {}}}))
+                    await self._unwrapped(mcp_messages.encoded({"method": DISCOVER, "params": {"_meta": meta or {}}}))
                 except RpcError as error:
                     if error.error.code in OUTER:
                         raise
@@ -96,18 +96,18 @@ class Stateless(End):
 
     async def asked(self, message: Raw) -> Raw:
         """See `End`. There is no way to ask such an agent."""
-        method = words.read(message).method
+        method = mcp_messages.read(message).method
         raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
 
     async def told(self, message: Raw) -> None:
         """See `End`. It belongs to one of the agent's requests, or is dropped."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         request = said.request_id if said.request_id is not None else self._owner(said.params)
         if request not in self._under_way:
             return
         await self.connection.drain()
         about: dict[str, Any] = {"connectionId": None, "serverId": self.server.id, "requestId": request}
-        self.connection.tell(MESSAGE, words.replaced(message, **about))
+        self.connection.tell(MESSAGE, mcp_messages.replaced(message, **about))
 
     def _owner(self, params: Raw) -> str | int | None:
         """Whose a notification is that says no request: by progress token, else a subscription's, or the only one's."""

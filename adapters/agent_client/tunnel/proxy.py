@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel import rules, words
+from adapters.agent_client.tunnel import mcp_messages, rules
 from adapters.agent_client.tunnel.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
 from adapters.agent_client.tunnel.upstream import Upstream
 from gateway.core.errors import Denied, InterlinguaError
@@ -231,7 +231,7 @@ class Waiting:
             token = self.call.progress_token
             if token is None:
                 return None
-            params = words.replaced(params, progressToken=token)
+            params = mcp_messages.replaced(params, progressToken=token)
         self.call.notify(method, params)
         return self.call.drain()
 

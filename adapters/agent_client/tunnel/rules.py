@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel import words
+from adapters.agent_client.tunnel import mcp_messages
 from gateway.adapter import Governor, RunGovernor
 from gateway.adapter.access.patterns import fits
 from gateway.adapter.governing import risk_of
@@ -48,7 +48,7 @@ async def asked(server: Server, method: str, params: Raw, send: Callable[[], Awa
     name = server.offered.name
     if method == LIST:
         return _allowed(await send(), governor, server)
-    called = words.members(params)
+    called = mcp_messages.members(params)
     tool = jsonrpc.unpack(called["name"]) if "name" in called else None
     arguments = jsonrpc.unpack(called["arguments"]) if called.get("arguments") else {}
     if not isinstance(tool, str):
@@ -89,12 +89,12 @@ def _allowed(result: Raw, governor: Governor, server: Server) -> Raw:
     def may_have(tool: str) -> bool:
         return governor.offers(tool, name) and (patterns is None or fits(tool, patterns))
 
-    tools: Any = words.members(result).get("tools")
+    tools: Any = mcp_messages.members(result).get("tools")
     listed = jsonrpc.unpack(tools) if tools else []
     if not isinstance(listed, list):
-        raise RpcError(words.BROKEN, "the list of tools is none")
+        raise RpcError(mcp_messages.BROKEN, "the list of tools is none")
     kept = [tool for tool in listed if isinstance(tool, dict) and may_have(str(tool.get("name")))]
-    return words.replaced(result, tools=kept)
+    return mcp_messages.replaced(result, tools=kept)
 
 
 def _patterns(server: Server) -> Iterable[str] | None:

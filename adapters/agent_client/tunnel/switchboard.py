@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel import words
-from adapters.agent_client.tunnel.words import CONNECT, MESSAGE, Offered
+from adapters.agent_client.tunnel import mcp_messages
+from adapters.agent_client.tunnel.mcp_messages import CONNECT, MESSAGE, Offered
 from adapters.agent_client.wire import PROTOCOL
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -56,33 +56,33 @@ class Switchboard:
         """
         if method == CONNECT:
             return await self._connect(connection, params)
-        line = self._line(words.read(params).connection_id)
+        line = self._line(mcp_messages.read(params).connection_id)
         if method == MESSAGE:
             return await self._asked(line, params)
         self._drop(line)
         if line.theirs is None:
             return _NOTHING
-        return await line.client.asking(method, words.replaced(params, connectionId=line.theirs))
+        return await line.client.asking(method, mcp_messages.replaced(params, connectionId=line.theirs))
 
     def tell(self, method: str, params: Raw) -> None:
         """A notification of an agent's. Dropped where nobody takes it: the client reads slowly, or is stateless."""
-        line = self._lines.get(words.read(params).connection_id or "")
+        line = self._lines.get(mcp_messages.read(params).connection_id or "")
         if line is not None and line.theirs is not None and line.client.flowing:
-            line.client.telling(method, words.replaced(params, connectionId=line.theirs, requestId=None))
+            line.client.telling(method, mcp_messages.replaced(params, connectionId=line.theirs, requestId=None))
 
     async def _connect(self, connection: Connection, params: Raw) -> Raw:
-        wanted = words.unpacked(params, words.Connect)
+        wanted = mcp_messages.unpacked(params, mcp_messages.Connect)
         session, server = _found(_sessions(connection, wanted.session_id), wanted)
         client = session.connection
         theirs = None
         answer = _NOTHING
         if len(self._by_client.get(client, ())) >= MOST:
-            raise words.unavailable("too many connections to MCP servers of this client")
+            raise mcp_messages.unavailable("too many connections to MCP servers of this client")
         if client not in self._stateless:
-            meta = words.members(params).get("_meta")
+            meta = mcp_messages.members(params).get("_meta")
             try:
-                answer = await client.asking(CONNECT, words.encoded(words.connecting(server, meta)))
-                theirs = words.unpacked(answer, words.Connected).connection_id
+                answer = await client.asking(CONNECT, mcp_messages.encoded(mcp_messages.connecting(server, meta)))
+                theirs = mcp_messages.unpacked(answer, mcp_messages.Connected).connection_id
             except RpcError as error:
                 if error.error.code != jsonrpc.METHOD_NOT_FOUND or server.key != "serverId":
                     raise
@@ -90,18 +90,18 @@ class Switchboard:
         line = Line(uuid.uuid4().hex, client, session, server, theirs)
         self._lines[line.id] = line
         self._by_client.setdefault(client, {})[theirs or line.id] = line
-        return words.replaced(answer, connectionId=line.id, stateless=theirs is None or None)
+        return mcp_messages.replaced(answer, connectionId=line.id, stateless=theirs is None or None)
 
     async def _asked(self, line: Line, params: Raw) -> Raw:
         await line.client.drained()
         if line.theirs is not None:
-            renamed = words.replaced(params, connectionId=line.theirs, requestId=None)
+            renamed = mcp_messages.replaced(params, connectionId=line.theirs, requestId=None)
             return await line.client.asking(MESSAGE, renamed)
         number = f"{line.id}-{next(self._numbers)}"
-        line.asked[number] = words.read(params).request_id
+        line.asked[number] = mcp_messages.read(params).request_id
         try:
             about: dict[str, Any] = {"connectionId": None, "serverId": line.server.id, "requestId": number}
-            return await line.client.asking(MESSAGE, words.replaced(params, **about))
+            return await line.client.asking(MESSAGE, mcp_messages.replaced(params, **about))
         finally:
             del line.asked[number]
 
@@ -109,26 +109,30 @@ class Switchboard:
 
     async def request(self, connection: Connection, params: Raw) -> Raw:
         """What a server asks its MCP client, `mcp/message`. Raises RpcError with the agent's error, and the tree's."""
-        line = self._line_of(connection, words.read(params).connection_id)
+        line = self._line_of(connection, mcp_messages.read(params).connection_id)
         if line is None:
-            raise words.unavailable("there is no such connection")
+            raise mcp_messages.unavailable("there is no such connection")
         return await line.client.gateway.relay(
-            line.session.agent, PROTOCOL, MESSAGE, words.replaced(params, connectionId=line.id), thread=line.session.id
+            line.session.agent,
+            PROTOCOL,
+            MESSAGE,
+            mcp_messages.replaced(params, connectionId=line.id),
+            thread=line.session.id,
         )
 
     async def notification(self, connection: Connection, params: Raw) -> None:
         """What a server tells. Raises what `request` does."""
-        said = words.read(params)
+        said = mcp_messages.read(params)
         about: dict[str, Any] = {}
         line = self._line_of(connection, said.connection_id)
         if line is None:
             line = self._asking(connection, said.request_id)
             about = {"serverId": None, "requestId": line.asked[str(said.request_id)]} if line is not None else {}
         if line is None:
-            raise words.unavailable("there is no such connection")
+            raise mcp_messages.unavailable("there is no such connection")
         about["connectionId"] = line.id
         await line.client.gateway.forward(
-            line.session.agent, PROTOCOL, MESSAGE, words.replaced(params, **about), thread=line.session.id
+            line.session.agent, PROTOCOL, MESSAGE, mcp_messages.replaced(params, **about), thread=line.session.id
         )
 
     def left(self, connection: Connection) -> None:
@@ -142,7 +146,7 @@ class Switchboard:
     def _line(self, id: str | None) -> Line:
         line = self._lines.get(id or "")
         if line is None:
-            raise words.unavailable("its client has gone")
+            raise mcp_messages.unavailable("its client has gone")
         return line
 
     def _line_of(self, connection: Connection, theirs: str | None) -> Line | None:
@@ -166,7 +170,7 @@ def _sessions(connection: Connection, session_id: str) -> Iterable[Session]:
     return [here, *others] if here is not None else others
 
 
-def _found(sessions: Iterable[Session], wanted: words.Connect) -> tuple[Session, Offered]:
+def _found(sessions: Iterable[Session], wanted: mcp_messages.Connect) -> tuple[Session, Offered]:
     """Who offers it under its id; else, since a client that comes back may give new ids, under its name."""
     offers = [(session, server) for session in sessions for server in session.servers]
     for session, server in offers:
@@ -175,4 +179,4 @@ def _found(sessions: Iterable[Session], wanted: words.Connect) -> tuple[Session,
     for session, server in offers:
         if server.name and server.name == wanted.name:
             return session, server
-    raise words.unavailable(wanted.name or wanted.server)
+    raise mcp_messages.unavailable(wanted.name or wanted.server)

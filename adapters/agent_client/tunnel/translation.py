@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from adapters.agent_client.tunnel.link import Link, pair
+from adapters.agent_client.tunnel.mcp_messages import Message, unpacked
 from adapters.agent_client.tunnel.proxy import Proxy
 from adapters.agent_client.tunnel.upstream import ANY, INFO, Upstream
-from adapters.agent_client.tunnel.words import Message, unpacked
 from adapters.agent_client.wire import JsonObject
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw
 
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.tunnel import words
+from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.bridge import Bridge
 from adapters.agent_client.tunnel.doors import Door, Housed
 from adapters.agent_client.tunnel.end import End
+from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, Offered
 from adapters.agent_client.tunnel.native import Connected, Stateless
-from adapters.agent_client.tunnel.words import CONNECT, DISCONNECT, MESSAGE, SERVERS, TYPE, Offered
 from adapters.agent_client.wire import JsonObject
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -51,7 +51,7 @@ class Server:
     def room(self) -> None:
         """Raises RpcError where there are as many connections as may be."""
         if len(self.ends) >= MOST_ENDS:
-            raise words.unavailable(f"too many connections to {self.offered.name}")
+            raise mcp_messages.unavailable(f"too many connections to {self.offered.name}")
 
 
 class Tunnels:
@@ -74,9 +74,9 @@ class Tunnels:
         """The params that open a session, as its agent is to get them; and what of them it cannot have, by its loss."""
         if b'"%s"' % TYPE.encode() not in bytes(params):
             return params, []
-        servers = words.members(params).get(SERVERS)
+        servers = mcp_messages.members(params).get(SERVERS)
         found: list[JsonObject] = jsonrpc.unpack(servers) if servers else []
-        offers = {id(each.whole): each for each in words.offered(found)}
+        offers = {id(each.whole): each for each in mcp_messages.offered(found)}
         if not offers:
             return params, []
         told: list[JsonObject] = []
@@ -88,12 +88,12 @@ class Tunnels:
                 lost = [LOST]
             else:
                 told.append(entry)
-        return words.replaced(params, **{SERVERS: told}), lost
+        return mcp_messages.replaced(params, **{SERVERS: told}), lost
 
     async def _declared(self, session: Session, connection: Connection, offer: Offered) -> JsonObject | None:
         server = Server(self, session, offer)
         if connection.offers("mcpCapabilities", TYPE):
-            entry = words.declared(offer, server.id)
+            entry = mcp_messages.declared(offer, server.id)
         elif (door := self._door(server, connection)) is not None:
             entry = door.entry
         elif self._bridge.possible:
@@ -133,7 +133,7 @@ class Tunnels:
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}", {"method": method})
         if method == CONNECT:
             return await self._connect(connection, params)
-        said = words.read(params)
+        said = mcp_messages.read(params)
         if method == MESSAGE and said.connection_id is None:
             return await self._stateless(connection, said.server_id or "").request(params)
         end = self._end(connection, said.connection_id)
@@ -147,15 +147,15 @@ class Tunnels:
         """A notification of such an agent's. Dropped where there is no such connection."""
         if method == MESSAGE:
             with contextlib.suppress(RpcError):
-                self._end(connection, words.read(params).connection_id).tell(params)
+                self._end(connection, mcp_messages.read(params).connection_id).tell(params)
 
     async def _connect(self, connection: Connection, params: Raw) -> Raw:
-        server = self._offered(connection, words.unpacked(params, words.Connect).server)
+        server = self._offered(connection, mcp_messages.unpacked(params, mcp_messages.Connect).server)
         server.room()
         end = Connected(server, connection)
-        line = await end.connected(words.members(params).get("_meta"))
+        line = await end.connected(mcp_messages.members(params).get("_meta"))
         self.opened(end)
-        return words.replaced(line.answer, connectionId=end.id, stateless=None)
+        return mcp_messages.replaced(line.answer, connectionId=end.id, stateless=None)
 
     def opened(self, end: End) -> None:
         """An agent has one more connection to a server."""
@@ -164,7 +164,7 @@ class Tunnels:
     def _offered(self, connection: Connection, id: str) -> Server:
         server = self._servers.get(id)
         if server is None or server.session.connection not in (connection, None):
-            raise words.unavailable(f"nobody offers {id}")
+            raise mcp_messages.unavailable(f"nobody offers {id}")
         return server
 
     def _stateless(self, connection: Connection, id: str) -> Stateless:
@@ -179,7 +179,7 @@ class Tunnels:
     def _end(self, connection: Connection, id: str | None) -> End:
         end = self.ends.get(id or "")
         if not isinstance(end, Connected) or end.connection is not connection:
-            raise words.unavailable(f"there is no connection {id}")
+            raise mcp_messages.unavailable(f"there is no connection {id}")
         return end
 
     # --- from the client ------------------------------------------------------------------------------------------
@@ -193,9 +193,9 @@ class Tunnels:
         await self._line(method, params).told(params)
 
     def _line(self, method: str, params: Raw) -> End:
-        end = self.lines.get(words.read(params).connection_id or "")
+        end = self.lines.get(mcp_messages.read(params).connection_id or "")
         if method != MESSAGE or end is None:
-            raise words.unavailable("there is no such connection")
+            raise mcp_messages.unavailable("there is no such connection")
         return end
 
     # --- the end --------------------------------------------------------------------------------------------------

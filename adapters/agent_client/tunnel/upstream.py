@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel import words
+from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.end import End
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
@@ -97,7 +97,7 @@ class Upstream(End):
     def tell_later(self, method: str, params: Raw) -> None:
         """A notification, if the server takes such."""
         if not versions.modern(self.version):
-            self.tell(words.encoded({"method": method, "params": params}))
+            self.tell(mcp_messages.encoded({"method": method, "params": params}))
 
     async def hang_up(self) -> None:
         """See `End`."""
@@ -110,7 +110,7 @@ class Upstream(End):
 
     async def asked(self, message: Raw) -> Raw:
         """See `End`."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         if said.method == wire.PING:
             return Raw(b"{}")
         if versions.modern(self.version):
@@ -118,13 +118,13 @@ class Upstream(End):
         task = asyncio.current_task()
         assert task is not None
         answer = await self._calls.asker(said.method, said.params).asked(said.method, said.params, task.cancel)
-        return answer if isinstance(answer, Raw) else words.encoded(answer)
+        return answer if isinstance(answer, Raw) else mcp_messages.encoded(answer)
 
     async def told(self, message: Raw) -> None:
         """See `End`."""
-        said = words.read(message)
+        said = mcp_messages.read(message)
         if said.method == wire.ACKNOWLEDGED:
-            agreed = words.unpacked(said.params, dict[str, Any]).get("notifications")
+            agreed = mcp_messages.unpacked(said.params, dict[str, Any]).get("notifications")
             self.acknowledged(agreed if isinstance(agreed, dict) else {})
             return
         waiting = self._calls.heard(said.method, said.params)
@@ -155,7 +155,7 @@ class Upstream(End):
 
     async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
         """See `Channel`. Rules were asked by who calls."""
-        message = words.encoded({"method": method, "params": params})
+        message = mcp_messages.encoded({"method": method, "params": params})
         result = await self._unwrapped(message)
         if method == wire.INITIALIZE:
             self._hello = message
@@ -163,7 +163,7 @@ class Upstream(End):
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
         """See `Channel`."""
-        self.tell(words.encoded({"method": method, "params": params or {}}))
+        self.tell(mcp_messages.encoded({"method": method, "params": params or {}}))
 
     async def aclose(self) -> None:
         """See `Channel`."""

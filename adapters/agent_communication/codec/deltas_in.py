@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_communication.codec.beside import Beside
 from adapters.agent_communication.codec.defaults import Defaults
 from adapters.agent_communication.codec.fitting import fit
+from adapters.agent_communication.codec.meta_events import MetaEvents
 from adapters.agent_communication.wire import EVENT, read_fields
 from gateway.core import delta as deltas
 from gateway.core import events as e
@@ -45,7 +45,7 @@ class DeltaDecoder:
         """What was left out, by name (losses.py)."""
         self._fold = Fold()
         self._defaults = Defaults(agent.output_schema)
-        self._beside = Beside(PART)
+        self._meta_events = MetaEvents(PART)
         self._opened = self._ended = False
 
     @property
@@ -122,7 +122,7 @@ class DeltaDecoder:
         meta = beyond.get(_META)
         if not isinstance(meta, dict) or EVENT not in meta:
             return None
-        event = self._beside.read(meta.pop(EVENT))
+        event = self._meta_events.read(meta.pop(EVENT))
         if event is None:
             self.losses["bad_event"] += 1
         return event

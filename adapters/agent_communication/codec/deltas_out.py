@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_communication.codec.agents import native, wraps_output
-from adapters.agent_communication.codec.behind import Behind, Path, Route, nested, sayable
+from adapters.agent_communication.codec.unsent import Path, Route, Unsent, closest_delta, nested
 from adapters.agent_communication.wire import EVENT, RUN_PROGRESS
 from gateway.adapter import Snapshot
 from gateway.core import delta
@@ -60,7 +60,7 @@ class DeltaEncoder:
         self._native = native(agent) is not None
         self._now = Output(agent)
         self._sent: Fold | None = None  # None: the same as `_now`
-        self._behind = Behind(self._length)
+        self._unsent = Unsent(self._length)
         self._empty = True  # nothing is in the document
         self._told = False
         self._begun = self._joined = False  # joined: the run's beginning was not seen
@@ -139,8 +139,8 @@ class DeltaEncoder:
             change = now.delta
             if change is ABSENT:
                 change = self._rewritten(now.rewritten)
-            elif self._behind:
-                change = self._behind.held(change)
+            elif self._unsent:
+                change = self._unsent.held(change)
         self._say(change, out, beyond)
 
     def _fork(self) -> None:
@@ -151,22 +151,22 @@ class DeltaEncoder:
     def _rewritten(self, pointer: str) -> Json:
         """The delta, ABSENT for none, that says as much as can be of the value at the pointer, which is new."""
         path, route = self._way(pointer)
-        over = self._behind.over(path)
+        over = self._unsent.over(path)
         if over is not None and over != path:
             if self._now.size > SMALL:
                 return self._hold()
             path, route = self._way(delta.join(over))
-        self._behind.remove(path)
+        self._unsent.remove(path)
         sent, at = self._sent, delta.join(path)
         assert sent is not None
         before, after = sent.get(at), self._now.at(at)
         unsaid: list[Path] = []
         if route is not None:
-            change = sayable(before, after, path, unsaid)
+            change = closest_delta(before, after, path, unsaid)
         elif not delta.same(before, after):
             unsaid = [path]
         for place in unsaid:
-            self._behind.add(place)
+            self._unsent.add(place)
         if unsaid:
             self._hold()
         if route is None or change is ABSENT:
@@ -219,7 +219,7 @@ class DeltaEncoder:
             before = self._now.document
         unsaid: list[Path] = []
         try:
-            self._say(sayable(before, document, (), unsaid), out)
+            self._say(closest_delta(before, document, (), unsaid), out)
         except (DeltaError, RecursionError):  # nested too deep
             unsaid.append(())
         if unsaid and not self.losses["rewrite"]:

@@ -2,7 +2,7 @@
 
 service.py   the methods: lists, templates; an agent is a tool as well
 calls.py     agents/run and tools/call: which run it is
-words.py     a run as it is told to who called `agents/run`
+rendering.py a run as it is told to who called `agents/run`
 native.py    what an agent of this protocol tells besides
 
 How a run is followed for a call is in gateway/mcp/runs.
@@ -11,7 +11,7 @@ How a run is followed for a call is in gateway/mcp/runs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -23,19 +23,23 @@ from gateway.adapter import Callback, Gateway
 from gateway.adapter.access import People
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
-from gateway.mcp.runs import House
+from gateway.mcp.runs import ClientRuns
 from gateway.mcp.server import McpServer
-from gateway.transport.asgi import refusals
 from gateway.transport.pipe import Pipe
 
 
 class AgentCommunicationInbound:
-    """See `Inbound`, `Conversing`, `Informed` and `Leaving` of `gateway.adapter`."""
+    """See `Inbound`, `Conversing`, `Knowing`, `Informed` and `Leaving` of `gateway.adapter`."""
 
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
-        self.house = House(PROTOCOL, gateway)
-        self.service = AgentService(options, self.house)
-        self.server = McpServer(self.service, options, people=People(options.authentication))
+        self.runs = ClientRuns(PROTOCOL, gateway)
+        self.service = AgentService(options, self.runs)
+        self._people = People(options.authentication)
+        self.server = McpServer(self.service, options, people=self._people)
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.adapter.Knowing`."""
+        return self._people.sees(headers, self.runs.gateway.created)
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`."""
@@ -43,7 +47,7 @@ class AgentCommunicationInbound:
 
     def refusal(self, error: InterlinguaError) -> Response:
         """See `Inbound.refusal`."""
-        return refusals.refusal(error)
+        return self.server.refusal(error)
 
     def callback(self, run: Run) -> Callback:
         """The protocol has no callbacks: its clients ask for none."""
@@ -65,5 +69,5 @@ class AgentCommunicationInbound:
 
     def quiet(self) -> None:
         """See `Leaving.quiet`."""
-        self.house.quiet = True  # calls that end now were not given up by their clients
+        self.runs.quiet = True  # calls that end now were not given up by their clients
         self.server.quiet()

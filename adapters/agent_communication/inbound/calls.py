@@ -7,12 +7,23 @@ from typing import Any
 from adapters.agent_communication import wire
 from adapters.agent_communication.codec import agents as codec
 from adapters.agent_communication.inbound.native import Notifications
-from adapters.agent_communication.inbound.words import AgentWords
+from adapters.agent_communication.inbound.rendering import AgentWords
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.core.errors import Invalid, NotFound
 from gateway.core.types import Agent, Json, JsonObject, Run, RunRequest
 from gateway.mcp import versions
-from gateway.mcp.runs import Follow, Given, House, ToolWords, Waiting, Words, elsewhere, keys, questions, tools
+from gateway.mcp.runs import (
+    ClientRuns,
+    Follow,
+    Given,
+    Rendering,
+    ToolRendering,
+    Waiting,
+    elsewhere,
+    keys,
+    questions,
+    tools,
+)
 from gateway.mcp.runs.documents import INPUT
 from gateway.mcp.server.contract import Call
 from gateway.wire import jsonrpc
@@ -22,14 +33,14 @@ from gateway.wire.jsonrpc import read
 class Calls:
     """One per gateway process."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
-        self._waiting = Waiting(house)
+    def __init__(self, runs: ClientRuns) -> None:
+        self._runs = runs
+        self._waiting = Waiting(runs)
 
     async def run(self, call: Call) -> Any:
         """`agents/run`."""
         asked = read(call.params, wire.Run)
-        agent = await self._house.agent(call.session, asked.name)
+        agent = await self._runs.agent(call.session, asked.name)
         handle = questions.resumed(call.meta)
         if asked.request_state is not None and versions.modern(call.client.version):
             run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
@@ -48,9 +59,9 @@ class Calls:
         """`tools/call`."""
         asked = read(call.params, wire.CallTool)
         arguments = asked.arguments if asked.arguments is not None else {}
-        if asked.name == tools.ANSWER and asked.name not in self._house.names(call.session):
+        if asked.name == tools.ANSWER and asked.name not in self._runs.names(call.session):
             return await self._answer_tool(call, arguments)
-        agent = await self._house.agent(call.session, asked.name)
+        agent = await self._runs.agent(call.session, asked.name)
         if asked.request_state is not None and versions.modern(call.client.version):
             run = await self._waiting.again(call, agent, asked.request_state, asked.input_responses)
         else:
@@ -58,7 +69,7 @@ class Calls:
                 run = await self._start(call, agent, arguments, "/arguments", keys.config(call.meta))
             except Invalid as error:
                 return tools.refused(error)
-        return await self._follow(call, agent, run, ToolWords(self._house, call, agent))
+        return await self._follow(call, agent, run, ToolRendering(self._runs, call, agent))
 
     # --- a new run --------------------------------------------------------------------------------------------
 
@@ -76,13 +87,13 @@ class Calls:
                 traceparent=keys.traceparent(call.meta),
                 creation=jsonrpc.unpack(call.params) if call.method == wire.RUN and codec.native(agent) else {},
             )
-            return await self._house.start(request, call)
+            return await self._runs.start(request, call)
         except Invalid as error:
             within = place if given is said else f"{place}/{INPUT}"
             raise elsewhere(error, {"/input": within, "/config/configurable": "/config"}) from None
 
-    async def _follow(self, call: Call, agent: Agent, run: Run, words: Words) -> Any:
-        return await Follow(self._house, call, agent, run, words, native=Notifications(call)).go()
+    async def _follow(self, call: Call, agent: Agent, run: Run, rendering: Rendering) -> Any:
+        return await Follow(self._runs, call, agent, run, rendering, native=Notifications(call)).go()
 
     # --- answers ----------------------------------------------------------------------------------------------
 
@@ -96,11 +107,11 @@ class Calls:
         )
         try:
             handle = tools.answers(arguments)
-            run = await self._house.of(call.session).run(handle[0])
-            agent = await self._house.agent(call.session, run.agent)
+            run = await self._runs.of(call.session).run(handle[0])
+            agent = await self._runs.agent(call.session, run.agent)
             await self._waiting.answer(call, handle, agent, given)
         except NotFound:
             return tools.refused(Invalid(f"{tools.RESUME_PATH}: no run has this question", path=tools.RESUME_PATH))
         except Invalid as error:
             return tools.refused(error)
-        return await self._follow(call, agent, run, ToolWords(self._house, call, agent))
+        return await self._follow(call, agent, run, ToolRendering(self._runs, call, agent))

@@ -6,7 +6,7 @@ from adapters.agent_communication.codec.deltas_out import NOTIFICATION
 from adapters.agent_communication.wire import PROTOCOL, RUN
 from gateway.core import events as e
 from gateway.mcp.runs import wanted
-from gateway.mcp.runs.speaking import INFO
+from gateway.mcp.runs.log_messages import INFO
 from gateway.mcp.server.contract import Call
 from gateway.mcp.wire import MESSAGE, PROGRESS, PROGRESS_TOKEN
 

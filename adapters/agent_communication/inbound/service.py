@@ -17,7 +17,7 @@ from adapters.agent_communication.wire import PROTOCOL
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
-from gateway.mcp.runs import House, listed, page, tools
+from gateway.mcp.runs import ClientRuns, listed, page, tools
 from gateway.mcp.server.contract import Call, Identity, Session
 from gateway.wire.jsonrpc import ErrorObject, read
 
@@ -32,10 +32,10 @@ Handler = Callable[[Call], Awaitable[Any]]
 class AgentService:
     """See `gateway.mcp.server.contract.Service`."""
 
-    def __init__(self, options: AgentCommunicationServe, house: House) -> None:
+    def __init__(self, options: AgentCommunicationServe, runs: ClientRuns) -> None:
         self._page_size = options.page_size
-        self._house = house
-        calls = Calls(house)
+        self._runs = runs
+        calls = Calls(runs)
         self._handlers: Mapping[str, Handler] = {
             wire.LIST: self._list,
             wire.TEMPLATES: self._templates,
@@ -49,8 +49,8 @@ class AgentService:
 
     def identity(self, session: Session) -> Identity:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
-        if session.agent is not None and not self._house.names(session):
-            raise NotFound(f"no agent {session.agent}; there are {', '.join(self._house.of(session).names(PROTOCOL))}")
+        if session.agent is not None and not self._runs.names(session):
+            raise NotFound(f"no agent {session.agent}; there are {', '.join(self._runs.of(session).names(PROTOCOL))}")
         info: JsonObject = {"name": "interlingua", "version": _version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
@@ -63,7 +63,7 @@ class AgentService:
 
     async def request(self, call: Call) -> Any:
         """See `Service.request`."""
-        with self._house.progressing(call):
+        with self._runs.progressing(call):
             return await self._handlers[call.method](call)
 
     def error(self, call: Call, error: Exception) -> ErrorObject:
@@ -84,29 +84,29 @@ class AgentService:
     # --- lists ------------------------------------------------------------------------------------------------
 
     async def _list(self, call: Call) -> JsonObject:
-        names, following = self._page(call, "agents", self._house.names(call.session))
-        agents = await self._house.agents(names)
+        names, following = self._page(call, "agents", self._runs.names(call.session))
+        agents = await self._runs.agents(names)
         return listed("agents", [codec.entry_of(agent) for agent in agents], following)
 
     async def _templates(self, call: Call) -> JsonObject:
-        agents = await self._house.agents(self._house.names(call.session) if call.session.agent is None else ())
+        agents = await self._runs.agents(self._runs.names(call.session) if call.session.agent is None else ())
         found = {agent.name: entry for agent in agents if (entry := codec.template_of(agent)) is not None}
         names, following = self._page(call, "templates", list(found))
         return listed("agentTemplates", [found[name] for name in names], following)
 
     async def _tools(self, call: Call) -> JsonObject:
         version = call.client.version
-        every = self._house.names(call.session)
+        every = self._runs.names(call.session)
         names, following = self._page(call, "tools", every)
-        found = [codec.tool_of(agent, version) for agent in await self._house.agents(names)]
+        found = [codec.tool_of(agent, version) for agent in await self._runs.agents(names)]
         if following is None and await self._has_questions(every):
-            found.append(self._house.tools.answer_tool())
+            found.append(self._runs.tools.answer_tool())
         return listed("tools", found, following)
 
     async def _has_questions(self, names: Sequence[str]) -> bool:
         if tools.ANSWER in names:
             return False
-        return any(_asks(agent) for agent in await self._house.agents(names))
+        return any(_asks(agent) for agent in await self._runs.agents(names))
 
     def _page(self, call: Call, kind: str, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
         asked = read(call.params, wire.Page)
@@ -117,15 +117,15 @@ class AgentService:
     async def _create(self, call: Call) -> JsonObject:
         asked = read(call.params, wire.Create)
         self._free(call.session, "create agents")
-        template = await self._house.agent(call.session, asked.template_name, "/templateName")
-        made = await self._house.whole(self._house.of(call.session).create_agent(template.name, PROTOCOL, asked.config))
+        template = await self._runs.agent(call.session, asked.template_name, "/templateName")
+        made = await self._runs.whole(self._runs.of(call.session).create_agent(template.name, PROTOCOL, asked.config))
         return {"agent": codec.entry_of(made)}
 
     async def _destroy(self, call: Call) -> JsonObject:
         asked = read(call.params, wire.Destroy)
         self._free(call.session, "destroy agents")
-        agent = await self._house.agent(call.session, asked.name)
-        await self._house.whole(self._house.of(call.session).destroy_agent(agent.name, PROTOCOL))
+        agent = await self._runs.agent(call.session, asked.name)
+        await self._runs.whole(self._runs.of(call.session).destroy_agent(agent.name, PROTOCOL))
         return {}
 
     def _free(self, session: Session, what: str) -> None:

@@ -1,10 +1,14 @@
 """Calls agents of the pre-alpha Agent Communication Protocol: the gateway is their MCP client.
 
 server.py   the target: sessions with it, the agents and templates that are there
-agents.py   one of them                                 created.py  agents made of a template
-turn.py     one run                                     asks.py     what the agent asks meanwhile
-request.py  what is sent for a run, and said of it besides deltas     news.py  hears of agents that come and go
-upstream.py questions of another gateway                told.py  what is said again is told once
+agents.py   one of them
+created.py  agents made of a template, one for each configuration
+turn.py     one run
+asks.py     what the agent asks meanwhile
+request.py  what is sent for a run, and what is said of it besides deltas
+repeats.py  a call is sent again with an answer: what the agent then says again is told once
+upstream.py questions of another gateway
+list_changes.py  hears of agents that come and go
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound.agents import Calls, Found, Resident, Template
-from adapters.agent_communication.outbound.news import News
+from adapters.agent_communication.outbound.list_changes import ListChanges
 from adapters.agent_communication.outbound.server import Pools, Server
 from gateway.core.types import JsonObject
 from gateway.mcp.client.target import Target
@@ -26,7 +30,7 @@ class AgentCommunicationOutbound(Target[JsonObject]):
         self._server = Server(target, pools)
         home = Template(self._server, target.template) if target.template else Resident(self._server, target.agent)
         super().__init__(Calls(self._server, home), discovers=target.agents is not None)
-        self._news = News(self._server)
+        self._news = ListChanges(self._server)
 
     async def entries(self) -> Mapping[str, JsonObject]:
         """See `Target.entries`."""

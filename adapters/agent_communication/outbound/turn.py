@@ -13,7 +13,7 @@ from msgspec import Raw
 from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.outbound import request, upstream
 from adapters.agent_communication.outbound.asks import Asks, capabilities
-from adapters.agent_communication.outbound.told import Told
+from adapters.agent_communication.outbound.repeats import RepeatFilter
 from adapters.agent_communication.wire import PROTOCOL, RUN, RUN_PROGRESS
 from gateway.adapter import RunContext
 from gateway.core import events as e
@@ -54,18 +54,18 @@ class Turn(calls.Turn):
         self._decoder = DeltaDecoder(context.agent)
         self._declared = capabilities(context.caller)
         self._asks = Asks(self.ask, lambda: context.caller, self._declared)
-        self._told = Told()
+        self._repeats = RepeatFilter()
 
     # --- what comes while the call is under way ---------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
         """What a notification says, unless it was said before."""
         told = self._decoder.feed(params) if method == RUN_PROGRESS else request.told(method, params)
-        return self._told.new(told)
+        return self._repeats.new(told)
 
     def again(self) -> None:
         """See `Listener.again`."""
-        self._told.again(self._decoder.said)
+        self._repeats.again(self._decoder.said)
         self.losses += self._decoder.losses
         self._decoder = DeltaDecoder(self.context.agent)
 

@@ -9,7 +9,7 @@ call.py     one request and its answer, on ASGI itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -30,7 +30,7 @@ _RUN = "/runs/{run_id}"
 _THREAD = "/threads/{thread_id}"
 
 
-class Desk:
+class Operations:
     """The operations as one client has them, or everybody where nobody is asked who it is."""
 
     def __init__(self, gateway: Gateway, keep_alive: float) -> None:
@@ -39,55 +39,59 @@ class Desk:
         self.runs = Runs(gateway, keep_alive)
 
 
-Pick = Callable[[Desk], Operation]
+Pick = Callable[[Operations], Operation]
 
 
 class AgentConnectInbound:
-    """See `gateway.adapter.Inbound`."""
+    """See `Inbound` and `Knowing` of `gateway.adapter`."""
 
     def __init__(self, options: AgentConnectServe, gateway: Gateway) -> None:
         self._limit = options.max_body
-        self._door = Door(options.authentication, gateway, lambda own: Desk(own, options.keep_alive))
+        self._door = Door(options.authentication, gateway, lambda own: Operations(own, options.keep_alive))
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.adapter.Knowing`."""
+        return self._door.sees(headers)
 
     def routes(self) -> Sequence[BaseRoute]:
         """Those most used first: the router tries them in order."""
         table: list[tuple[str, str, Pick]] = []
         for under in ("", _THREAD):
             table += [
-                ("POST", f"{under}/runs/wait", lambda desk: desk.runs.create_and_wait),
-                ("POST", f"{under}/runs/stream", lambda desk: desk.runs.create_and_stream),
-                ("POST", f"{under}/runs", lambda desk: desk.runs.create),
+                ("POST", f"{under}/runs/wait", lambda operations: operations.runs.create_and_wait),
+                ("POST", f"{under}/runs/stream", lambda operations: operations.runs.create_and_stream),
+                ("POST", f"{under}/runs", lambda operations: operations.runs.create),
             ]
-        table.append(("POST", "/runs/search", lambda desk: desk.runs.search))
+        table.append(("POST", "/runs/search", lambda operations: operations.runs.search))
         for under in ("", _THREAD):
             table += [
-                ("GET", f"{under}{_RUN}", lambda desk: desk.runs.get),
-                ("GET", f"{under}{_RUN}/wait", lambda desk: desk.runs.wait),
-                ("GET", f"{under}{_RUN}/stream", lambda desk: desk.runs.stream),
-                ("POST", f"{under}{_RUN}", lambda desk: desk.runs.resume),
-                ("POST", f"{under}{_RUN}/cancel", lambda desk: desk.runs.cancel),
-                ("DELETE", f"{under}{_RUN}", lambda desk: desk.runs.delete),
+                ("GET", f"{under}{_RUN}", lambda operations: operations.runs.get),
+                ("GET", f"{under}{_RUN}/wait", lambda operations: operations.runs.wait),
+                ("GET", f"{under}{_RUN}/stream", lambda operations: operations.runs.stream),
+                ("POST", f"{under}{_RUN}", lambda operations: operations.runs.resume),
+                ("POST", f"{under}{_RUN}/cancel", lambda operations: operations.runs.cancel),
+                ("DELETE", f"{under}{_RUN}", lambda operations: operations.runs.delete),
             ]
         table += [
-            ("GET", f"{_THREAD}/runs", lambda desk: desk.runs.of_thread),
-            ("POST", "/threads", lambda desk: desk.threads.create),
-            ("POST", "/threads/search", lambda desk: desk.threads.search),
-            ("GET", _THREAD, lambda desk: desk.threads.get),
-            ("PATCH", _THREAD, lambda desk: desk.threads.patch),
-            ("DELETE", _THREAD, lambda desk: desk.threads.delete),
-            ("POST", f"{_THREAD}/copy", lambda desk: desk.threads.copy),
-            ("GET", f"{_THREAD}/history", lambda desk: desk.threads.history),
-            ("POST", "/agents/search", lambda desk: desk.agents.search),
-            ("GET", "/agents/agent/{agent_id}/descriptor", lambda desk: desk.agents.descriptor),
-            ("GET", "/agents/{agent_id}/descriptor", lambda desk: desk.agents.descriptor),
-            ("GET", "/agents/{agent_id}", lambda desk: desk.agents.get),
+            ("GET", f"{_THREAD}/runs", lambda operations: operations.runs.of_thread),
+            ("POST", "/threads", lambda operations: operations.threads.create),
+            ("POST", "/threads/search", lambda operations: operations.threads.search),
+            ("GET", _THREAD, lambda operations: operations.threads.get),
+            ("PATCH", _THREAD, lambda operations: operations.threads.patch),
+            ("DELETE", _THREAD, lambda operations: operations.threads.delete),
+            ("POST", f"{_THREAD}/copy", lambda operations: operations.threads.copy),
+            ("GET", f"{_THREAD}/history", lambda operations: operations.threads.history),
+            ("POST", "/agents/search", lambda operations: operations.agents.search),
+            ("GET", "/agents/agent/{agent_id}/descriptor", lambda operations: operations.agents.descriptor),
+            ("GET", "/agents/{agent_id}/descriptor", lambda operations: operations.agents.descriptor),
+            ("GET", "/agents/{agent_id}", lambda operations: operations.agents.get),
         ]
         served = self._everybody() if self._door.open else self._asked
         return [Route(path, Endpoint(served(pick), self._limit), methods=[method]) for method, path, pick in table]
 
     def _everybody(self) -> Callable[[Pick], Operation]:
-        desk = self._door.everybody()
-        return lambda pick: pick(desk)
+        operations = self._door.everybody()
+        return lambda pick: pick(operations)
 
     def _asked(self, pick: Pick) -> Operation:
         async def operation(call: Call) -> Reply | None:

@@ -85,7 +85,12 @@ class Call:
         return codec_request.read(adapter, await self.body())
 
     async def body(self) -> bytes:
-        """The body as it came. Raises TooLarge (before reading it, if its length was announced), ClientGone."""
+        """The body as it came. Raises Invalid if it is compressed, TooLarge (before reading it, if its length was
+        announced), ClientGone.
+        """
+        encoding = self.header(b"content-encoding")
+        if encoding and encoding.lower() != "identity":
+            raise Invalid(f"Content-Encoding: a body that is encoded ({encoding}) is not taken")
         announced = self.header(b"content-length")
         if announced and announced.isdigit() and int(announced) > self._limit:
             raise TooLarge(f"the body is larger than {self._limit} bytes")
@@ -203,8 +208,8 @@ class Endpoint:
             await reply.send(send)
 
 
-PATIENCE = 0.05
-"""Seconds after which somebody listens for the client's end; most requests are answered before."""
+PATIENCE = 0.25
+"""Seconds after which somebody listens for the client's end; most requests are answered before, also under load."""
 
 
 class WhileConnected:

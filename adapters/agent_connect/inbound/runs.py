@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from msgspec.structs import replace
 
-from adapters.agent_connect import codec, codec_agent, codec_request, wire
+from adapters.agent_connect import codec, codec_agent, codec_request, codec_thread, wire
 from adapters.agent_connect.inbound.call import NOTHING, Call, ClientGone, Reply, WhileConnected
 from adapters.agent_connect.inbound.stream import Stream
 from adapters.agent_connect.inbound.threads import new_thread
@@ -147,7 +147,7 @@ class Runs:
         if agent is not None and not agent.capabilities.artifacts:
             return ()
         files = [file for file in await self._gateway.artifacts(run=run.id) if file.agent_created]
-        return codec.file_messages(files, run.output, agent.text_output if agent else None)
+        return codec_thread.file_messages(files, run.output, agent.text_output if agent else None)
 
     async def search(self, call: Call) -> Reply:
         """`POST /runs/search`: stateless runs, newest first."""

@@ -12,7 +12,7 @@ from adapters.agent_connect.inbound.call import INTERNAL, Call, ClientGone, Whil
 from gateway.adapter import Batch, Gateway, Watch
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.core.types import Agent, Run
-from gateway.transport.asgi.uvicorn import short_way
+from gateway.transport.asgi.uvicorn import PieceProtocol, short_way
 
 log = logging.getLogger(__name__)
 
@@ -85,16 +85,14 @@ class Stream:
         clock = asyncio.get_running_loop().time
 
         def take(batch: Batch) -> bool:
-            """Where every event is worth a snapshot and the client keeps up, a batch is on its way when it was said."""
+            """Where the client keeps up, one more piece of a small document is on its way when it was said."""
             nonlocal at
-            if not (out.ready and encoder.exact) or encoder.stops(batch):
+            short = out.short
+            if short is None or not short.ready or not (frame := encoder.piece(batch)):
                 return False
             at = batch.last
-            frames = encoder.feed(batch, watch.run, now := clock())
-            if encoder.due(now) is not None:  # nothing would wake this wait when it is
-                frames += encoder.flush(now)
-            if frames:
-                out.put(frames)
+            out.written_at = clock()
+            short.put(frame)
             return True
 
         while encoder.custom or encoder.exact or not every:
@@ -130,8 +128,10 @@ class _Out:
         self.ended = False
         self._clock = asyncio.get_running_loop().time
         self.written_at = self._clock()
+        self.short: PieceProtocol | None = None
+        """The client's connection, if it takes pieces of the answer by a call, once the answer has begun."""
+        self._call = call
         self._send = call.send
-        self._short = short_way(call.scope)
         self._headers = headers or {}
 
     async def write(self, frames: bytes) -> None:
@@ -139,17 +139,6 @@ class _Out:
             await self._begin()
         self.written_at = self._clock()
         await self._send({"type": "http.response.body", "body": frames, "more_body": True})
-
-    @property
-    def ready(self) -> bool:
-        """Whether `put` may be called."""
-        return self._short is not None and self.started and self._short.ready
-
-    def put(self, frames: bytes) -> None:
-        """`write`, by a call."""
-        assert self._short is not None
-        self.written_at = self._clock()
-        self._short.put(frames)
 
     async def end(self, frames: bytes) -> None:
         if not self.started:
@@ -159,5 +148,6 @@ class _Out:
 
     async def _begin(self) -> None:
         self.started = True
+        self.short = short_way(self._call.scope)
         more = [(name.encode("latin-1"), text.encode("latin-1")) for name, text in self._headers.items()]
         await self._send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *more]})

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Sequence
 
-from adapters.agent_connect import codec, codec_request, wire
+from adapters.agent_connect import codec_request, codec_thread, wire
 from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
 from gateway.adapter import Gateway
 from gateway.core.errors import Conflict, Invalid, Unsupported
@@ -54,7 +54,7 @@ class Threads:
                 offset=wanted.get("offset") or 0,
             )
         )
-        return Reply(codec.encode_threads([(thread, await self._messages(thread)) for thread in threads]))
+        return Reply(codec_thread.encode_threads([(thread, await self._messages(thread)) for thread in threads]))
 
     async def get(self, call: Call) -> Reply:
         """`GET /threads/{thread_id}`."""
@@ -80,13 +80,13 @@ class Threads:
         before = call.query("before")
         await self._gateway.thread(thread_id)
         checkpoints = await self._checkpoints(thread_id)
-        states = list(zip(checkpoints, codec.conversation(checkpoints), strict=True))
+        states = list(zip(checkpoints, codec_thread.conversation(checkpoints), strict=True))
         if before is not None:
             ids = [checkpoint.id for checkpoint in checkpoints]
-            if before not in ids:
+            if before.lower() not in ids:
                 raise Invalid(f"before: the thread has no checkpoint {before!r}")
-            states = states[: ids.index(before)]
-        return Reply(codec.encode_history(states[::-1][:limit]))
+            states = states[: ids.index(before.lower())]
+        return Reply(codec_thread.encode_history(states[::-1][:limit]))
 
     async def patch(self, call: Call) -> Reply:
         """`PATCH /threads/{thread_id}`: metadata is merged; values, messages or a checkpoint make a new state."""
@@ -104,7 +104,7 @@ class Threads:
 
     async def _patched(self, thread: Thread, wanted: wire.ThreadPatch) -> Checkpoint:
         checkpoints = await self._checkpoints(thread.id)
-        conversations = codec.conversation(checkpoints)
+        conversations = codec_thread.conversation(checkpoints)
         now = conversations[-1] if conversations else []
         base, values = now, thread.values
         ref = wanted.get("checkpoint")
@@ -127,10 +127,10 @@ class Threads:
         )
 
     async def _reply(self, thread: Thread) -> Reply:
-        return Reply(codec.encode_thread(thread, await self._messages(thread)))
+        return Reply(codec_thread.encode_thread(thread, await self._messages(thread)))
 
     async def _messages(self, thread: Thread) -> Sequence[ChatMessage]:
-        conversations = codec.conversation(await self._checkpoints(thread.id))
+        conversations = codec_thread.conversation(await self._checkpoints(thread.id))
         return conversations[-1] if conversations else ()
 
     async def _checkpoints(self, thread_id: str) -> list[Checkpoint]:

@@ -3,7 +3,7 @@
 agent.py     AgentConnectOutbound: what the gateway calls
 start.py     sending a run: by stream, in the background or blocking, on a thread or not
 follow.py    seeing it to its end: streams, questions, cancels
-look.py      what became of it: waits and single looks
+poll.py      what became of it, asked of the agent: blocking waits, or its record
 locate.py    which agent it is, and what it says of itself
 request.py   the body that starts a run
 calls.py     HTTP, and what refusals mean

@@ -6,7 +6,7 @@ from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.calls import Calls
 from adapters.agent_connect.outbound.follow import Follower, stop
 from adapters.agent_connect.outbound.locate import Locator
-from adapters.agent_connect.outbound.look import Place
+from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.start import Server, Starter
 from gateway.adapter import RunContext
 from gateway.core.errors import AgentFailed, AgentGone
@@ -34,7 +34,7 @@ class AgentConnectOutbound:
         try:
             starter = Starter(context, self._calls, self._locator, self._server, follower)
             verdict = await starter.start()
-            if verdict is None and follower.place is None:
+            if verdict is None and follower.remote is None:
                 raise AgentGone("the agent went away before it named the run")
             await follower.conclude(verdict)
         finally:
@@ -42,12 +42,12 @@ class AgentConnectOutbound:
 
     async def attach(self, context: RunContext) -> None:
         """Find the run again and see it to its end."""
-        place = Place.of(context.run.upstream or {})
-        if place is None:
+        remote = RemoteRun.of(context.run.upstream or {})
+        if remote is None:
             raise AgentFailed("nothing is known of where the run is at the agent")
         follower = self._follower(context, resumed=True)
         try:
-            await follower.name(place)
+            await follower.name(remote)
             await follower.conclude(await follower.again())
         finally:
             self._runs.pop(context.run.id, None)
@@ -57,9 +57,9 @@ class AgentConnectOutbound:
         follower = self._runs.get(context.run.id)
         if follower is not None:
             return await follower.cancel()
-        place = Place.of(context.run.upstream or {})
-        if place is not None:  # `run` has been given up already: the time was over
-            await stop(context, self._calls, place)
+        remote = RemoteRun.of(context.run.upstream or {})
+        if remote is not None:  # `run` has been given up already: the time was over
+            await stop(context, self._calls, remote)
 
     async def aclose(self) -> None:
         """Close every connection."""

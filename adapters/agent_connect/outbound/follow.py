@@ -21,14 +21,15 @@ from adapters.agent_connect.decode_interrupt import interrupt
 from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.calls import (
     Calls,
+    Forgotten,
     NotOffered,
     complaint,
     encode,
     expect_stream,
     refusal,
 )
-from adapters.agent_connect.outbound.look import FIRST_PAUSE, TRIES, Looker, Place
-from adapters.agent_connect.wire import UPSTREAM_OUTPUT
+from adapters.agent_connect.outbound.poll import FIRST_PAUSE, TRIES, Poller, RemoteRun
+from adapters.agent_connect.wire import EVENT, UPSTREAM_OUTPUT
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout
@@ -43,6 +44,8 @@ HINT_TIMEOUT = 5.0
 """Seconds in which an agent whose stream spoke of an error or a question has to confirm it."""
 NAMED_WITHIN = 4.0
 """Seconds a cancel waits for the agent to name the run; the engine gives the whole call five."""
+READ = frozenset({EVENT, "message"})
+"""Names of the events that are the protocol's; "message" is one without a name. Others (a ping) are not read."""
 MAX_BYTES = 32 * 1024 * 1024
 LARGE = 1024
 SETTLED_SILENCE = 1.0
@@ -50,7 +53,7 @@ SETTLED_SILENCE = 1.0
 
 
 class Follower:
-    """Sees one run through. `place` is None until the agent has named the run (`named` is set then)."""
+    """Sees one run through. `remote` is None until the agent has named the run (`named` is set then)."""
 
     def __init__(
         self, context: RunContext, calls: Calls, options: AgentConnectTarget, *, streams: bool, resumed: bool = False
@@ -62,7 +65,7 @@ class Follower:
         self.streams = streams
         self._resumed = resumed
         self._trace = context.traceparent
-        self._looker = Looker(calls, options, self._trace)
+        self._poller = Poller(calls, options, self._trace)
         self._decoder = decode.StreamDecoder(resumed=resumed)
         self._breaks = 0
         self._last_id = ""
@@ -70,29 +73,29 @@ class Follower:
         self._truth: Verdict | None = None
 
     @property
-    def place(self) -> Place | None:
+    def remote(self) -> RemoteRun | None:
         """Where the run is at the agent, once that is known."""
-        return self._looker.place
+        return self._poller.remote
 
     @property
     def _path(self) -> str:
-        return self._looker.path
+        return self._poller.path
 
     # --- naming ------------------------------------------------------------------------------------------------
 
-    async def name(self, place: Place) -> None:
+    async def name(self, remote: RemoteRun) -> None:
         """The agent has named the run: record it. Raises AgentBroken for a name that no path can hold."""
-        if place.run_id in ("", ".", ".."):
-            raise AgentBroken(f"the agent named the run {place.run_id!r}")
-        self._looker.place = place
-        self._decoder.run_id = place.run_id
+        if remote.run_id in ("", ".", ".."):
+            raise AgentBroken(f"the agent named the run {remote.run_id!r}")
+        self._poller.remote = remote
+        self._decoder.run_id = remote.run_id
         await self._record()
         self.named.set()
 
     async def _record(self, **more: Any) -> None:
-        assert self.place is not None
-        thread = {"thread_id": self.place.thread} if self.place.thread else None
-        await self._context.set_upstream({**self.place.record(), **more}, thread=thread)
+        assert self.remote is not None
+        thread = {"thread_id": self.remote.thread} if self.remote.thread else None
+        await self._context.set_upstream({**self.remote.record(), **more}, thread=thread)
 
     # --- to the end --------------------------------------------------------------------------------------------
 
@@ -102,35 +105,31 @@ class Follower:
             if verdict is None:
                 verdict = await self._follow()
             if self._context.cancelled:
-                return await self._end(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
+                return self._context.emit(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
             match verdict:
                 case Result():
                     if verdict.origin:
                         await self._keep(verdict.origin)
-                    return await self._end(*decode.finished(verdict, replace=self._resumed))
+                    return self._context.emit(*decode.finished(verdict, replace=self._resumed))
                 case Failed():
                     if verdict.errcode is not None:
                         await self._keep({"errcode": verdict.errcode})
-                    return await self._end(decode.failed(verdict))
+                    return self._context.emit(decode.failed(verdict))
                 case Question():
                     if not await self._ask(verdict):
                         reason = self._context.run.cancel_reason or "the agent's question was not answered"
-                        return await self._end(e.RunCancelled(reason=reason))
+                        return self._context.emit(e.RunCancelled(reason=reason))
             verdict = None
-
-    async def _end(self, *events: e.Event) -> None:
-        self._context.emit(*events)
-        await self._context.drain()
 
     async def _keep(self, beyond: JsonObject) -> None:
         """What the output says beyond the core, for clients of the same protocol."""
-        if self.place is not None:
+        if self.remote is not None:
             await self._record(**{UPSTREAM_OUTPUT: beyond})
 
     async def _follow(self) -> Verdict:
         """Watch a run that works until it has a verdict."""
         pause = FIRST_PAUSE
-        while (verdict := await self._looker.patiently(self._once)) is None:
+        while (verdict := await self._poller.retrying(self._once)) is None:
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._options.poll_interval)
         return verdict
@@ -143,7 +142,7 @@ class Follower:
                 verdict = await self.stream("GET", f"{self._path}/stream")
                 if verdict is not None:
                     return verdict
-                hint = self._looker.hint
+                hint = self._poller.hint
             except (NotOffered, AgentTimeout):
                 self.streams = False  # refused, or not even a head: the run itself will know
             except AgentGone:
@@ -155,8 +154,13 @@ class Follower:
     async def _confirm(self, hint: Verdict | None) -> Verdict | None:
         """The truth after a stream whose last word was `hint`; the hint itself if the agent knows no better."""
         if hint is None:
-            return await self._looker.look(self._options.poll_timeout)
-        verdict = await self._looker.look(min(HINT_TIMEOUT, self._options.poll_timeout))
+            return await self._poller.poll(self._options.poll_timeout)
+        try:
+            verdict = await self._poller.poll(min(HINT_TIMEOUT, self._options.poll_timeout))
+        except Forgotten:  # an agent that keeps no runs: what it said of its failure is all there is
+            if isinstance(hint, Failed):
+                return hint
+            raise
         telling = isinstance(hint, Failed) or (isinstance(hint, Question) and hint.payload is not None)
         return hint if verdict is None and telling else verdict
 
@@ -165,16 +169,16 @@ class Follower:
         try:
             verdict = await self.stream("POST", path, body, thread=thread)
         except AgentGone:
-            if self.place is None:
+            if self.remote is None:
                 raise
             return None  # it broke in the middle: the run itself is still there
         if verdict is None:
-            return await self._looker.patiently(partial(self._confirm, self._looker.hint))
+            return await self._poller.retrying(partial(self._confirm, self._poller.hint))
         return verdict
 
     async def again(self) -> Verdict | None:
         """What became of a run that was left alone; None if it still works."""
-        return await self._looker.standing()
+        return await self._poller.outcome()
 
     # --- streaming ---------------------------------------------------------------------------------------------
 
@@ -195,7 +199,7 @@ class Follower:
             if not 200 <= opened.status < 300:
                 raise NotOffered(await refusal(opened), where)
             self._truth = None
-            self._looker.heard = asyncio.get_running_loop().time()
+            self._poller.heard = asyncio.get_running_loop().time()
             try:
                 with Deadline() as self._silence:
                     watchdog = _Later(self._options.idle_timeout, partial(self._watch, self._silence))
@@ -212,22 +216,23 @@ class Follower:
 
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
         context, decoder, frames = self._context, self._decoder, sse.Decoder()
+        frames.last_event_id = self._last_id
         loop = asyncio.get_running_loop()
-        opening, named = True, self.place is not None
+        opening, named = True, self.remote is not None
 
         def hear(chunk: bytes) -> bool:
             """All that is done with a piece without waiting. Whether that was all."""
             ready = frames.feed(chunk)
             if ready:
                 self._last_id = frames.last_event_id
-                self._looker.heard = loop.time()
-                events = decoder.feed([frame.data for frame in ready], where)
-                self._looker.hint, self._looker.last = decoder.verdict, decoder.last
+                self._poller.heard = loop.time()
+                events = decoder.feed([frame.data for frame in ready if frame.event in READ], where)
+                self._poller.hint, self._poller.last = decoder.verdict, decoder.last
                 if events:
                     context.emit(*events)
                     self._breaks = 0
             elif len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
-                self._looker.heard = loop.time()
+                self._poller.heard = loop.time()
             return context.flowing and decoder.verdict is None and decoder.broken is None
 
         async for chunk in opened.chunks():
@@ -240,7 +245,7 @@ class Follower:
             while True:
                 if not named and decoder.run_id is not None:
                     named = True
-                    await self.name(Place(decoder.run_id, thread, thread))
+                    await self.name(RemoteRun(decoder.run_id, thread, thread))
                 if not context.flowing:
                     await context.drain()
                 if decoder.broken is not None:
@@ -248,15 +253,22 @@ class Follower:
                 if decoder.settled:
                     self._silence.move(loop.time() + SETTLED_SILENCE)
                 elif decoder.verdict is not None:
-                    return None
+                    return None if named else self._nameless(decoder.verdict, where)
                 elif self._silence.due is not None:
                     self._silence.move(None)
                 if not named or not await opened.pour(hear):
                     break
         frames.close()
-        if self.place is None:
-            raise AgentBroken(f"the stream of {where} ended before it named a run")
-        return decoder.verdict if decoder.settled and not frames.truncated else None
+        if decoder.settled and not frames.truncated:
+            return decoder.verdict  # it has said everything, even if not the run's name
+        return None if named else self._nameless(decoder.verdict, where)
+
+    @staticmethod
+    def _nameless(verdict: Verdict | None, where: str) -> Verdict:
+        """What became of a run that nobody can be asked about, since its stream never named it."""
+        if isinstance(verdict, Failed):
+            return verdict
+        raise AgentBroken(f"the stream of {where} ended before it named a run")
 
     async def _not_a_stream(self, body: bytes, where: str, thread: str | None) -> Verdict | None:
         """The agent answered with a JSON document where a stream was asked for: its run, or the run's output."""
@@ -267,9 +279,9 @@ class Follower:
                 f"{where} answered with JSON that is neither a stream nor a run", detail=error.detail
             ) from None
         if record is not None:
-            if self.place is None:
-                await self.name(Place(record.run_id, thread, record.thread_id))
-            self._looker.mine(record, where)
+            if self.remote is None:
+                await self.name(RemoteRun(record.run_id, thread, record.thread_id))
+            self._poller.mine(record, where)
         self.streams = False
         return verdict
 
@@ -277,28 +289,28 @@ class Follower:
         """While the stream says nothing, ask for the truth; when there is one, end the reading."""
         loop = asyncio.get_running_loop()
         while True:
-            quiet = loop.time() - self._looker.heard
+            quiet = loop.time() - self._poller.heard
             if quiet < self._options.idle_timeout:
                 await asyncio.sleep(self._options.idle_timeout - quiet)
                 continue
-            if self.place is None:  # nobody to ask about
+            if self.remote is None:  # nobody to ask about
                 await asyncio.sleep(self._options.idle_timeout)
                 continue
             try:
-                self._truth = await self._looker.look(self._options.poll_timeout)
+                self._truth = await self._poller.poll(self._options.poll_timeout)
             except AgentError as error:
                 log.info("run %s: a silent stream, and then: %s", self._context.run.id, error)
                 return silence.move(loop.time())
             if self._truth is not None:
                 return silence.move(loop.time())
-            self._looker.heard = loop.time()
+            self._poller.heard = loop.time()
 
     # --- talking back ------------------------------------------------------------------------------------------
 
     async def _ask(self, question: Question) -> bool:
         """Put the question, deliver the answer. False if there is none: the run is then cancelled at the agent."""
-        assert self.place is not None
-        asked = interrupt(question, self._context.agent, self.place.run_id, self.place.questions)
+        assert self.remote is not None
+        asked = interrupt(question, self._context.agent, self.remote.run_id, self.remote.questions)
         answer = await self._context.ask(asked)
         if answer.outcome is not Outcome.ANSWERED:
             if not self._context.cancelled:
@@ -308,9 +320,9 @@ class Follower:
         if question.kind is not None:  # asked in the words of the older specification, answered in them
             value = {"interrupt_type": question.kind, "resume_payload": value}
         await self._resume(value)
-        self._looker.place = replace(self.place, questions=self.place.questions + 1)
+        self._poller.remote = replace(self.remote, questions=self.remote.questions + 1)
         self._decoder.forget()
-        self._looker.hint = None
+        self._poller.hint = None
         await self._record()
         return True
 
@@ -331,7 +343,7 @@ class Follower:
             raise complaint(reply, where)
 
     async def _still_asks(self) -> bool:
-        record = await self._looker.patiently(self._looker.status)
+        record = await self._poller.retrying(self._poller.status)
         return record is not None and record.status == "interrupted"
 
     async def cancel(self) -> None:
@@ -341,14 +353,14 @@ class Follower:
                 await self.named.wait()
         except TimeoutError:
             return self._context.lost("cancel_unsupported")
-        assert self.place is not None
-        await stop(self._context, self._calls, self.place)
+        assert self.remote is not None
+        await stop(self._context, self._calls, self.remote)
         self._silence.move(asyncio.get_running_loop().time() + SETTLED_SILENCE)
 
 
-async def stop(context: RunContext, calls: Calls, place: Place) -> None:
+async def stop(context: RunContext, calls: Calls, remote: RemoteRun) -> None:
     """`POST .../cancel`."""
-    path = f"{place.path}/cancel"
+    path = f"{remote.path}/cancel"
     reply = await calls.send("POST", path, trace=context.traceparent)
     if reply.status in (405, 500, 501):
         context.lost("cancel_unsupported")

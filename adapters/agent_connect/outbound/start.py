@@ -11,7 +11,7 @@ from adapters.agent_connect.decode import Verdict
 from adapters.agent_connect.outbound.calls import Calls, NotOffered, complaint, encode, explanation
 from adapters.agent_connect.outbound.follow import Follower
 from adapters.agent_connect.outbound.locate import Locator
-from adapters.agent_connect.outbound.look import Place
+from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.request import run_create
 from gateway.adapter import RunContext
 from gateway.core.errors import AgentBroken, AgentGone, NotFound, Unsupported
@@ -129,7 +129,7 @@ class Starter:
         if not 200 <= reply.status < 300:
             raise NotOffered(reply, f"POST {path}")
         record = decode.run_record(reply.body, f"POST {path}")
-        await self._follower.name(Place(record.run_id, thread, record.thread_id))
+        await self._follower.name(RemoteRun(record.run_id, thread, record.thread_id))
         return None
 
     async def _blocking(self, path: str, body: bytes, thread: str) -> Verdict | None:
@@ -139,7 +139,7 @@ class Starter:
         try:
             reply = await self._calls.patient("POST", path, body, timeout=None, trace=self._trace)
         except AgentGone:
-            if follower.place is None:
+            if follower.remote is None:
                 raise
             return None  # the line broke: the run itself is still there
         finally:
@@ -150,8 +150,8 @@ class Starter:
             raise NotOffered(reply, where)
         run, verdict = decode.waited(reply.body, where)
         if run is not None:
-            await follower.name(Place(run.run_id, thread, run.thread_id))
-        elif follower.place is None and (verdict is None or isinstance(verdict, decode.Question)):
+            await follower.name(RemoteRun(run.run_id, thread, run.thread_id))
+        elif follower.remote is None and (verdict is None or isinstance(verdict, decode.Question)):
             raise AgentBroken(f"{where} answered without a run")
         return verdict
 
@@ -171,7 +171,7 @@ class Starter:
         active = [r for r in decode.run_records(reply.body, f"GET {path}") if r.status == "pending"]
         if len(active) != 1:
             return False
-        await self._follower.name(Place(active[0].run_id, thread, thread))
+        await self._follower.name(RemoteRun(active[0].run_id, thread, thread))
         return True
 
     def _modes(self) -> list[str] | None:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
-from typing import Any, Final
+from typing import Final
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, best_match
-from referencing import Registry
-from referencing.exceptions import Unresolvable
+from jsonschema.exceptions import SchemaError
+from jsonschema.protocols import Validator
 
+from gateway.adapter import fitting
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Json, JsonObject
 
 _KEPT: Final = 256
-_NOWHERE: Final[Registry[Any]] = Registry()
-"""References lead nowhere outside of a schema: nothing is fetched."""
 
-_validators: OrderedDict[int, tuple[JsonObject, Draft202012Validator | None]] = OrderedDict()
+_validators: OrderedDict[int, tuple[JsonObject, Validator | None]] = OrderedDict()
 
 
-def _validator(schema: JsonObject) -> Draft202012Validator | None:
+def _validator(schema: JsonObject) -> Validator | None:
     """None for what is no schema: it allows anything, as everywhere in the gateway."""
     known = _validators.get(id(schema))
     if known is not None and known[0] is schema:
@@ -30,7 +27,7 @@ def _validator(schema: JsonObject) -> Draft202012Validator | None:
         return known[1]
     try:
         Draft202012Validator.check_schema(schema)
-        validator = Draft202012Validator(schema, registry=_NOWHERE)
+        validator = fitting.validator(schema)
     except (SchemaError, RecursionError):
         validator = None
     _validators[id(schema)] = schema, validator
@@ -45,8 +42,8 @@ def fits(schema: JsonObject, value: Json) -> bool:
     if validator is None:
         return True
     try:
-        return bool(validator.is_valid(value))
-    except (Unresolvable, re.error, RecursionError):
+        return fitting.fits(validator, value)
+    except fitting.Inapplicable:
         return False
 
 
@@ -54,8 +51,8 @@ def misfit(schema: JsonObject, value: Json, at: str) -> Invalid:
     """Why it does not; the path starts with `at`."""
     validator = _validator(schema)
     try:
-        error = best_match(validator.iter_errors(value)) if validator is not None else None
-    except (Unresolvable, re.error, RecursionError):
+        error = fitting.misfit(validator, value) if validator is not None else None
+    except fitting.Inapplicable:
         error = None
     if error is None:
         return Invalid(f"{at or '/'}: does not fit the agent's schema", path=at)

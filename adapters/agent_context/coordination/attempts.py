@@ -17,7 +17,7 @@ from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.adapter import Batch, Gateway
 from gateway.core import events as e
 from gateway.core import projection
-from gateway.core.errors import AgentFailed, InterlinguaError, NotFound, Unavailable
+from gateway.core.errors import AgentFailed, Denied, InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Agent, Interrupt, Outcome, Run, RunQuery, RunRequest
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ ATTEMPT: Final = "attempt"
 AGAIN_SECONDS: Final = 0.05
 ELSEWHERE_SECONDS: Final = 10.0
 """How long a run that was taken up after a restart may be on its way into this process."""
+TRIES: Final = 3
+"""How often a task's client is asked what only somebody else may answer, or not alone; then the attempt fails."""
 
 
 class OverLimit(AgentFailed):
@@ -49,6 +51,7 @@ def request(job: Job, attempt: Attempt, agent: Agent) -> RunRequest:
         protocol=PROTOCOL,
         metadata={**beside, MARK: job.mark(attempt)},
         principal=whole.principal,
+        tools=whole.tools,
         traceparent=job.context.traceparent,
         creation=whole.creation if whole.protocol == PROTOCOL else {},
         attributes={
@@ -117,14 +120,13 @@ async def cancel(gateway: Gateway, run_id: str, reason: str) -> None:
         await here(lambda: gateway.cancel(run_id, reason=reason))
 
 
-async def here(change: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+async def here(change: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
     """Change a run that may still be on its way into this process, after a restart."""
     loop = asyncio.get_running_loop()
     until = loop.time() + ELSEWHERE_SECONDS
     while True:
         try:
-            await change()
-            return
+            return await change()
         except Unavailable:
             if loop.time() > until:
                 raise
@@ -191,25 +193,48 @@ class Following:
             elif isinstance(event, e.Resumed) and (asked := self._questions.pop(event.interrupt, None)) is not None:
                 self._job.keep(asyncio.ensure_future(self._answered_there(event, asked)))
 
-    def _id(self, interrupt_id: str) -> str:
-        return f"{self._attempt.number}:{interrupt_id}"
+    def _names(self, interrupt_id: str) -> list[str]:
+        """What a question of the agent's is called when the task's client is asked it, again and again."""
+        name = f"{self._attempt.number}:{interrupt_id}"
+        return [name, *(f"{name}~{number}" for number in range(2, TRIES + 1))]
 
     async def _ask(self, question: Interrupt) -> None:
-        """Put the agent's question to the task's client, and the answer to the agent."""
+        """Put the agent's question to the task's client, and the answer to the agent.
+
+        An answer that does not end it, since somebody else has to give it, is followed by the question anew.
+        """
+        assert self._attempt.run is not None
+        why = ""
+        for name in self._names(question.id):
+            put = replace(question, id=name, message=f"{why}\n\n{question.message}".strip())
+            why = await self._asked(question.id, put)
+            if not why:
+                return
+        await cancel(self._gateway, self._attempt.run, why)
+
+    async def _asked(self, question_id: str, put: Interrupt) -> str:
+        """Ask once, and answer the agent. Why it still waits for an answer; "" if it does not."""
         context, run_id = self._job.context, self._attempt.run
         assert run_id is not None
-        answer = await self._job.ask(replace(question, id=self._id(question.id)))
+        answer = await self._job.ask(put)
         if answer.outcome is Outcome.CANCELLED and context.cancelled:
-            return  # the attempt is cancelled as well, and with it the question
+            return ""  # the attempt is cancelled as well, and with it the question
         try:
-            await here(lambda: self._gateway.answer(run_id, answer, question.id))
+            run = await here(lambda: self._gateway.answer(run_id, answer, question_id))
+        except Denied as error:
+            return str(error)
         except InterlinguaError as error:
-            log.info("task %s: the answer to %s came too late: %s", self._job.id, question.id, error)
+            log.info("task %s: the answer to %s came too late: %s", self._job.id, question_id, error)
+            return ""
+        waits = any(each.id == question_id for each in run.interrupts)
+        return "the answer counts, and others have to give theirs" if waits else ""
 
     async def _answered_there(self, event: e.Resumed, asked: asyncio.Task[None]) -> None:
         """The attempt's own question was answered: by us a moment ago, or by somebody else."""
-        if not asked.done() and any(open.id == self._id(event.interrupt) for open in self._job.context.run.interrupts):
+        names = self._names(event.interrupt)
+        ours = [each.id for each in self._job.context.run.interrupts if each.id in names]
+        if not asked.done() and ours:
             with contextlib.suppress(InterlinguaError):
-                await self._gateway.answer(self._job.id, event.answer, self._id(event.interrupt))
+                await self._gateway.answer(self._job.id, event.answer, ours[0])
                 return
         asked.cancel()

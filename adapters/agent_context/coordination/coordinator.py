@@ -16,9 +16,6 @@ from gateway.adapter import Gateway, RunContext
 from gateway.adapter.hosting import Hosted
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
 
-NAME: Final = "interlingua-tasks"
-"""The coordinator's own, where the options name none."""
-
 INPUT: Final[JsonObject] = {
     "type": "object",
     "properties": {
@@ -48,7 +45,7 @@ class Coordinator:
     """See `gateway.adapter.Outbound`. One per gateway process; `hosted` is what its inbound half brings."""
 
     def __init__(self, options: AgentContextServe, gateway: Gateway, directory: Directory) -> None:
-        self.name = options.coordinator or NAME
+        self.name = options.tasks_of
         self._options = options
         self._gateway = gateway
         self._chooser = Chooser(gateway, directory, options.weights.model_dump(), options.per_agent)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from adapters.agent_context.codec.ranking import Candidate
-from adapters.agent_context.coordination.coordinator import NAME
 from adapters.agent_context.directory import evaluation as evaluations
 from adapters.agent_context.directory import search as matching
 from adapters.agent_context.directory.listing import Listed, Listing
@@ -62,7 +61,7 @@ class Directory:
         self._revoking = Revoking(self._members, self._changed)
         self._shared = Shared(self._members, self._changed, self._revoking.stop)
         self._registry = Registry(self._members, self._changed)
-        self._listing = Listing(self._members, self._shared, () if options.coordinator else (NAME,))
+        self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
         self._metrics = Metrics(gateway, monotonic)
 
     # --- life: see `gateway.adapter.Hosting` -------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
-from adapters.agent_context.coordination.coordinator import NAME
 from adapters.agent_context.directory.liveness import Registered
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.records import (
@@ -47,7 +46,7 @@ class Registry:
         self._changed = changed
         self._swept = -1e9
         options = members.options
-        self._reserved = {SELF, options.coordinator or NAME}
+        self._reserved = {SELF, options.tasks_of}
         self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
 
     async def register(self, record: object, principal: Member, session: Session | None) -> None:

@@ -1,8 +1,8 @@
 """Serves clients of the Agent Context Protocol, and plain MCP clients: their server, and their directory.
 
-service.py      the methods, by name           desk.py        what all requests share
+service.py      the methods, by name           services.py    what all requests share
 registering.py  agents come, beat and leave    people.py      who a client is, for which agents it speaks
-messages.py     agent/message: a run           words.py       its answer     telling.py  what is told before that
+messages.py     agent/message: a run           rendering.py   its answer     telling.py  what is told before that
 tasks.py        agent/delegate, taskAssign     asking.py, pending.py  a run's questions
 resources.py    directory, tasks, metrics      tools.py       the standard tools
 sampling.py     sampling/createMessage         background.py  what was a notification, and takes a while
@@ -11,7 +11,7 @@ sampling.py     sampling/createMessage         background.py  what was a notific
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -20,11 +20,11 @@ from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.inbound.background import Background
-from adapters.agent_context.inbound.desk import Desk
 from adapters.agent_context.inbound.people import People
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
 from adapters.agent_context.inbound.service import AgentContextService
+from adapters.agent_context.inbound.services import Services
 from adapters.agent_context.inbound.tasks import Delegating
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
@@ -33,41 +33,40 @@ from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSI
 from gateway.adapter import Callback, Gateway, Hosted
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
-from gateway.mcp.runs import House, Waiting
+from gateway.mcp.runs import ClientRuns, Waiting
 from gateway.mcp.server import McpServer
 from gateway.mcp.server.contract import Session
-from gateway.transport.asgi import refusals
 from gateway.transport.pipe import Pipe
 
 
 class AgentContextInbound:
-    """See `Inbound`, `Conversing`, `Informed`, `Leaving` and `Hosting` of `gateway.adapter`."""
+    """See `Inbound`, `Conversing`, `Knowing`, `Informed`, `Leaving` and `Hosting` of `gateway.adapter`."""
 
     def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
-        access, links = Access(options.access), Links()
-        self.directory = Directory(options, gateway, access, links=links)
-        people = People(access, self.directory)
-        self.house = House(PROTOCOL, gateway, who=people.identity)
+        self._access, links = Access(options.access), Links()
+        self.directory = Directory(options, gateway, self._access, links=links)
+        people = People(self._access, self.directory)
+        self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
         self.coordinator = Coordinator(options, gateway, self.directory)
         self.background = Background()
-        self.desk = Desk(
+        self.services = Services(
             options=options,
             gateway=gateway,
-            house=self.house,
+            runs=self.runs,
             people=people,
             directory=self.directory,
             links=links,
             background=self.background,
-            waiting=Waiting(self.house, may=people.owns, over=CONFLICT),
+            waiting=Waiting(self.runs, may=people.owns, over=CONFLICT),
             changed=self._told,
         )
         tasks = Tasks(gateway, self.coordinator)
-        self.resources = Resources(self.desk, tasks, self._sessions)
+        self.resources = Resources(self.services, tasks, self._sessions)
         self.service = AgentContextService(
-            self.desk,
-            Delegating(self.desk, tasks, self.coordinator),
+            self.services,
+            Delegating(self.services, tasks, self.coordinator),
             self.resources,
-            Sampling(self.desk, self._sessions),
+            Sampling(self.services, self._sessions),
         )
         self.server = McpServer(self.service, options, dialects={VERSION: MCP_VERSION})
         self.directory.on_change(self._changed)
@@ -75,13 +74,17 @@ class AgentContextInbound:
 
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.adapter.Knowing`."""
+        return self._access.sees(headers)
+
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`."""
         return self.server.at("")
 
     def refusal(self, error: InterlinguaError) -> Response:
         """See `Inbound.refusal`."""
-        return refusals.refusal(error)
+        return self.server.refusal(error)
 
     def callback(self, run: Run) -> Callback:
         """The protocol has no callbacks: its clients ask for none."""
@@ -103,7 +106,7 @@ class AgentContextInbound:
 
     def quiet(self) -> None:
         """See `Leaving.quiet`."""
-        self.house.quiet = True  # calls that end now were not given up by their clients
+        self.runs.quiet = True  # calls that end now were not given up by their clients
         self.server.quiet()
         self.background.stop()
         self.resources.close()
@@ -130,7 +133,7 @@ class AgentContextInbound:
     async def settled(self) -> None:
         """Until what is done in the background is done; for tests."""
         await self.background.settled()
-        await self.house.settled()
+        await self.runs.settled()
 
     # --- inside -----------------------------------------------------------------------------------------------
 

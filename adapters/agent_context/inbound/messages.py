@@ -13,13 +13,12 @@ from msgspec import Raw
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.errors import note, to_rpc
-from adapters.agent_context.coordination.coordinator import NAME
 from adapters.agent_context.coordination.job import ALLOWED
 from adapters.agent_context.inbound.asking import PATH, answer_in, asker
 from adapters.agent_context.inbound.background import Aside
-from adapters.agent_context.inbound.desk import Desk, Served, ahead, both, correlation_of, fresh, metadata_of
+from adapters.agent_context.inbound.rendering import MessageWords
+from adapters.agent_context.inbound.services import Served, Services, ahead, both, correlation_of, fresh, metadata_of
 from adapters.agent_context.inbound.telling import Telling
-from adapters.agent_context.inbound.words import MessageWords
 from adapters.agent_context.options import Right
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire.constants import (
@@ -72,18 +71,18 @@ class Letter:
 class Messages:
     """One per gateway process."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def message(self, call: Call) -> JsonObject:
         """The request: its result is the response, or the error that is it."""
         asked = read(call.params, Message)
-        principal = self._desk.people.may(call, self._right(asked.target), asked.target)
-        source = self._desk.people.source(call, principal, asked.source)
+        principal = self._services.people.may(call, self._right(asked.target), asked.target)
+        source = self._services.people.source(call, principal, asked.source)
         if asked.content.type != REQUEST:
             raise nobody_waits(asked)
-        self._desk.directory.check(asked.target)
-        agent = await self._desk.agent(call, asked.target, "/target")
+        self._services.directory.check(asked.target)
+        agent = await self._services.agent(call, asked.target, "/target")
         told = payload_of(asked.content.payload)
         letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh())
         ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
@@ -98,7 +97,7 @@ class Messages:
     def told(self, session: Session, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
         aside = Aside(session, MESSAGE, params)
-        self._desk.background.do(session, self._told(aside), "a message without an answer")
+        self._services.background.do(session, self._told(aside), "a message without an answer")
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -117,8 +116,8 @@ class Messages:
 
     def _right(self, target: str) -> Right:
         """What a message to an agent needs. Raises NotFound for the coordination where it is no agent of its own."""
-        options = self._desk.options
-        if target != (options.coordinator or NAME) or self._desk.gateway.routed(target):
+        options = self._services.options
+        if target != options.tasks_of or self._services.gateway.routed(target):
             return "message"
         if options.coordinator is None:
             raise NotFound(f"/target: no agent {target}; tasks are delegated by {DELEGATE}")
@@ -129,7 +128,7 @@ class Messages:
         extra = asked.model_extra or {}
         state, responses = extra.get("requestState"), extra.get("inputResponses")
         if isinstance(state, str) and versions.modern(call.client.version):
-            return await self._desk.waiting.again(
+            return await self._services.waiting.again(
                 call, agent, state, responses if isinstance(responses, dict) else None
             )
         handle = questions.resumed(call.meta)
@@ -138,11 +137,11 @@ class Messages:
         outcome = call.meta.get(keys.OUTCOME)
         payload = asked.content.payload
         given = Given(questions.RESUME_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
-        return await self._desk.waiting.answer(call, handle, agent, given)
+        return await self._services.waiting.answer(call, handle, agent, given)
 
     async def _start(self, call: Call, letter: Letter, losses: list[str]) -> Run:
         """The run that the message becomes; `losses` gets the name of each."""
-        desk, agent, asked = self._desk, letter.agent, letter.asked
+        services, agent, asked = self._services, letter.agent, letter.asked
         try:
             given = content.input_of(agent, asked.content.payload, lost=losses.append)
             thread = None
@@ -166,11 +165,11 @@ class Messages:
                 creation=sent(call, letter.source) if PROTOCOL in agent.extra else {},
                 attributes=attributes,
             )
-            run = await desk.house.start(request, call)
+            run = await services.runs.start(request, call)
         except Invalid as error:
             raise elsewhere(error, {"/input": PATH}) from None
         for what in losses:
-            desk.gateway.lost(run.id, what)
+            services.gateway.lost(run.id, what)
         return run
 
     async def _thread(self, letter: Letter, session: str) -> str:
@@ -184,21 +183,23 @@ class Messages:
             protocol=PROTOCOL,
             attributes={"session": session},
         )
-        found = await self._desk.gateway.create_thread(thread, or_get=True)
+        found = await self._services.gateway.create_thread(thread, or_get=True)
         if found.protocol != PROTOCOL:  # in other protocols clients choose ids: this one would read along
             raise Conflict(f"the conversation {session!r} cannot be had: its id is taken")
         return found.id
 
     async def _follow(self, call: Call, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
-        desk, agent, correlation = self._desk, letter.agent, letter.correlation
+        services, agent, correlation = self._services, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
-        with desk.following(run.id, served, letter.limits.deadline_at) as passed:
+        with services.following(run.id, served, letter.limits.deadline_at) as passed:
             telling = Telling(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
-            words = MessageWords(desk.house, agent, telling, correlation, passed)
+            words = MessageWords(services.runs, agent, telling, correlation, passed)
             words.before.update(losses)
-            how = asker(desk.people.is_agent(call.session), head, correlation, run.id)
-            result: JsonObject = await Follow(desk.house, desk.pending.patient(call), agent, run, words, asker=how).go()
+            how = asker(services.people.is_agent(call.session), head, correlation, run.id)
+            result: JsonObject = await Follow(
+                services.runs, services.pending.patient(call), agent, run, words, asker=how
+            ).go()
             return result
 
 

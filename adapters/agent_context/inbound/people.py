@@ -77,7 +77,7 @@ class People:
             principal = self.principal(session, bearer)
         except Denied:
             return f"no agent {name}"
-        names = [each for each in self._directory.ids() if session.agent in (None, each)]
+        names = [each for each in self._directory.ids() if session.agent in (None, each, name)]
         names = [each for each in names if principal.can("read", each)]
         if not names:
             return f"no agent {name}"

@@ -10,7 +10,7 @@ from msgspec import Raw
 from adapters.agent_context.codec.answers import registered
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.inbound.background import Aside
-from adapters.agent_context.inbound.desk import Desk, correlation_of
+from adapters.agent_context.inbound.services import Services, correlation_of
 from adapters.agent_context.wire.constants import ERROR, REVOKED, UNREGISTERED
 from adapters.agent_context.wire.messages import Heartbeat, Register, Restore, Revoke, Unregister, read
 from adapters.agent_context.wire.reading import refused
@@ -27,8 +27,8 @@ Handler = Callable[[Call], Awaitable[Any]]
 class Registering:
     """One per gateway process."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def register(self, call: Call) -> JsonObject:
         """`agent/register`, answered as in appendix B."""
@@ -36,40 +36,40 @@ class Registering:
         if record.endpoint is None and versions.modern(call.client.version):
             expected = f"an endpoint, of an agent that registers without a session (MCP {call.client.version})"
             raise refused("/agent/endpoint", "is missing", expected, "nothing")
-        desk = self._desk
-        principal = desk.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
+        services = self._services
+        principal = services.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
         session = None if versions.modern(call.client.version) else call.session
-        await desk.house.whole(desk.directory.register(record, principal, session))
-        desk.people.speaks_for(call, record, principal)
+        await services.runs.whole(services.directory.register(record, principal, session))
+        services.people.speaks_for(call, record, principal)
         return registered()
 
     async def unregister(self, call: Call) -> JsonObject:
         """`agent/unregister`."""
         asked = read(call.params, Unregister)
-        principal = self._desk.people.may(call, "register", asked.agent_id)
-        await self._desk.house.whole(self._desk.directory.unregister(asked.agent_id, principal, call.session))
-        self._desk.people.unregistered(call.session, asked.agent_id)
+        principal = self._services.people.may(call, "register", asked.agent_id)
+        await self._services.runs.whole(self._services.directory.unregister(asked.agent_id, principal, call.session))
+        self._services.people.unregistered(call.session, asked.agent_id)
         return {"status": UNREGISTERED}
 
     async def heartbeat(self, call: Call) -> JsonObject:
         """`agent/heartbeat`; a notification as a rule."""
         asked = read(call.params, Heartbeat)
-        principal = self._desk.people.may(call, "register", asked.agent_id)
-        await self._desk.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
+        principal = self._services.people.may(call, "register", asked.agent_id)
+        await self._services.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
         return {}
 
     async def revoke(self, call: Call) -> JsonObject:
         """`agent/revoke`: nothing is sent to the agent from now on, and nothing taken of it."""
         asked = read(call.params, Revoke)
-        self._desk.people.may(call, "revoke", asked.agent_id)
-        await self._desk.house.whole(self._desk.directory.revoke(asked.agent_id))
+        self._services.people.may(call, "revoke", asked.agent_id)
+        await self._services.runs.whole(self._services.directory.revoke(asked.agent_id))
         return {"status": REVOKED}
 
     async def restore(self, call: Call) -> JsonObject:
         """`agent/restore`."""
         asked = read(call.params, Restore)
-        self._desk.people.may(call, "revoke", asked.agent_id)
-        await self._desk.house.whole(self._desk.directory.restore(asked.agent_id))
+        self._services.people.may(call, "revoke", asked.agent_id)
+        await self._services.runs.whole(self._services.directory.restore(asked.agent_id))
         return {"status": "restored"}
 
     def told(self, method: str, handler: Handler) -> Callable[[Session, Raw], None]:
@@ -77,7 +77,7 @@ class Registering:
 
         def tell(session: Session, params: Raw) -> None:
             aside = Aside(session, method, params)
-            self._desk.background.do(session, self._done(aside, handler), method)
+            self._services.background.do(session, self._done(aside, handler), method)
 
         return tell
 

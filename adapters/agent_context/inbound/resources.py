@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from adapters.agent_context.coordination.tasks import Tasks
-from adapters.agent_context.inbound.desk import Desk
+from adapters.agent_context.inbound.services import Services
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire import tools as wire
 from adapters.agent_context.wire.constants import (
@@ -53,8 +53,8 @@ LOOKED: Final = 50
 class Resources:
     """One per gateway process."""
 
-    def __init__(self, desk: Desk, tasks: Tasks, sessions: Callable[[], Collection[Session]]) -> None:
-        self._desk = desk
+    def __init__(self, services: Services, tasks: Tasks, sessions: Callable[[], Collection[Session]]) -> None:
+        self._services = services
         self._tasks = tasks
         self._sessions = sessions
         self._wanted: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
@@ -70,15 +70,15 @@ class Resources:
     async def listing(self, call: Call) -> JsonObject:
         """`resources/list`."""
         asked = read(call.params, wire.Page)
-        principal = self._desk.people.may(call, "read")
+        principal = self._services.people.may(call, "read")
         names = [DIRECTORY, TASKS, *(METRICS_PREFIX + name for name in self._agents(call.session, principal))]
-        found, following = page("resources", names, asked.cursor, self._desk.options.page_size)
+        found, following = page("resources", names, asked.cursor, self._services.options.page_size)
         return listed("resources", [_listed(uri) for uri in found], following)
 
     async def templates(self, call: Call) -> JsonObject:
         """`resources/templates/list`."""
         read(call.params, wire.Page)
-        self._desk.people.may(call, "read")
+        self._services.people.may(call, "read")
         told = "What the gateway has measured of an agent, and how it was evaluated"
         metrics = {"uriTemplate": METRICS, "name": "metrics", "description": told, "mimeType": JSON_TYPE}
         return {"resourceTemplates": [metrics]}
@@ -86,7 +86,7 @@ class Resources:
     async def read(self, call: Call) -> JsonObject:
         """`resources/read`."""
         uri = read(call.params, wire.Resource).uri
-        principal = self._desk.people.may(call, "read", _agent_in(uri))
+        principal = self._services.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         text = delta.encode(body).decode()
         found: JsonObject = {"contents": [{"uri": uri, "mimeType": JSON_TYPE, "text": text}]}
@@ -95,7 +95,7 @@ class Resources:
     async def subscribe(self, call: Call) -> JsonObject:
         """`resources/subscribe`."""
         uri = read(call.params, wire.Resource).uri
-        principal = self._desk.people.may(call, "read", _agent_in(uri))
+        principal = self._services.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         wanted = self._wanted.setdefault(call.session, {})
         if len(wanted) >= MOST_SUBSCRIPTIONS and uri not in wanted:
@@ -135,7 +135,7 @@ class Resources:
     def look(self) -> None:
         """`refresh`, in the background, unless that is under way."""
         if self._looking is None or self._looking.done():
-            self._looking = self._desk.background.do(None, self.refresh(), "what clients want to know of")
+            self._looking = self._services.background.do(None, self.refresh(), "what clients want to know of")
 
     async def refresh(self) -> None:
         """Look at what somebody wants to know of and nobody reports: tasks and metrics, which come of runs."""
@@ -180,7 +180,7 @@ class Resources:
                     session.tell(RESOURCE_UPDATED, {"uri": uri})
 
     def _now(self) -> frozenset[str]:
-        return frozenset(self._desk.directory.ids())
+        return frozenset(self._services.directory.ids())
 
     def _wanted_by(self, session: Session) -> list[str]:
         if not versions.modern(session.client.version):
@@ -191,15 +191,15 @@ class Resources:
     # --- bodies -----------------------------------------------------------------------------------------------
 
     def _agents(self, session: Session, principal: Principal) -> list[str]:
-        names: Sequence[str] = self._desk.directory.ids()
+        names: Sequence[str] = self._services.directory.ids()
         return [name for name in names if session.agent in (None, name) and principal.can("read", name)]
 
     async def _body(self, uri: str, session: Session | None, principal: Principal | None) -> Any:
         """What a resource says; with a principal, as far as that may see it. Raises RpcError for an unknown one."""
-        desk = self._desk
+        services = self._services
         only = None if session is None else session.agent
         if uri == DIRECTORY:
-            entries = await desk.directory.entries()
+            entries = await services.directory.entries()
             shown = [each for each in entries if principal is None or principal.can("read", each["id"])]
             return {"agents": [each for each in shown if only in (None, each["id"])]}
         if uri == TASKS:
@@ -207,7 +207,7 @@ class Resources:
         name = _agent_in(uri)
         if name is not None and only in (None, name):
             try:
-                return await desk.directory.metrics(name)
+                return await services.directory.metrics(name)
             except NotFound as error:
                 raise _unknown(uri, str(error)) from None
         raise _unknown(uri, f"no resource {uri}")

@@ -10,11 +10,11 @@ from typing import Any, Final
 from msgspec import Raw
 
 from adapters.agent_context.codec.errors import note, to_rpc
-from adapters.agent_context.inbound.desk import Desk, correlation_of
 from adapters.agent_context.inbound.messages import Messages
 from adapters.agent_context.inbound.registering import Registering
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
+from adapters.agent_context.inbound.services import Services, correlation_of
 from adapters.agent_context.inbound.tasks import Delegating
 from adapters.agent_context.inbound.tools import StandardTools
 from adapters.agent_context.wire import constants as wire
@@ -42,11 +42,11 @@ Teller = Callable[[Session, Raw], None]
 class AgentContextService:
     """See `gateway.mcp.server.contract.Service`."""
 
-    def __init__(self, desk: Desk, tasks: Delegating, resources: Resources, sampling: Sampling) -> None:
-        self._desk = desk
+    def __init__(self, services: Services, tasks: Delegating, resources: Resources, sampling: Sampling) -> None:
+        self._services = services
         self._resources = resources
-        registering, messages = Registering(desk), Messages(desk)
-        tools = StandardTools(desk, tasks)
+        registering, messages = Registering(services), Messages(services)
+        tools = StandardTools(services, tasks)
         self._handlers: Mapping[str, Handler] = {
             wire.REGISTER: registering.register,
             wire.UNREGISTER: registering.unregister,
@@ -77,9 +77,9 @@ class AgentContextService:
 
     def identity(self, session: Session) -> Identity:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
-        house = self._desk.house
-        if session.agent is not None and not house.names(session):
-            raise NotFound(self._desk.people.unknown(session, session.agent, session.bearer))
+        runs = self._services.runs
+        if session.agent is not None and not runs.names(session):
+            raise NotFound(self._services.people.unknown(session, session.agent, session.bearer))
         info: JsonObject = {"name": wire.SELF, "version": _version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
@@ -93,14 +93,14 @@ class AgentContextService:
 
     async def request(self, call: Call) -> Any:
         """See `Service.request`. Every error carries the correlation id that the request had."""
-        desk = self._desk
-        desk.directory.heard(call.session)
+        services = self._services
+        services.directory.heard(call.session)
         try:
-            desk.directory.admit(call.session)
-            with desk.house.progressing(call):
+            services.directory.admit(call.session)
+            with services.runs.progressing(call):
                 if call.method == wire.MESSAGE and self._answers(call.session, call.params):
                     return {}
-                asked = desk.links.asked(call.session, call.method, call.params)
+                asked = services.links.asked(call.session, call.method, call.params)
                 if asked is not None:
                     return await asked
                 return await self._handlers[call.method](call)
@@ -114,17 +114,17 @@ class AgentContextService:
 
     def notification(self, session: Session, method: str, params: Raw) -> None:
         """See `Service.notification`. What cannot be done is answered by `agent/error`."""
-        desk = self._desk
-        desk.directory.heard(session)
+        services = self._services
+        services.directory.heard(session)
         try:
-            desk.directory.admit(session)
+            services.directory.admit(session)
         except Denied as error:
             if method.startswith(OURS):
                 session.tell(wire.ERROR, note(to_rpc(error, correlation_of(meta_of(params)))))
             return
         if method == wire.MESSAGE and self._answers(session, params):
             return
-        if desk.links.heard(session, method, params):
+        if services.links.heard(session, method, params):
             return
         if method == wire.ERROR:
             log.info("session %s tells an error that belongs to nothing", session.id)
@@ -142,21 +142,21 @@ class AgentContextService:
 
     def left(self, session: Session) -> None:
         """See `Service.left`. Its agents are offline, its messages cancelled; its tasks go on."""
-        self._desk.links.left(session)
-        self._desk.directory.left(session)
-        self._desk.pending.left(session)
-        self._desk.background.left(session)
+        self._services.links.left(session)
+        self._services.directory.left(session)
+        self._services.pending.left(session)
+        self._services.background.left(session)
         self._resources.left(session)
 
     def _answers(self, session: Session, params: Raw) -> bool:
         """Whether a message answers a question that its sender has acknowledged, and is no agent's word on its run."""
-        desk = self._desk
-        if desk.pending.answered(session, params, by_handle=True):
+        services = self._services
+        if services.pending.answered(session, params, by_handle=True):
             return True
         known = correlation_of(meta_of(params))
-        if known is None or known in desk.links.ends(session).lines:
+        if known is None or known in services.links.ends(session).lines:
             return False
-        return desk.pending.answered(session, params, by_handle=False)
+        return services.pending.answered(session, params, by_handle=False)
 
     async def _nothing(self, call: Call) -> Any:
         """What is a request only where it belongs to a run that its sender works on."""

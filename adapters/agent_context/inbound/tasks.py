@@ -16,10 +16,19 @@ from adapters.agent_context.coordination.job import ALLOWED, HOPS
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.inbound.asking import answer_in, asker
 from adapters.agent_context.inbound.background import Aside
-from adapters.agent_context.inbound.desk import Desk, Served, ahead, both, correlation_of, fresh, metadata_of, same_work
 from adapters.agent_context.inbound.messages import sent
 from adapters.agent_context.inbound.results import failed
-from adapters.agent_context.inbound.taskwords import TaskToolWords, TaskWords, response, status_result
+from adapters.agent_context.inbound.services import (
+    Served,
+    Services,
+    ahead,
+    both,
+    correlation_of,
+    fresh,
+    metadata_of,
+    same_work,
+)
+from adapters.agent_context.inbound.task_rendering import TaskRendering, TaskToolRendering, response, status_result
 from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire import tools as wire
@@ -41,7 +50,7 @@ from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Agent, Answer, JsonObject, Outcome, Run, RunQuery, RunStatus
 from gateway.mcp import versions
-from gateway.mcp.runs import Follow, Given, Words, keys, questions
+from gateway.mcp.runs import Follow, Given, Rendering, keys, questions
 from gateway.mcp.server.contract import Call, Session
 from gateway.wire.jsonrpc import RpcError, internal
 
@@ -66,8 +75,8 @@ class Order:
 class Delegating:
     """One per gateway process."""
 
-    def __init__(self, desk: Desk, tasks: Tasks, coordinator: Coordinator) -> None:
-        self._desk = desk
+    def __init__(self, services: Services, tasks: Tasks, coordinator: Coordinator) -> None:
+        self._services = services
         self._tasks = tasks
         self._name = coordinator.name
 
@@ -79,15 +88,15 @@ class Delegating:
         agent, run = await self._delegated(call, asked)
         if not asked.wait and not run.status.ended:
             aside = Aside(call.session, DELEGATE, call.params)
-            self._desk.background.do(call.session, self._later(aside, agent, run), f"task {asked.task.id}")
+            self._services.background.do(call.session, self._later(aside, agent, run), f"task {asked.task.id}")
             return status_result(run, correlation_in(run))
-        result: JsonObject = await self._follow(call, agent, run, self._words(call, agent, run))
+        result: JsonObject = await self._follow(call, agent, run, self._rendering(call, agent, run))
         return result
 
     def told(self, session: Session, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
         aside = Aside(session, DELEGATE, params)
-        self._desk.background.do(session, self._told(aside), "a task without an answer")
+        self._services.background.do(session, self._told(aside), "a task without an answer")
 
     async def _told(self, aside: Aside) -> None:
         try:
@@ -101,19 +110,19 @@ class Delegating:
         """Tell the outcome of a task that nobody waits for."""
         correlation = correlation_in(run)
         try:
-            await self._follow(aside, agent, run, self._words(aside, agent, run))
+            await self._follow(aside, agent, run, self._rendering(aside, agent, run))
         except InterlinguaError as error:
             aside.notify(ERROR, note(to_rpc(error, correlation), correlation, SELF))
         except Exception:
             aside.notify(ERROR, note(internal(), correlation, SELF))
             raise
         else:
-            ended = await self._desk.gateway.run(run.id)
+            ended = await self._services.gateway.run(run.id)
             aside.notify(MESSAGE, {**self._head(run), **response(ended, correlation)})
 
     async def _delegated(self, call: Call, asked: Delegate) -> tuple[Agent, Run]:
-        principal = self._desk.people.may(call, "delegate", asked.target)
-        source = self._desk.people.source(call, principal, asked.source)
+        principal = self._services.people.may(call, "delegate", asked.target)
+        source = self._services.people.source(call, principal, asked.source)
         again = await self._again(call, asked)
         agent = await self._coordinator()
         if again is not None:
@@ -134,14 +143,14 @@ class Delegating:
             questions.RESUME_PATH, payload, f"{TASK_PATH}/payload", lambda each: answer_in(each, payload, outcome)
         )
         agent = await self._coordinator()
-        return await self._desk.waiting.answer(call, handle, agent, given)
+        return await self._services.waiting.answer(call, handle, agent, given)
 
     async def _returned(self, call: Call, state: Any, responses: Any) -> Run | None:
         if not isinstance(state, str) or not versions.modern(call.client.version):
             return None
         agent = await self._coordinator()
         said = responses if isinstance(responses, dict) else None
-        return await self._desk.waiting.again(call, agent, state, said)
+        return await self._services.waiting.again(call, agent, state, said)
 
     # --- tools ------------------------------------------------------------------------------------------------
 
@@ -150,19 +159,19 @@ class Delegating:
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAssign, ARGUMENTS)
         agent = await self._coordinator()
-        principal = self._desk.people.may(call, "delegate", given.agent_id)
+        principal = self._services.people.may(call, "delegate", given.agent_id)
         if run is None:
             correlation = correlation_of(call.meta) or fresh()
             task = given.task(given.id or fresh())
-            source = self._desk.people.source(call, principal, None)
+            source = self._services.people.source(call, principal, None)
             order = Order(
                 task, principal, source, given.agent_id, correlation, f"{ARGUMENTS}/deadline", f"{ARGUMENTS}/agentId"
             )
             run = await self._start(call, order)
-        words = TaskToolWords(call, agent, self._telling(call, agent, run), correlation_in(run))
+        rendering = TaskToolRendering(call, agent, self._telling(call, agent, run), correlation_in(run))
         if not given.wait and not run.status.ended:
-            return words.under_way(run)
-        result: JsonObject = await self._follow(call, agent, run, words)
+            return rendering.under_way(run)
+        result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
     async def answer(self, call: Call, asked: wire.CallTool) -> JsonObject:
@@ -170,7 +179,7 @@ class Delegating:
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAnswer, ARGUMENTS)
         agent = await self._coordinator()
-        principal = self._desk.people.may(call, "delegate")
+        principal = self._services.people.may(call, "delegate")
         if run is None:
             run = await self._tasks.find(given.task_id, principal.name)
             if run is None:
@@ -185,34 +194,34 @@ class Delegating:
             value = given.answer if outcome is Outcome.ANSWERED else None
             answer = answer_in(open_[0], value) if isinstance(value, str) else Answer(outcome=outcome, value=value)
             try:
-                await self._desk.house.answer(call, run.id, answer, open_[0].id)
+                await self._services.runs.answer(call, run.id, answer, open_[0].id)
             except Invalid as error:
                 raise _unfit(
                     f"{ARGUMENTS}/answer", delta.encode(open_[0].answer_schema).decode(), given.answer, str(error)
                 ) from None
             except Conflict as error:
                 return failed(error)
-        words = TaskToolWords(call, agent, self._telling(call, agent, run), correlation_in(run))
-        result: JsonObject = await self._follow(call, agent, run, words)
+        rendering = TaskToolRendering(call, agent, self._telling(call, agent, run), correlation_in(run))
+        result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _coordinator(self) -> Agent:
-        if self._desk.gateway.routed(self._name):
+        if self._services.gateway.routed(self._name):
             raise Unavailable(f"no tasks are taken: the coordinator's name, {self._name}, is a route's")
-        return await self._desk.gateway.agent(self._name, PROTOCOL)
+        return await self._services.gateway.agent(self._name, PROTOCOL)
 
     async def _start(self, call: Call, order: Order) -> Run:
-        desk, task = self._desk, order.task
+        services, task = self._services, order.task
         only = order.target
         if call.session.agent is not None and call.session.agent != self._name:
             if only not in (None, call.session.agent):
-                await desk.agent(call, str(only), order.named)  # which says so
+                await services.agent(call, str(only), order.named)  # which says so
             only = call.session.agent
         if only is not None:
-            desk.directory.check(only)
-            await desk.agent(call, only, order.named)
+            services.directory.check(only)
+            await services.agent(call, only, order.named)
         attributes: JsonObject = {CORRELATION: order.correlation, HOPS: await self._hops(call, order)}
         if "*" not in order.principal.agents:
             attributes[ALLOWED] = list(order.principal.agents)
@@ -229,7 +238,7 @@ class Delegating:
         known = await self._tasks.find(task.id, order.principal.name)
         if known is None:
             ahead(task.constraints.deadline_at, order.place, task.constraints.deadline)
-        run, _ = await self._tasks.delegate(request, lambda asked: desk.house.start(asked, call, outlives=True))
+        run, _ = await self._tasks.delegate(request, lambda asked: services.runs.start(asked, call, outlives=True))
         return run
 
     async def _hops(self, call: Call, order: Order) -> int:
@@ -240,7 +249,7 @@ class Delegating:
         if order.source is None:
             return before
         under_way = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)
-        runs = await self._desk.gateway.runs(RunQuery(agent=order.source, statuses=under_way, limit=100))
+        runs = await self._services.gateway.runs(RunQuery(agent=order.source, statuses=under_way, limit=100))
         known = correlation_of(call.meta)
         if known is not None:
             runs = [run for run in runs if same_work(correlation_of(run.request.attributes), known)]
@@ -254,19 +263,19 @@ class Delegating:
     def _telling(self, call: Call, agent: Agent, run: Run) -> Telling:
         return Telling(call, agent, self._head(run), {CORRELATION: correlation_in(run), keys.RUN_ID: run.id})
 
-    def _words(self, call: Call, agent: Agent, run: Run) -> TaskWords:
-        return TaskWords(self._telling(call, agent, run), correlation_in(run))
+    def _rendering(self, call: Call, agent: Agent, run: Run) -> TaskRendering:
+        return TaskRendering(self._telling(call, agent, run), correlation_in(run))
 
-    async def _follow(self, call: Call, agent: Agent, run: Run, words: Words) -> Any:
-        desk, correlation = self._desk, correlation_in(run)
-        how = asker(desk.people.is_agent(call.session), self._head(run), correlation, run.id)
-        patient = desk.pending.patient(call)
-        desk.changed((TASKS,))
+    async def _follow(self, call: Call, agent: Agent, run: Run, rendering: Rendering) -> Any:
+        services, correlation = self._services, correlation_in(run)
+        how = asker(services.people.is_agent(call.session), self._head(run), correlation, run.id)
+        patient = services.pending.patient(call)
+        services.changed((TASKS,))
         try:
-            with desk.following(run.id, Served(call, self._name, correlation)):
-                return await Follow(desk.house, patient, agent, run, words, asker=how, outlives=True).go()
+            with services.following(run.id, Served(call, self._name, correlation)):
+                return await Follow(services.runs, patient, agent, run, rendering, asker=how, outlives=True).go()
         finally:
-            desk.changed((TASKS,))
+            services.changed((TASKS,))
 
 
 def correlation_in(run: Run) -> str:

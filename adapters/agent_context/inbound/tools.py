@@ -7,8 +7,8 @@ from typing import Final
 
 from adapters.agent_context.codec.answers import found_agents
 from adapters.agent_context.codec.errors import to_rpc
-from adapters.agent_context.inbound.desk import Desk, correlation_of
 from adapters.agent_context.inbound.results import failed, result
+from adapters.agent_context.inbound.services import Services, correlation_of
 from adapters.agent_context.inbound.tasks import Delegating
 from adapters.agent_context.wire import tools as wire
 from adapters.agent_context.wire.constants import (
@@ -40,8 +40,8 @@ Handler = Callable[[Call, wire.CallTool], Awaitable[JsonObject]]
 class StandardTools:
     """One per gateway process."""
 
-    def __init__(self, desk: Desk, tasks: Delegating) -> None:
-        self._desk = desk
+    def __init__(self, services: Services, tasks: Delegating) -> None:
+        self._services = services
         self._tasks = tasks
         self._handlers: Mapping[str, Handler] = {
             AGENT_SEARCH: self._search,
@@ -53,9 +53,9 @@ class StandardTools:
     async def listing(self, call: Call) -> JsonObject:
         """`tools/list`."""
         asked = read(call.params, wire.Page)
-        self._desk.people.known(call)
+        self._services.people.known(call)
         by_name = {tool["name"]: tool for tool in wire.TOOLS}
-        names, following = page("tools", list(by_name), asked.cursor, self._desk.options.page_size)
+        names, following = page("tools", list(by_name), asked.cursor, self._services.options.page_size)
         return listed("tools", [by_name[name] for name in names], following)
 
     async def call(self, call: Call) -> JsonObject:
@@ -77,17 +77,17 @@ class StandardTools:
     # --- the tools that are done at once ----------------------------------------------------------------------
 
     async def _search(self, call: Call, asked: wire.CallTool) -> JsonObject:
-        principal = self._desk.people.may(call, "read")
+        principal = self._services.people.may(call, "read")
         wanted = checked(asked.arguments or {}, wire.AgentSearch, PLACE)
-        found = await self._desk.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
+        found = await self._services.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
         only = call.session.agent
         found = [each for each in found if principal.can("read", each["id"]) and only in (None, each["id"])]
         return found_agents(found, call.client.version, native=call.client.can(AGENT))
 
     async def _evaluate(self, call: Call, asked: wire.CallTool) -> JsonObject:
         given = checked(asked.arguments or {}, wire.AgentEvaluate, PLACE)
-        principal = self._desk.people.may(call, "evaluate", given.agent_id)
-        evaluation = await self._desk.directory.evaluate(
+        principal = self._services.people.may(call, "evaluate", given.agent_id)
+        evaluation = await self._services.directory.evaluate(
             given.agent_id, given.score, principal, given.task_id, given.review, session=call.session
         )
         said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}

@@ -2,11 +2,11 @@
 
 link.py        how an agent is reached: Link, Line        sessions.py    over the connection it registered on: Links
 pools.py       over connections of the gateway's own      registered.py  an agent that registered
-discovering.py who lives at a target                      heads.py       what a message says of itself
+discovering.py who lives at a target                      message_heads.py  what a message says of itself
 turn.py        one run                                    ways.py        which of the two it is:
 messages.py    by agent/message or agent/delegate         tools.py       as a tool
 request.py     what is sent                               answers.py     what comes back, read
-asks.py        what an agent asks meanwhile               growing.py     the text that it tells
+asks.py        what an agent asks meanwhile               growing_text.py   the text that it tells
 beside.py      what it tells besides
 """
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from adapters.agent_context.outbound.heads import EVENT
+from adapters.agent_context.outbound.message_heads import EVENT
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import JsonObject, Role

@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.content import output_of
 from adapters.agent_context.codec.errors import note
-from adapters.agent_context.outbound import answers, heads, request
+from adapters.agent_context.outbound import answers, message_heads, request
 from adapters.agent_context.outbound.beside import Beside
-from adapters.agent_context.outbound.growing import Growing
+from adapters.agent_context.outbound.growing_text import GrowingText
 from adapters.agent_context.outbound.link import Line
 from adapters.agent_context.outbound.sessions import UNWANTED
 from adapters.agent_context.outbound.turn import Turn, failed
@@ -62,7 +62,7 @@ class Messages:
         self._target = target
         self._how = how
         self._beside = Beside()
-        self._text = Growing(OUTPUT)
+        self._text = GrowingText(OUTPUT)
         self._end: asyncio.Future[answers.Response | answers.Failed] = asyncio.get_running_loop().create_future()
         self._line: Line | None = None
         self._asking: set[asyncio.Task[None]] = set()
@@ -161,7 +161,7 @@ class Messages:
         if self._end.done():
             self._context.lost("late_message")
             return []
-        if method == MESSAGE and (text := heads.plain_update(params)) is not None:
+        if method == MESSAGE and (text := message_heads.plain_update(params)) is not None:
             return self._text.add(text) if text else []
         try:
             said = jsonrpc.unpack(params) if params else {}

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
-from adapters.agent_context.outbound import heads
+from adapters.agent_context.outbound import message_heads
 from adapters.agent_context.outbound.link import Line, Listener
 from adapters.agent_context.outbound.sessions import REMEMBERED, unknown, unused
 from adapters.agent_context.wire.constants import (
@@ -117,7 +117,7 @@ class PoolLink:
 
     def unclaimed(self, session: Session, method: str, params: Raw) -> None:
         """Something came with the correlation id of no run: the agent is told, unless the run has just ended."""
-        correlation = heads.correlation(method, params)
+        correlation = message_heads.correlation(method, params)
         if correlation is None or method not in (MESSAGE, ERROR) or correlation in self._over:
             self.late += 1
             return
@@ -242,7 +242,7 @@ def _pool(capabilities: JsonObject, link: PoolLink) -> Pool:
         link.target,
         capabilities=capabilities,
         info=_info(),
-        keyed=heads.correlation,
+        keyed=message_heads.correlation,
         unclaimed=link.unclaimed,
         dialects={VERSION: MCP_VERSION},
         guard=link.guard,

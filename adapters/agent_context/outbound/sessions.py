@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.agent_context.outbound import heads
+from adapters.agent_context.outbound import message_heads
 from adapters.agent_context.outbound.link import Line, Listener
 from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
@@ -53,23 +53,23 @@ class Links:
         """See `link.Heard`. Progress by its token; `agent/message` and `agent/error` by their correlation id."""
         ends = self._ends.get(session)
         if method == PROGRESS:
-            line = None if ends is None else ends.by_token(heads.token(params))
+            line = None if ends is None else ends.by_token(message_heads.token(params))
             if line is not None:
                 line.take(method, params)
             return line is not None
-        correlation = heads.correlation(method, params)
+        correlation = message_heads.correlation(method, params)
         if correlation is None:
             return False
         line = None if ends is None else ends.lines.get(correlation)
         if line is not None and line.claims(method, params):
             line.take(method, params)
             return True
-        if method != ERROR and (method != MESSAGE or heads.head(params).kind not in ENDS):
+        if method != ERROR and (method != MESSAGE or message_heads.head(params).kind not in ENDS):
             return False
         if ends is not None and correlation in ends.over:
             self.late += 1
             return True
-        if method == ERROR or heads.head(params).target not in (None, SELF):
+        if method == ERROR or message_heads.head(params).target not in (None, SELF):
             return False
         self.wrong += 1
         session.tell(ERROR, unknown(correlation))
@@ -78,7 +78,7 @@ class Links:
     def asked(self, session: Session, method: str, params: Raw) -> Awaitable[Any] | None:
         """See `link.Heard`: questions, and what others send as notifications."""
         ends = self._ends.get(session)
-        correlation = None if ends is None else heads.correlation(method, params)
+        correlation = None if ends is None else message_heads.correlation(method, params)
         line = None if ends is None or correlation is None else ends.lines.get(correlation)
         if line is None or not line.claims(method, params):
             return None
@@ -237,7 +237,7 @@ class SessionLine:
     def claims(self, method: str, params: Raw) -> bool:
         """Whether what has its correlation id is about the run: a message to a third agent is not."""
         if method == MESSAGE:
-            return heads.head(params).target in (None, SELF, self._source)
+            return message_heads.head(params).target in (None, SELF, self._source)
         return method in (ERROR, ELICIT) or method.startswith("notifications/")
 
     def take(self, method: str, params: Raw) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
 from adapters.agent_context.security.credentials import Verifier
 from adapters.agent_context.wire.records import AgentAuth
-from gateway.adapter.access import ANONYMOUS, Subjects, Tokens, roles_of
+from gateway.adapter.access import ANONYMOUS, TokenOwners, bearer, roles_of
 from gateway.adapter.access.patterns import fits
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
@@ -71,10 +71,8 @@ class Access:
     def __init__(self, options: AccessOptions | None) -> None:
         self._options = options
         clients: Iterable[Client] = options.clients if options is not None else ()
-        self._clients = {client.name: client for client in clients}
-        self._tokens = Tokens(self._clients.values())
-        self._verifier = Verifier(self._clients.values())
-        self._subjects = Subjects(options.jwt) if options is not None and options.jwt is not None else None
+        self._holders = TokenOwners(clients, options.jwt if options is not None else None)
+        self._verifier = Verifier(self._holders.clients.values())
 
     @property
     def restricted(self) -> bool:
@@ -101,27 +99,35 @@ class Access:
             name = known.name if known is not None else None
             signer = self._signer(name, record, auth.signature if auth is not None else None)
             if signer is not None and signer != name:
-                known = _listed(self._clients[signer])
+                known = _listed(self._holders.clients[signer])
         return known or Principal(ANONYMOUS, frozenset(self._options.anonymous))
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.adapter.Knowing`: the agents that it may read about."""
+        token = bearer([value.decode("latin-1") for name, value in headers if name == b"authorization"])
+        if self._options is None or token is None:
+            return None
+        try:
+            known = self._bearer(token)
+        except Denied:
+            return None
+        return lambda agent: known.can("read", agent)
 
     def _bearer(self, token: str) -> Principal:
         """A client of the list has the rights that the list gives it, others those of the token."""
-        client = self._tokens.client(token)
-        if client is not None:
-            return _listed(client)
-        found = self._subjects.find(token) if self._subjects is not None else None
-        if found is None or found.name == ANONYMOUS:
+        found = self._holders.find(token)
+        if found is None:
             raise Denied("the token is not valid")
-        client = self._clients.get(found.name)
-        if client is not None:
-            return _listed(client)
+        if found.client is not None:
+            return _listed(found.client)
         jwt = self._options.jwt if self._options is not None else None
-        assert jwt is not None, "a name that no client of the list has is a JWT's"
-        return Principal(found.name, frozenset(jwt.may), jwt.agents, roles_of(found.claims.get(jwt.roles)))
+        assert jwt is not None and found.subject is not None, "a name that no client of the list has is a JWT's"
+        roles = roles_of(found.subject.claims.get(jwt.roles))
+        return Principal(found.subject.name, frozenset(jwt.may), jwt.agents, roles)
 
     def _signer(self, name: str | None, record: JsonObject, signature: str | None) -> str | None:
         """Who registers: `name` by its token; None if it showed none."""
-        client = self._clients.get(name) if name is not None else None
+        client = self._holders.clients.get(name) if name is not None else None
         if signature is None:
             if client is not None and client.public_key is not None:
                 raise Denied("the signature is missing")

@@ -6,15 +6,14 @@ reference would be fetched), and nothing may fail only once it is applied.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import regex
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
+from gateway.adapter import fitting
 from gateway.core import delta
 
 _VALUES: Final = ("const", "enum", "default", "examples")
@@ -29,16 +28,16 @@ def usable(schema: dict[str, Any]) -> dict[str, Any]:
         Draft202012Validator.check_schema(schema)
         for key, value in _keywords(schema):
             _check(key, value, schema)
-        nothing: Registry[Any] = Registry()
-        validator = Draft202012Validator(schema, registry=nothing)
+        validator = fitting.validator(schema)
         for sample in _SAMPLES:
-            validator.is_valid(sample)
+            fitting.fits(validator, sample)
     except SchemaError as error:
         raise ValueError(f"no JSON Schema: {error.json_path}: {error.message[:200]}") from None
-    except Unresolvable:
-        raise ValueError("no JSON Schema: a reference in it leads nowhere") from None
     except RecursionError:
         raise ValueError("no JSON Schema: it never ends") from None
+    except fitting.Inapplicable as error:
+        why = "it never ends" if isinstance(error.__cause__, RecursionError) else str(error)[:200]
+        raise ValueError(f"no JSON Schema that can be used: {why}") from None
     return schema
 
 
@@ -50,8 +49,8 @@ def _check(key: str, value: Any, root: dict[str, Any]) -> None:
             raise ValueError("no JSON Schema: a reference in it leads nowhere")
     for pattern in [value] if key == "pattern" else value if key == "patternProperties" else ():
         try:
-            re.compile(pattern)
-        except (re.error, TypeError):
+            regex.compile(pattern)
+        except (regex.error, TypeError):
             raise ValueError("no JSON Schema that can be used: a pattern in it is no regular expression") from None
 
 

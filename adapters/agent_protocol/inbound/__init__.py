@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from starlette.requests import Request
@@ -26,10 +26,14 @@ Operation = Callable[[Tasks, Request], Awaitable[Response]]
 
 
 class AgentProtocolInbound:
-    """See `gateway.adapter.Inbound`."""
+    """See `Inbound` and `Knowing` of `gateway.adapter`."""
 
     def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
         self._door = Door(options.authentication, gateway, lambda own: Tasks(options, own))
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.adapter.Knowing`."""
+        return self._door.sees(headers)
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`. Below `[/{agent}]`, `/ap/v1/agent/tasks...` and the RFC's `/agent/tasks...`."""

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.inbound.http import answer, page
 from gateway.adapter import Gateway
-from gateway.core.errors import Invalid, NotFound, TooLarge
+from gateway.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from gateway.core.types import Artifact, Thread
 
 CHUNK = 256 * 1024
@@ -36,7 +36,8 @@ async def listed(request: Request, gateway: Gateway, task: Thread) -> Response:
 async def upload(request: Request, gateway: Gateway, task: Thread, limit: int) -> Response:
     """`POST artifacts`: multipart `file` and perhaps `relative_path`.
 
-    The form goes to a temporary file first, since `relative_path` may follow `file`. Raises Invalid, TooLarge.
+    The form goes to a temporary file first, since `relative_path` may follow `file`. Raises Invalid, TooLarge, and
+    Unavailable where there is no room for that file.
     """
     form = await _form(request, limit)
     try:
@@ -112,6 +113,8 @@ async def _form(request: Request, limit: int) -> FormData:
         raise TooLarge(f"the file is larger than {limit} bytes") from error
     except MultiPartException as error:
         raise Invalid(f"the form cannot be read: {error.message}", path="/file") from error
+    except OSError as error:
+        raise Unavailable("there is no room for the file now", detail=str(error)) from error
 
 
 async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:

@@ -17,6 +17,7 @@ from gateway.adapter.access import challenge
 from gateway.core.delta import encode
 from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unauthenticated, Unavailable, lookup
 from gateway.core.types import JsonObject
+from gateway.wire import strict
 
 log = logging.getLogger(__name__)
 _M = TypeVar("_M", bound=BaseModel)
@@ -72,7 +73,12 @@ class Operations:
 
 
 async def read(request: Request, limit: int) -> bytes:
-    """The whole body. Raises TooLarge over `limit` bytes, before it is read if its length is announced."""
+    """The whole body. Raises TooLarge over `limit` bytes, before it is read if its length is announced, and Invalid for
+    one that is compressed.
+    """
+    encoding = request.headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise Invalid(f"Content-Encoding: a body that is encoded ({encoding}) is not taken")
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise TooLarge(f"the body is larger than {limit} bytes")
@@ -87,12 +93,16 @@ async def read(request: Request, limit: int) -> bytes:
 async def body(request: Request, model: type[_M], limit: int) -> _M:
     """The body as `model`; an absent, empty or `null` one is the empty object. Raises Invalid, TooLarge."""
     raw = (await read(request, limit)).strip()
+    if raw in (b"", b"null"):
+        return model()
     try:
-        return model.model_validate_json(raw if raw not in (b"", b"null") else b"{}")
+        found = model.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         path = "".join(f"/{step}" for step in first["loc"])
         raise Invalid(f"{path or 'body'}: {first['msg']}", path=path) from error
+    strict.check(raw, "body: Invalid JSON")
+    return found
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from adapters.agent_protocol.legs import Leg, cut
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import announced, run_steps, step_json
 from gateway.adapter import Gateway
-from gateway.core.errors import Conflict, NotFound
+from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import (
     Agent,
     Answer,
@@ -90,7 +90,12 @@ class Tasks:
         elif newest[0].status is RunStatus.INTERRUPTED and newest[0].interrupts:
             run, question = newest[0], newest[0].interrupts[0]
             value = requests.answer_value(question, asked.input, asked.additional_input or {})
-            await self._gateway.answer(run.id, Answer(value=value), question.id)
+            try:
+                await self._gateway.answer(run.id, Answer(value=value), question.id)
+            except Invalid as error:  # its path is inside of the answer
+                given = "/additional_input" if asked.input is None else "/input"
+                said = str(error).removeprefix("/: ")
+                raise Invalid(f"the answer does not fit: {said}", path=given + error.path) from error
         else:
             raise Conflict("a step of this task is being executed; wait until it has ended")
         if not await self._stopped(request, run.id):

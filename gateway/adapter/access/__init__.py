@@ -5,7 +5,8 @@ credentials.py     how that is checked
 patterns.py        names that are meant by pattern
 authentication.py  `authentication`: the option that means the same at every door
 people.py          whose token it is, by that option; visit.py: how long somebody may stay
-own.py             the gateway as it is for one of them; agents.py: its agents; lasting.py: waits that end with a token
+scoped_gateway.py  the gateway as it is for one of them; agents.py: its agents
+time_left.py       waits that end with a token
 door.py            what is served to whom, over plain requests
 
 Nothing here says which part of a credential was wrong, or logs any of it.
@@ -14,12 +15,12 @@ Nothing here says which part of a credential was wrong, or logs any of it.
 from __future__ import annotations
 
 from gateway.adapter.access.authentication import Asking, Authentication, Person, Signed
-from gateway.adapter.access.credentials import Subject, Subjects, Tokens, bearer
+from gateway.adapter.access.credentials import Subjects, TokenOwners, bearer
 from gateway.adapter.access.door import Door, entering
 from gateway.adapter.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
-from gateway.adapter.access.own import Own
 from gateway.adapter.access.patterns import Patterns, fits
 from gateway.adapter.access.people import EXPIRED, Created, People, Principal, challenge, roles_of, uncreated
+from gateway.adapter.access.scoped_gateway import ScopedGateway
 from gateway.adapter.access.visit import Visit
 from gateway.core.types import OWNER
 
@@ -34,15 +35,14 @@ __all__ = [
     "Credentials",
     "Door",
     "JwtOptions",
-    "Own",
     "Patterns",
     "People",
     "Person",
     "Principal",
+    "ScopedGateway",
     "Signed",
-    "Subject",
     "Subjects",
-    "Tokens",
+    "TokenOwners",
     "Visit",
     "bearer",
     "challenge",

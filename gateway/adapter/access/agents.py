@@ -1,4 +1,4 @@
-"""The half of `Own` that says which agents there are. Runs, threads and files are in own.py."""
+"""The half of `ScopedGateway` that says which agents there are. Runs, threads and files are in scoped_gateway.py."""
 
 from __future__ import annotations
 

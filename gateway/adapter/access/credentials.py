@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from gateway.adapter.access.options import Credentials, JwtOptions
+from gateway.adapter.access.options import ANONYMOUS, Credentials, JwtOptions
 from gateway.core.types import JsonObject
 
 C = TypeVar("C", bound=Credentials)
@@ -120,3 +120,36 @@ def subject(token: str, options: JwtOptions) -> Subject | None:
     if not isinstance(name, str) or not name or not name.isprintable():
         return None
     return Subject(name, expires, claims)
+
+
+@dataclass(frozen=True)
+class TokenOwner(Generic[C]):
+    """Whose a token is, by one of the two or by both.
+
+    client: of the list, by its own token or by the `sub` of a JWT. subject: whom a JWT stands for.
+    """
+
+    client: C | None
+    subject: Subject | None
+
+
+class TokenOwners(Generic[C]):
+    """Whose tokens are believed: those of a list of clients, and JSON Web Tokens where there are options for them.
+
+    now: the clock, in seconds since the epoch.
+    """
+
+    def __init__(self, clients: Iterable[C], jwt: JwtOptions | None, now: Callable[[], float] = time.time) -> None:
+        self.clients = {client.name: client for client in clients}
+        self._tokens = Tokens(self.clients.values())
+        self._subjects = Subjects(jwt, now) if jwt is not None else None
+
+    def find(self, token: str) -> TokenOwner[C] | None:
+        """Whose a token is that holds now; None for anything else."""
+        client = self._tokens.client(token)
+        if client is not None:
+            return TokenOwner(client, None)
+        found = self._subjects.find(token) if self._subjects is not None else None
+        if found is None or found.name == ANONYMOUS:
+            return None
+        return TokenOwner(self.clients.get(found.name), found)

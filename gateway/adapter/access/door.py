@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from starlette.types import Scope
 
 from gateway.adapter.access.authentication import Authentication
-from gateway.adapter.access.own import Own
 from gateway.adapter.access.people import People
+from gateway.adapter.access.scoped_gateway import ScopedGateway
 from gateway.adapter.access.visit import Visit
 from gateway.adapter.inbound import Gateway
 from gateway.core.errors import Unauthenticated
@@ -37,9 +37,13 @@ class Door(Generic[T]):
         """What serves everybody, where nobody is asked."""
         return self._make(self._gateway)
 
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.adapter.Knowing`."""
+        return self.people.sees(headers, self._gateway.created)
+
     def enter(self, scope: Scope) -> T:
         """What serves whoever sent a request. Raises Unauthenticated."""
-        return self._make(Own(self._gateway, entering(self.people, scope)))
+        return self._make(ScopedGateway(self._gateway, entering(self.people, scope)))
 
 
 def entering(people: People, scope: Scope) -> Visit:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gateway.adapter.access.authentication import Authentication, Person
-from gateway.adapter.access.credentials import Subject, Subjects, Tokens, bearer
+from gateway.adapter.access.credentials import TokenOwners, bearer
 from gateway.adapter.access.options import ANONYMOUS
 from gateway.adapter.access.patterns import fits
 from gateway.core.errors import Unauthenticated
@@ -81,9 +81,7 @@ class People:
     def __init__(self, options: Authentication | None, now: Callable[[], float] = time.time) -> None:
         self.options = options
         self.now = now
-        self._clients = {client.name: client for client in options.clients} if options else {}
-        self._tokens = Tokens(self._clients.values())
-        self._subjects = Subjects(options.jwt, now) if options and options.jwt else None
+        self._holders = TokenOwners(options.clients, options.jwt, now) if options is not None else None
 
     @property
     def required(self) -> bool:
@@ -114,25 +112,33 @@ class People:
             raise NoToken
         return self.principal(token)
 
-    def principal(self, token: str) -> Principal:
-        """Whose token it is. Raises Unauthenticated."""
-        client = self._tokens.client(token)
-        if client is not None:
-            return _listed(client)
-        found = self._subjects.find(token) if self._subjects is not None else None
-        if found is None or found.name == ANONYMOUS:
-            raise Unauthenticated(NOT_VALID)
-        return self._subject(found)
+    def sees(self, headers: Iterable[tuple[bytes, bytes]], created: Created) -> Callable[[str], bool] | None:
+        """Which agents, by name, are there for whoever shows a token with a request, as `enters` has it; None where it
+        is nobody's, or nobody is asked. `created`: see `Gateway.created`.
+        """
+        try:
+            known = self.enters(headers)
+        except Unauthenticated:
+            return None
+        return lambda agent: known.may_use(agent, created(agent))
 
-    def _subject(self, found: Subject) -> Principal:
-        """A client of the list has the rights that the list gives it, others those of the token."""
+    def principal(self, token: str) -> Principal:
+        """Whose token it is: a client of the list has the rights that the list gives it, others those of the token.
+
+        Raises Unauthenticated.
+        """
+        found = self._holders.find(token) if self._holders is not None else None
+        if found is None:
+            raise Unauthenticated(NOT_VALID)
+        if found.subject is None:
+            assert found.client is not None, "a token that is no JWT is a client's"
+            return _listed(found.client)
         assert self.options is not None and self.options.jwt is not None
         jwt = self.options.jwt
-        expires = found.expires + jwt.leeway
-        client = self._clients.get(found.name)
-        if client is not None:
-            return _listed(client, expires)
-        who = Identity(id=found.name, roles=roles_of(found.claims.get(jwt.roles)))
+        expires = found.subject.expires + jwt.leeway
+        if found.client is not None:
+            return _listed(found.client, expires)
+        who = Identity(id=found.subject.name, roles=roles_of(found.subject.claims.get(jwt.roles)))
         return Principal(who, jwt.agents, expires, tools=jwt.tools)
 
 

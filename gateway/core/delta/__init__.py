@@ -13,6 +13,7 @@ from gateway.core.delta.algebra import (
     try_compose,
 )
 from gateway.core.delta.changes import UNCHANGED, Change, Replaced, changes
+from gateway.core.delta.cuts import text_at
 from gateway.core.delta.differ import Differ
 from gateway.core.delta.fold import Fold
 from gateway.core.delta.pointer import escape, join, pointer_get, pointer_set, split
@@ -54,5 +55,6 @@ __all__ = [
     "same",
     "sound",
     "split",
+    "text_at",
     "try_compose",
 ]

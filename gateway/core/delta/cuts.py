@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from itertools import accumulate, pairwise
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from gateway.core.delta.algebra import compose, diff
-from gateway.core.delta.values import NO_DIFF, Json, Sentinel, decode, sound
+from gateway.core.delta.values import Json, decode, sound
 from gateway.core.errors import AgentBroken
 
 LIMIT: Final = 8  # cuts in one document; when there are more, the newest are kept
@@ -32,7 +32,7 @@ _decode_string = msgspec.json.Decoder(str).decode
 class Segments:
     """A snapshot split at its cuts, and what its strings have grown by since it was parsed."""
 
-    __slots__ = ("_grown", "_parts", "_routes")
+    __slots__ = ("_grown", "_parts", "_routes", "_told")
 
     def __init__(self, raw: bytes, cuts: list[Cut]) -> None:
         edges = [0, *(place for place, _ in cuts), len(raw)]
@@ -40,6 +40,7 @@ class Segments:
         self._parts = [bytearray(raw[a:b]) for a, b in pairwise(edges)]
         self._routes = [route for _, route in cuts]  # to the string that ends between parts i and i + 1
         self._grown: list[list[str]] = [[] for _ in cuts]
+        self._told = [0] * len(cuts)  # how many of those `told` has told
 
     def raw(self) -> bytes:
         """The last snapshot."""
@@ -50,41 +51,60 @@ class Segments:
         places = accumulate(len(part) for part in self._parts[:-1])
         return list(zip(places, self._routes, strict=True))
 
-    def grow(self, raw: bytes) -> Json | Literal[Sentinel.NO_DIFF]:
-        """The delta to the next snapshot (null: none), or NO_DIFF if more has changed than the strings that grow."""
-        if len(self._parts) == 2:  # the usual one cut, by the shortest way
-            head, tail = self._parts
-            start, end = len(head), len(raw) - len(tail)
-            if end < start or not raw.startswith(head) or not raw.endswith(tail):
-                return NO_DIFF
-            return self._add(0, raw[start:end]) if end > start else None
+    def grow(self, data: bytes, start: int, end: int) -> bool:
+        """Take the next snapshot, data[start:end], if it lets nothing but strings grow, and those that have grown since
+        `told`.
+        """
+        if len(self._parts) > 2:
+            return self._grow_any(data[start:end])
+        head, tail = self._parts  # the usual one cut, by the shortest way
+        from_, to = start + len(head), end - len(tail)
+        if to < from_ or not data.startswith(head, start) or not data.endswith(tail, start, end):
+            return False
+        if to > from_:
+            added = data[from_:to]
+            try:
+                text = _decode_string(b'"%b"' % added)
+            except ValueError:
+                return False
+            head += added
+            self._grown[0].append(text)
+        return True
+
+    def _grow_any(self, raw: bytes) -> bool:
         found = self._between(raw)
-        if found is None or not all(_is_inside(data) for _, data in found):
-            return NO_DIFF
+        untold = {cut for cut, texts in enumerate(self._grown) if len(texts) > self._told[cut]}
+        if found is None or (untold and found and found.keys() != untold):
+            return False
+        try:
+            texts = [_decode_string(b'"%b"' % added) for added in found.values()]
+        except ValueError:
+            return False
+        for (cut, added), text in zip(found.items(), texts, strict=True):
+            self._parts[cut] += added
+            self._grown[cut].append(text)
+        return True
+
+    def told(self) -> Json:
+        """The delta to the last snapshot from the one at the last call; null: none. To be asked before `since`."""
         delta: Json = None
-        for cut, data in found:
-            delta = compose(delta, self._add(cut, data))
+        for cut, texts in enumerate(self._grown):
+            if texts and self._told[cut] < len(texts):
+                more = routed(self._routes[cut], "".join(texts[self._told[cut] :]))
+                delta = more if delta is None else compose(delta, more)
+                self._told[cut] = len(texts)
         return delta
 
-    def _add(self, cut: int, data: bytes) -> Json:
-        try:
-            text = _decode_string(b'"' + data + b'"')
-        except ValueError:
-            return NO_DIFF
-        self._parts[cut] += data
-        self._grown[cut].append(text)
-        return routed(self._routes[cut], text)
-
-    def _between(self, raw: bytes) -> list[tuple[int, bytes]] | None:
-        """(cut, bytes that are now before it), or None if the parts are not all there."""
-        found: list[tuple[int, bytes]] = []
+    def _between(self, raw: bytes) -> dict[int, bytes] | None:
+        """Cut -> bytes that are now before it, or None if the parts are not all there."""
+        found: dict[int, bytes] = {}
         at = 0
         for i, part in enumerate(self._parts):
             if not raw.startswith(part, at):
                 end = inside(raw, at)
                 if i == 0 or not raw.startswith(part, end):
                     return None
-                found.append((i - 1, raw[at:end]))
+                found[i - 1] = raw[at:end]
                 at = end
             at += len(part)
         return found if at == len(raw) else None
@@ -92,10 +112,11 @@ class Segments:
     def since(self) -> list[Json]:
         """Deltas to the last snapshot from the one before the last call, or from the first; in any order."""
         deltas = []
-        for texts, route in zip(self._grown, self._routes, strict=True):
+        for cut, texts in enumerate(self._grown):
             if texts:
-                deltas.append(routed(route, "".join(texts)))
+                deltas.append(routed(self._routes[cut], "".join(texts)))
                 texts.clear()
+                self._told[cut] = 0
         return deltas
 
 
@@ -108,20 +129,27 @@ def inside(raw: bytes, at: int) -> int:
     return end
 
 
-def _is_inside(data: bytes) -> bool:
-    try:
-        _decode_string(b'"' + data + b'"')
-    except ValueError:
-        return False
-    return True
-
-
 def routed(route: Route, text: str) -> Json:
     """The delta that adds the text to the string that the route leads to."""
     delta: Json = text
     for step in reversed(route):
         delta = [delta] if step is None else {step: delta}
     return delta
+
+
+def text_at(delta: Json) -> Route | None:
+    """Where the text is that the delta adds to; None if it may be more than some text at one place."""
+    route: list[str | None] = []
+    while type(delta) is not str:
+        if type(delta) is dict and len(delta) == 1:
+            ((key, delta),) = delta.items()
+            route.append(key)
+        elif type(delta) is list and len(delta) == 1:
+            route.append(LAST)
+            delta = delta[0]
+        else:
+            return None
+    return tuple(route)
 
 
 def find(before: bytes, cuts: list[Cut], after: bytes, document: Json) -> list[Cut]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.core.delta.algebra import combine
 from gateway.core.delta.changes import UNCHANGED, Change, changes
 from gateway.core.delta.cuts import Segments, find
-from gateway.core.delta.values import ABSENT, NO_DIFF, Json, Sentinel, decode, sound
+from gateway.core.delta.values import ABSENT, Json, Sentinel, decode, sound
 
 
 class Differ:
@@ -24,12 +24,15 @@ class Differ:
         self._raw: bytes | None = None  # its bytes, unless they are in `_segments`
         self._segments: Segments | None = None  # the bytes of the last snapshot, and what it adds to the parsed one
 
-    def grown(self, raw: bytes) -> Json | Sentinel:
-        """The delta to a snapshot that lets texts grow and is told by its bytes alone: then `raw` is known to be a JSON
-        document, whatever it was taken for. Else NO_DIFF, nothing has changed, and it is to be fed.
+    def grow(self, data: bytes, start: int, end: int) -> bool:
+        """Take a snapshot, data[start:end], that only lets texts grow, the same ones as others since `grown`, as its
+        bytes alone tell: it is then known to be a JSON document, whatever it was taken for. False if it is to be fed.
         """
-        delta = NO_DIFF if self._segments is None else self._segments.grow(raw)
-        return NO_DIFF if delta is None else delta
+        return self._segments is not None and self._segments.grow(data, start, end)
+
+    def grown(self) -> Json:
+        """The one delta of all snapshots that `grow` took since the last call; null: none. Call it before any other."""
+        return None if self._segments is None else self._segments.told()
 
     def feed(self, raw: bytes) -> Change:
         """The change since the last snapshot; `raw` is a whole JSON document in UTF-8.
@@ -38,8 +41,8 @@ class Differ:
         """
         segments = self._segments
         if segments is not None:
-            delta = segments.grow(raw)
-            if delta is not NO_DIFF:
+            if segments.grow(raw, 0, len(raw)):
+                delta = segments.told()
                 return UNCHANGED if delta is None else Change(delta)
         elif raw == self._raw:
             return UNCHANGED

@@ -150,8 +150,8 @@ def encode(value: Json) -> bytes:
     return data if data.isascii() else escape_lines(data)
 
 
-def decode(raw: bytes) -> Json:
-    """One JSON text. Lone surrogate escapes, which msgspec refuses, are kept as they are.
+def decode(raw: bytes, what: str = "something") -> Json:
+    """One JSON text, called `what` in errors. Lone surrogate escapes, which msgspec refuses, are kept as they are.
 
     Integers keep every digit, up to Python's limit of 4300; a float is the nearest double, and one that overflows is
     refused, as are NaN, Infinity, invalid UTF-8 and nesting deeper than the interpreter's stack. Of a key that comes
@@ -165,7 +165,8 @@ def decode(raw: bytes) -> Json:
                 return json.loads(raw.decode(), parse_float=_finite, parse_constant=_no_constant)
             except (ValueError, RecursionError) as second:
                 error = second
-        raise AgentBroken("not a JSON document", detail=str(error)) from error
+        why = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise AgentBroken(f"{what} that is not JSON: {why}", detail=repr(raw[:200])) from error
 
 
 def _finite(digits: str) -> float:

@@ -107,6 +107,12 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def first_line(path: Path, longest: int) -> bytes:
+    """The first line of a file, its line feed included if it has one; of one that is longer only the beginning."""
+    with path.open("rb") as file:
+        return file.readline(longest + 1)
+
+
 def last_line(path: Path, longest: int) -> bytes:
     """The last line of a file, its line feed included if it has one; of one that is longer only the end."""
     with path.open("rb") as file:

@@ -2,6 +2,9 @@
 
 Whole files go, the oldest first, and the log says so before: the entry names each file with its last entry. So a log
 that does not begin with entry 0 is right if one of its own entries vouches for the one before its first.
+
+By a clock that was set far ahead everything is old. So nothing goes by a clock that the log has not known for a while:
+one by which none of its entries is of the time between.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from gateway.governance.audit.line import LONGEST
 from gateway.governance.audit.walk import REMOVED, Walk
 
 DAY = 86_400.0
+SURE_DAYS = 1.0
+"""How long the log has to know a clock; or for half of what is kept, if that is less."""
 MOST_FILES = 100
 """That one entry names."""
 
@@ -43,6 +48,24 @@ def expired(place: files.Place, before: float) -> list[Aged]:
             break
         found.append(Aged(path, Head(walk.seq, walk.hash)))
     return found
+
+
+def known(place: files.Place, days: float, now: float) -> bool:
+    """Whether the log has known the clock for a while that says `now`: some entry is neither too old by it, nor so new
+    that it may be of a clock that was set wrong since. Where entries are of times to come, the clock has been set back.
+
+    What cannot be read tells nothing. Raises OSError.
+    """
+    before, sure = now - days * DAY, min(SURE_DAYS, days / 2) * DAY
+    for path in place.files():
+        for raw in (files.first_line(path, LONGEST), files.last_line(path, LONGEST)):
+            walk = Walk.at(raw)
+            if not isinstance(walk, Walk) or walk.ts is None:
+                continue
+            at = walk.ts.timestamp()
+            if before <= at <= now - sure or at > now + sure:
+                return True
+    return False
 
 
 def note(aged: Sequence[Aged], days: float) -> Event:

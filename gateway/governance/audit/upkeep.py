@@ -52,11 +52,21 @@ class Upkeep:
             self._task = None
 
     async def tidy(self, days: int, now: float) -> None:
-        """Remove what is older at `now` (seconds since the epoch). Raises as `append`, and OSError."""
+        """Remove what is older at `now` (seconds since the epoch), if the log knows that clock.
+
+        Raises as `append`, and OSError.
+        """
         before = now - days * retention.DAY
         if 0 < self._newest() < before:
             await self._append(retention.idle(days))  # which begins a new file: what was written is in a full one then
         while aged := await asyncio.to_thread(retention.expired, self._place, before):
+            if not await asyncio.to_thread(retention.known, self._place, days, now):
+                logger.warning(
+                    "%s: entries up to %d are older than %d days by a clock by which the log has no entry of the time "
+                    "since: they are kept until it has gone on for a day. If it is wrong, set it right",
+                    self._place.active, aged[-1].last.seq, days,
+                )  # fmt: skip
+                return
             entry = await self._append(retention.note(aged, days))
             await self._kept(entry.seq)
             await asyncio.to_thread(retention.remove, self._place, aged)

@@ -1,8 +1,8 @@
 """The rules at work: what an agent wants is decided, audited and asked before anybody is shown it.
 
-    house.py      `Enforcement`: one a gateway; opens the audit logs, makes a `RouteGovernor` for each governed route
+    enforcement.py  `Enforcement`: one a gateway; opens the audit logs, makes a `RouteGovernor` for each governed route
     journal.py    one audit log, the states of its sessions, and the budgets of its policies
-    past.py       what a log says when it is opened again: what was spent, what has no end
+    reopened.py   what a log says when it is opened again: what was spent, what has no end
     session.py    what is recorded of one session
     governor.py   `RouteGovernor`: what adapters may ask of a route's rules (gateway/adapter/governing.py)
     calls.py      one tool call: what is known of it, and how far it has come
@@ -18,9 +18,9 @@ The engine's half is gateway/engine/governed.py. docs/governance.md says what is
 
 from __future__ import annotations
 
+from gateway.governance.enforcing.enforcement import Enforcement
 from gateway.governance.enforcing.gate import Gate
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.host import Host
-from gateway.governance.enforcing.house import Enforcement
 
 __all__ = ["Enforcement", "Gate", "Host", "RouteGovernor"]

@@ -13,10 +13,9 @@ from gateway.adapter.governing import APPROVAL, APPROVALS, APPROVE, DECISION
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, RunRequest
 from gateway.governance.enforcing.calls import Call
-from gateway.governance.policy import Decision, Kind, Signatory
+from gateway.governance.policy import TURN, Decision, Kind, Signatory
 
 NOBODY: Final = "nobody may approve it"
-TURN: Final = "operator.turn"
 
 
 def approves(answer: Answer) -> bool:

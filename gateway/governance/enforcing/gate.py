@@ -23,7 +23,7 @@ from gateway.governance.enforcing.approval import why_not
 from gateway.governance.enforcing.calls import WAITING, Call, Phase
 from gateway.governance.enforcing.host import REFUSED, Host
 from gateway.governance.enforcing.judge import Judge
-from gateway.governance.enforcing.past import UNKNOWN
+from gateway.governance.enforcing.reopened import UNKNOWN
 from gateway.governance.enforcing.session import Session
 from gateway.governance.policy import Kind, Rules
 

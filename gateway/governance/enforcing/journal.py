@@ -13,7 +13,7 @@ from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.governance.audit import AuditLog, Entry, Event, Terms
 from gateway.governance.audit.aip44 import State
 from gateway.governance.budgets import DAY, Budgets
-from gateway.governance.enforcing.past import AT_WORK, Left, read
+from gateway.governance.enforcing.reopened import AT_WORK, OpenSession, read
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Journal:
         self._make = make
         self._log: AuditLog | None = None
         self._states: OrderedDict[str, State] = OrderedDict()
-        self._left: dict[str, Left] = {}
+        self._left: dict[str, OpenSession] = {}
         """By session, what an earlier process has begun and no run goes on with, until that is recorded."""
         self._wanted: dict[Path, Terms] = {}
         self.told: dict[str, tuple[str, ...]] = {}
@@ -112,9 +112,9 @@ class Journal:
 
     # --- what an earlier process has begun -----------------------------------------------------------------------
 
-    def left(self, session: str) -> Left:
+    def left(self, session: str) -> OpenSession:
         """What was begun in a session before this process opened the log, as long as that is not recorded as over."""
-        return self._left.get(session) or Left()
+        return self._left.get(session) or OpenSession()
 
     def goes_on(self, session: str, calls: Collection[str]) -> None:
         """A run of an earlier process goes on in it, with these of its calls."""

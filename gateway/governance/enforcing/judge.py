@@ -21,12 +21,12 @@ from gateway.core.errors import Denied, InterlinguaError
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
 from gateway.governance.audit.aip44 import AUTO
 from gateway.governance.enforcing import approval
-from gateway.governance.enforcing.approval import TURN, Asked
+from gateway.governance.enforcing.approval import Asked
 from gateway.governance.enforcing.calls import Call, Phase
 from gateway.governance.enforcing.host import REFUSED, Host
 from gateway.governance.enforcing.session import ANONYMOUS, Session
 from gateway.governance.enforcing.twins import Twins
-from gateway.governance.policy import RANK, Decision, Kind, Rules
+from gateway.governance.policy import RANK, TURN, Decision, Kind, Rules
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from gateway.core.types import Json, JsonObject
 from gateway.governance.audit import Event, Policy, aip44
 from gateway.governance.audit.aip44 import AUTO, State
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.enforcing.past import Left
+from gateway.governance.enforcing.reopened import OpenSession
 from gateway.governance.policy import Decision
 from gateway.governance.skills import Skill
 
@@ -42,7 +42,7 @@ class Session:
         return self._journal.state(self.name)
 
     @property
-    def left(self) -> Left:
+    def left(self) -> OpenSession:
         """What was begun in it before a restart, as the log has it."""
         return self._journal.left(self.name)
 

@@ -1,4 +1,4 @@
-"""How a session's messages travel; piped.py and streamable/ are what there is."""
+"""How a session's messages travel; piped.py and http/streamable.py are what there is."""
 
 from __future__ import annotations
 

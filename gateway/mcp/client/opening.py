@@ -138,7 +138,7 @@ class Opener:
             eof = min(1.0, target.stop_timeout / 3)
             return await spawn(
                 target.command,
-                name=self.name,
+                name=target.route or self.name,
                 cwd=target.cwd,
                 env=target.env,
                 limit=target.max_message,

@@ -162,7 +162,7 @@ class Pool:
         target = self._target
         supervisor = Supervisor(
             self._opener.open,
-            name=self._opener.name,
+            name=target.route or self._opener.name,
             idle=target.idle,
             start_timeout=target.start_timeout,
             wait=target.start_timeout,

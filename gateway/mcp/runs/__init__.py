@@ -1,13 +1,13 @@
 """One run for one call of an MCP client: started, followed, asked about, answered. For adapters' inbound halves.
 
-house.py      what all calls of a protocol share: which agents, starting and cancelling runs, progress tokens in use
+client_runs.py  what all calls of a protocol share: which agents, starting and cancelling runs, progress tokens in use
 follow.py     one run for one call: what is said on the way, its questions, and its answer
-words.py      Words: how a run is told (a seam); ToolWords: as a tool's result is, for any MCP client
+rendering.py  Rendering: how a run is told (a seam); ToolRendering: as a tool's result is, for any MCP client
 asking.py     the run's open questions, put to the client of the call that follows it
 asker.py      Asker: how one question is put (a seam); Elicitation: as MCP asks
 waiting.py    runs that wait for an answer, and the calls that bring it, by a handle or by `requestState`
 caller.py     the client, as far as the agent may ask it (sampling, roots)
-speaking.py   notifications/message: what is told beside the answer
+log_messages.py  notifications/message: what is told beside the answer
 paging.py     lists in pages
 pure:
 questions.py  interrupts as forms, errors and answers; handles
@@ -17,44 +17,44 @@ keys.py       the gateway's own keys of `_meta`
 
 A call that starts a run:
 
-    house = House("name", gateway)                       # one per gateway process
-    with house.progressing(call):                        # in Service.request
-        agent = await house.agent(call.session, name)
-        run = await house.start(RunRequest(...), call)
-        return await Follow(house, call, agent, run, words).go()
+    runs = ClientRuns("name", gateway)                   # one per gateway process
+    with runs.progressing(call):                         # in Service.request
+        agent = await runs.agent(call.session, name)
+        run = await runs.start(RunRequest(...), call)
+        return await Follow(runs, call, agent, run, rendering).go()
 
-One that answers the question of an earlier one: `Waiting(house).answer(...)` (a handle) or `.again(...)` (a modern
+One that answers the question of an earlier one: `Waiting(runs).answer(...)` (a handle) or `.again(...)` (a modern
 client's `requestState`) give the run, and then it is followed likewise.
 """
 
 from gateway.mcp.runs.asker import ELICITATION, Asker, Elicitation
 from gateway.mcp.runs.caller import CallCaller
+from gateway.mcp.runs.client_runs import ClientRuns
 from gateway.mcp.runs.documents import Documents
 from gateway.mcp.runs.follow import Follow, Native
-from gateway.mcp.runs.house import House
+from gateway.mcp.runs.log_messages import Log, wanted
 from gateway.mcp.runs.paging import listed, page
-from gateway.mcp.runs.speaking import Log, wanted
+from gateway.mcp.runs.rendering import Events, Rendering, ToolRendering
 from gateway.mcp.runs.tools import ToolProgress, Tools
 from gateway.mcp.runs.waiting import Given, Waiting, elsewhere, state_of
-from gateway.mcp.runs.words import Events, ToolWords, Words
 
 __all__ = [
     "ELICITATION",
     "Asker",
     "CallCaller",
+    "ClientRuns",
     "Documents",
     "Elicitation",
     "Events",
     "Follow",
     "Given",
-    "House",
     "Log",
     "Native",
+    "Rendering",
     "ToolProgress",
-    "ToolWords",
+    "ToolRendering",
     "Tools",
     "Waiting",
-    "Words",
     "elsewhere",
     "listed",
     "page",

@@ -15,8 +15,8 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 from gateway.mcp.runs.asker import Asker
-from gateway.mcp.runs.house import House
-from gateway.mcp.runs.speaking import Log
+from gateway.mcp.runs.client_runs import ClientRuns
+from gateway.mcp.runs.log_messages import Log
 from gateway.mcp.runs.waiting import TRIES
 from gateway.mcp.server.contract import Call
 from gateway.wire import jsonrpc
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 class Questions:
     """Told of every interrupt and answer of the run in order; asks nobody before `ask` is called."""
 
-    def __init__(self, house: House, call: Call, run_id: str, asker: Asker, log: Log) -> None:
-        self._house = house
+    def __init__(self, runs: ClientRuns, call: Call, run_id: str, asker: Asker, log: Log) -> None:
+        self._runs = runs
         self._call = call
         self._log = log
         self._run_id = run_id
@@ -130,7 +130,7 @@ class Questions:
         """Hand the answer on; Invalid where it does not fit, which leaves the question open."""
         self._answering = interrupt.id
         try:
-            await self._house.answer(self._call, self._run_id, answer, interrupt.id)
+            await self._runs.answer(self._call, self._run_id, answer, interrupt.id)
         except Invalid as error:
             self._answering = None
             return error

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from gateway.core.errors import AgentGone, Unavailable
 from gateway.core.types import JsonObject
-from gateway.mcp.runs.speaking import heard
+from gateway.mcp.runs.log_messages import heard
 from gateway.mcp.server.contract import Call
 from gateway.mcp.wire import MESSAGE, ROOTS, SAMPLE
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError

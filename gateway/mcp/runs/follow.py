@@ -16,10 +16,10 @@ from gateway.core.types import Agent, Interrupt, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs.asker import ELICITATION, Asker
 from gateway.mcp.runs.asking import Questions
-from gateway.mcp.runs.house import House, left
-from gateway.mcp.runs.speaking import Log
+from gateway.mcp.runs.client_runs import ClientRuns, left
+from gateway.mcp.runs.log_messages import Log
+from gateway.mcp.runs.rendering import Events, Rendering
 from gateway.mcp.runs.waiting import state_of
-from gateway.mcp.runs.words import Events, Words
 from gateway.mcp.server.contract import Call, InputRequired
 from gateway.wire.jsonrpc import REQUEST_CANCELLED, RpcError
 
@@ -58,24 +58,24 @@ class Follow:
 
     def __init__(
         self,
-        house: House,
+        runs: ClientRuns,
         call: Call,
         agent: Agent,
         run: Run,
-        words: Words,
+        rendering: Rendering,
         *,
         asker: Asker | None = None,
         native: Native | None = None,
         outlives: bool = False,
     ) -> None:
-        self._house = house
+        self._runs = runs
         self._call = call
         self._run = run
-        self._words = words
+        self._rendering = rendering
         self._outlives = outlives
-        self._native = native if house.documents.native(agent) is not None else None
+        self._native = native if runs.documents.native(agent) is not None else None
         self._log = Log(call, run)
-        self._questions = Questions(house, call, run.id, asker or ELICITATION, self._log)
+        self._questions = Questions(runs, call, run.id, asker or ELICITATION, self._log)
         self._counted: Counter[str] = Counter()
         self._end: e.Event | None = None
         self._news: asyncio.Task[Batch | None] | None = None
@@ -91,7 +91,7 @@ class Follow:
             return await self._follow()
         except (asyncio.CancelledError, AgentGone, Unanswerable):
             if not self._left:
-                self._house.cancel(self._run.id)
+                self._runs.cancel(self._run.id)
             raise
         finally:
             self._questions.leave()
@@ -101,8 +101,8 @@ class Follow:
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _follow(self) -> Any:
-        gateway = self._house.of(self._call.session)
-        seen = self._words.tells or self._log.on or self._native is not None
+        gateway = self._runs.of(self._call.session)
+        seen = self._rendering.tells or self._log.on or self._native is not None
         if not seen:  # then nothing is worth a look before it stops
             run = await gateway.wait(self._run.id)
             if run is not None and run.status.ended:
@@ -122,9 +122,9 @@ class Follow:
                 if self._questions.any and not watch.run.status.ended:
                     interrupt = self._ask(watch.run)
                     if interrupt is not None:
-                        return self._words.interrupted(watch.run, interrupt, self._so_far())
+                        return self._rendering.interrupted(watch.run, interrupt, self._so_far())
             run = watch.run
-        for notification in self._words.last(run):
+        for notification in self._rendering.last(run):
             self._call.send(notification)
         self._count(run)
         return await self._ended(run)
@@ -150,7 +150,7 @@ class Follow:
         self._questions.feed(events)
         joined: Events = events
         native = self._native
-        if (self._words.tells or self._log.on) and not (native is not None and len(events) < LAGGING):
+        if (self._rendering.tells or self._log.on) and not (native is not None and len(events) < LAGGING):
             joined = coalesce(events)
         if native is not None and any(isinstance(event, e.Custom) and native.takes(event) for _, event in events):
             for at, (_, event) in enumerate(joined):
@@ -166,7 +166,7 @@ class Follow:
             self._count(None)
 
     def _tell(self, events: Events, snapshot: Snapshot | None) -> None:
-        for notification in self._words.feed(events, snapshot):
+        for notification in self._rendering.feed(events, snapshot):
             self._call.send(notification)
         if self._log.on:
             self._log.feed(events)
@@ -175,7 +175,7 @@ class Follow:
         """Put what is open to the client; a question that it cannot be asked is returned. Raises InputRequired, and
         Unanswerable where nobody is left who could answer: by a form now, or with a handle later."""
         questions = self._questions
-        if not (self._call.session.alive or self._outlives or self._house.quiet):
+        if not (self._call.session.alive or self._outlives or self._runs.quiet):
             raise Unanswerable()
         if versions.modern(self._call.client.version) and (forms := questions.forms()):
             raise InputRequired(forms, state_of(run.id))
@@ -191,17 +191,17 @@ class Follow:
 
     def _count(self, run: Run | None) -> None:
         """Have what could not be said counted; what is found at the end is too late for the record."""
-        new = self._words.losses - self._counted
+        new = self._rendering.losses - self._counted
         if not new:
             return
-        self._counted = self._words.losses.copy()
+        self._counted = self._rendering.losses.copy()
         if run is None:
             for what, count in new.items():
-                self._house.gateway.lost(self._run.id, what, count)
+                self._runs.gateway.lost(self._run.id, what, count)
         self._log.lost(new)
 
     async def _ended(self, run: Run) -> Any:
         if run.status is not RunStatus.SUCCESS:
             self._log.failed(run)
         losses = Counter(run.losses)
-        return await self._words.result(replace(run, losses={**(losses | self._words.losses)}), self._end)
+        return await self._rendering.result(replace(run, losses={**(losses | self._rendering.losses)}), self._end)

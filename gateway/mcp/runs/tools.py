@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, best_match
 from msgspec import Raw
-from referencing import Registry
 
+from gateway.adapter import fitting
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection
@@ -247,10 +245,7 @@ def _link(artifact: Artifact, version: str) -> JsonObject:
 def _unfit(schema: JsonObject, published: bytes) -> str | None:
     """Why a document does not fit the schema that the tool is listed with; None if it does."""
     try:
-        judge = Draft202012Validator(schema, registry=Registry())
-        error: Any = best_match(judge.iter_errors(msgspec.json.decode(published)))
-    except (SchemaError, RecursionError, ValueError):
-        return None
-    except Exception:  # a reference that leads nowhere, a pattern that is none: no judge of the output
+        error = fitting.misfit(fitting.validator(schema), msgspec.json.decode(published))
+    except (fitting.Inapplicable, RecursionError, ValueError):
         return None
     return None if error is None else f"{error.json_path}: {error.message}"

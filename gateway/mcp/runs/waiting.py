@@ -12,7 +12,7 @@ from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Outcome, Run
 from gateway.mcp.runs import questions
 from gateway.mcp.runs.asker import ELICITATION, Asker
-from gateway.mcp.runs.house import House
+from gateway.mcp.runs.client_runs import ClientRuns
 from gateway.mcp.server.contract import Call, InputRequired
 from gateway.wire.jsonrpc import INVALID_REQUEST, RpcError
 
@@ -41,7 +41,7 @@ class Waiting:
 
     def __init__(
         self,
-        house: House,
+        runs: ClientRuns,
         asker: Asker = ELICITATION,
         *,
         may: Callable[[Call, Run], bool] = lambda call, run: True,
@@ -50,7 +50,7 @@ class Waiting:
         """`may`: whether a call's client may answer the run's questions; `over`: code of the error for one that is
         open no more.
         """
-        self._house = house
+        self._runs = runs
         self._asker = asker
         self._may = may
         self._code = over
@@ -63,14 +63,14 @@ class Waiting:
         if interrupt is None:
             raise self._over(run, agent)
         answer = given.make(interrupt)
-        self._house.goes_on(run, call)
+        self._runs.goes_on(run, call)
         try:
-            await self._house.answer(call, run.id, answer, interrupt.id)
+            await self._runs.answer(call, run.id, answer, interrupt.id)
         except Invalid as error:
             place = given.place if answer.value is given.value else f"{given.place}/{questions.ANSWER}"
             raise elsewhere(error, {"": place}) from None
         except Conflict:
-            raise self._over(await self._house.of(call.session).run(run.id), agent) from None
+            raise self._over(await self._runs.of(call.session).run(run.id), agent) from None
         return run
 
     async def again(self, call: Call, agent: Agent, state: str, responses: JsonObject | None) -> Run:
@@ -98,7 +98,7 @@ class Waiting:
     async def _take(self, call: Call, run: Run, interrupt: Interrupt, answer: Answer) -> Invalid | None:
         """Hand an answer on; Invalid where it does not fit. One that comes too late is passed over."""
         try:
-            await self._house.answer(call, run.id, answer, interrupt.id)
+            await self._runs.answer(call, run.id, answer, interrupt.id)
         except Conflict:
             return None
         except Invalid as why:
@@ -110,10 +110,10 @@ class Waiting:
         nothing of others.
         """
         try:
-            run = await self._house.of(call.session).run(run_id)
+            run = await self._runs.of(call.session).run(run_id)
         except NotFound:
             run = None
-        known = run is not None and run.request.protocol == self._house.protocol and run.agent == name
+        known = run is not None and run.request.protocol == self._runs.protocol and run.agent == name
         if run is None or not known or not self._may(call, run):
             raise Invalid(f"{path}: no run of agent {name} has this question", path=path)
         return run
@@ -125,7 +125,7 @@ class Waiting:
         if run.failure is not None:
             said = f"{said}: {run.failure.message}"
         if run.status.ended and bytes(run.output) != b"null":
-            data["output"] = Raw(self._house.documents.output_of(agent, bytes(run.output)))
+            data["output"] = Raw(self._runs.documents.output_of(agent, bytes(run.output)))
         return RpcError(self._code, said, data)
 
 

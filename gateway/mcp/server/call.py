@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.core import delta
-from gateway.core.errors import AgentGone, InterlinguaError, Unsupported
+from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.contract import InputRequired, ProgressToken, Service, Session
@@ -137,10 +137,9 @@ async def serve(service: Service, call: ServedCall) -> Any:
     """The result of what is the service's own business. Raises RpcError; InputRequired, in a modern revision."""
     try:
         if call.method not in service.methods:
-            said = failure(service, call, Unsupported(f"no method {call.method}")).error
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, said.message, said.data)
+            raise refused(service, call, jsonrpc.METHOD_NOT_FOUND, Unsupported(f"no method {call.method}"))
         if bytes(memoryview(call.params)[:1]) != b"{":
-            raise RpcError(jsonrpc.INVALID_PARAMS, "params must be an object")
+            raise refused(service, call, jsonrpc.INVALID_PARAMS, Invalid("params must be an object"))
         return await service.request(call)
     except RpcError:
         raise
@@ -168,12 +167,18 @@ def failure(service: Service, call: ServedCall, error: Exception) -> RpcError:
     return RpcError(said.code, said.message, said.data)
 
 
+def refused(service: Service, call: ServedCall, code: int, why: InterlinguaError) -> RpcError:
+    """The same under a code of JSON-RPC's own."""
+    said = failure(service, call, why).error
+    return RpcError(code, said.message, said.data)
+
+
 def read(params: Raw, type: type[T]) -> T:
-    """Params as `type`. Raises RpcError."""
+    """Params as `type`. Raises Invalid."""
     try:
         return jsonrpc.unpack(params or EMPTY, type)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise RpcError(jsonrpc.INVALID_PARAMS, f"params: {error}") from None
+        raise Invalid(f"params: {error}") from None
 
 
 def cancelled() -> RpcError:

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from gateway.adapter.access import Visit
-from gateway.core.errors import Unsupported
+from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import Out, ServedCall, failure, read, serve
+from gateway.mcp.server.call import Out, ServedCall, failure, read, refused, serve
 from gateway.mcp.server.contract import SUBSCRIBED, Client, Identity, InputRequired
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
@@ -100,12 +100,11 @@ class ModernSession:
             raise RpcError(jsonrpc.INVALID_PARAMS, f"params._meta: {' or '.join(ENVELOPE)} is of the wrong type")
         if version not in versions.MODERN:
             raise unsupported(version, hub)
-        level = meta.get(wire.META_LOG_LEVEL)
         self.hub = hub
         self.id = uuid.uuid4().hex
         self.agent = agent
         self.client = Client(version, capabilities, info if isinstance(info, dict) else {})
-        self.log_level = None if level is None else checked_level(level)
+        self.log_level: str | None = None
         self.bearer = carrier.bearer
         self.visit = carrier.visit
         self._carrier = carrier
@@ -157,13 +156,18 @@ class ModernSession:
 
     async def _serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
         method = request.method
-        call = ServedCall(self, out, request, meta, self.log_level)
+        call = ServedCall(self, out, request, meta, None)
         try:
+            if (level := meta.get(wire.META_LOG_LEVEL)) is not None:
+                call.log_level = self.log_level = checked_level(level)
             identity = self.hub.service.identity(self)
+            wanted = _wanted(call.params, identity) if method == wire.LISTEN else None
+        except Invalid as wrong:
+            raise refused(self.hub.service, call, jsonrpc.INVALID_PARAMS, wrong) from None
         except Exception as error:
             raise failure(self.hub.service, call, error) from error
-        if method == wire.LISTEN:
-            return await self._listen(identity, call, out)
+        if wanted is not None:
+            return await self._listen(wanted, identity, call, out)
         if method == wire.DISCOVER:
             found = wire.DiscoverResult(self.hub.versions, identity.capabilities, identity.instructions or UNSET)
             return _whole(found, wire.COMPLETE, identity.info)
@@ -175,9 +179,8 @@ class ModernSession:
         extra: JsonObject = {"ttlMs": 0, "cacheScope": "private"} if method.endswith(LISTS) else {}
         return _whole(value, wire.COMPLETE, identity.info, extra)
 
-    async def _listen(self, identity: Identity, call: ServedCall, out: Out) -> Any:
+    async def _listen(self, wanted: Wanted, identity: Identity, call: ServedCall, out: Out) -> Any:
         """Tell what was subscribed to, until the gateway stops or the client has heard enough."""
-        wanted = _wanted(call.params, identity)
         belongs = {wire.META_SUBSCRIPTION: call.id}
         out.put(jsonrpc.notification(wire.ACKNOWLEDGED, {"notifications": wanted.said(), wire.META: belongs}))
         self._listens, self._wanted = (call.id, out), wanted
@@ -211,12 +214,12 @@ def notified(hub: Hub, agent: str | None, method: str, params: Raw, carrier: Car
 
 
 def _wanted(params: Raw, identity: Identity) -> Wanted:
-    """What is told of what the client wants to be told. Raises RpcError."""
+    """What is told of what the client wants to be told. Raises Invalid."""
     given = read(params, _Listen).notifications
     kinds = {key for key in SUBSCRIBED.values() if given.get(key) is True and _offered(identity, *OFFERED.get(key, ()))}
     uris = given.get(RESOURCES) or []
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
-        raise RpcError(jsonrpc.INVALID_PARAMS, f"{RESOURCES} must be an array of URIs")
+        raise Invalid(f"{RESOURCES} must be an array of URIs")
     return Wanted(frozenset(kinds), frozenset(uris if _offered(identity, *OFFERED[RESOURCES]) else ()))
 
 

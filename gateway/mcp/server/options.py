@@ -35,3 +35,8 @@ class McpServeOptions(InboundOptions):
     keep_alive: Seconds = 15.0
     replay: Bytes = 1024 * 1024
     origins: tuple[str, ...] = ()
+
+    @property
+    def judges_pages(self) -> bool:
+        """See `InboundOptions.judges_pages`: by `origins`."""
+        return True

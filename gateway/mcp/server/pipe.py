@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Self
 
 from msgspec import UNSET, Raw
 
@@ -20,7 +20,7 @@ from gateway.mcp.server.session import HandshakeSession, cancelled_in
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request, RpcError
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ async def serve(
     visit: Visit | None = None,
 ) -> None:
     """The same for a client that is seated already. `bearer`, `visit`: see `Session`."""
-    await PipeSession(hub, pipe, agent, linger, bearer=bearer, visit=visit).run()
+    await PipeSession(hub, agent, bearer=bearer, visit=visit).run(pipe, linger)
 
 
 class PipeSession(HandshakeSession):
@@ -60,20 +60,23 @@ class PipeSession(HandshakeSession):
     A request that says the revision of a modern client is served as that, whatever came before it.
     """
 
-    def __init__(
-        self, hub: Hub, pipe: Pipe, agent: str | None, linger: float, *, bearer: str | None, visit: Visit | None
-    ) -> None:
+    def __init__(self, hub: Hub, agent: str | None, *, bearer: str | None = None, visit: Visit | None = None) -> None:
         super().__init__(hub, agent)
         self.bearer = bearer
         self.visit = visit
         self._live: set[Id] = set()
         self._cancelled: set[Id] = set()
-        options = hub.options
-        self._peer = Peer(pipe, self, concurrency=options.max_calls, queue_bytes=QUEUE_BYTES, linger=linger)
-        self._out = Both(self._peer)
 
-    async def run(self) -> None:
-        """Serve until the client has gone."""
+    def admitted(self) -> Self:
+        """For where a client can be refused before it is connected. Raises NotFound: there is no such agent."""
+        self.hub.service.identity(self)
+        return self
+
+    async def run(self, pipe: Pipe, linger: float = 0.0) -> None:
+        """Serve the client at the other end until it has gone."""
+        options = self.hub.options
+        self._peer = Peer(pipe, self, concurrency=options.max_calls, queue_bytes=QUEUE_BYTES, linger=linger)
+        self._out = AskOut(self._peer)
         try:
             await self._peer.run()
         finally:
@@ -104,13 +107,14 @@ class PipeSession(HandshakeSession):
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
         """See `Handler`."""
+        request = Request(id, method, params)
         if id is None:
-            raise RpcError(jsonrpc.INVALID_REQUEST, "the id is null")
+            raise self.untaken(request, "the id is null")
         if id in self._live:
-            raise RpcError(jsonrpc.INVALID_REQUEST, f"request {id!r} is under way already")
+            raise self.untaken(request, f"request {id!r} is under way already")
         self._live.add(id)
         try:
-            return await self._answer(Request(id, method, params))
+            return await self._answer(request)
         except asyncio.CancelledError:
             if id not in self._cancelled:
                 raise
@@ -122,7 +126,7 @@ class PipeSession(HandshakeSession):
     async def _answer(self, request: Request) -> Any:
         meta = wire.meta_of(request.params)
         if request.method != wire.INITIALIZE and enveloped(meta):
-            return await ModernSession(self.hub, self.agent, meta, self).serve(Told(self._peer), request, meta)
+            return await ModernSession(self.hub, self.agent, meta, self).serve(TellOut(self._peer), request, meta)
         result = await self.serve(self.call(self._out, request, meta))
         if request.method == wire.INITIALIZE:
             self._peer.batches = versions.has_batches(self.client.version)
@@ -149,8 +153,8 @@ class PipeSession(HandshakeSession):
             self._out.put(jsonrpc.error(None, ErrorObject(jsonrpc.INVALID_REQUEST, what.reason)))
 
 
-class Told:
-    """An Out over a Peer, for a client that is not asked."""
+class TellOut:
+    """The `Out` of a call over a Peer, for a client that is told things and never asked."""
 
     can_ask = False
 
@@ -177,8 +181,8 @@ class Told:
         return await self._peer.request(method, params, timeout=timeout, cancel=given_up)
 
 
-class Both(Told):
-    """The same for one that may be asked."""
+class AskOut(TellOut):
+    """The same for a client that may be asked."""
 
     can_ask = True
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from gateway.adapter.access import People
+from gateway.core.errors import InterlinguaError
 from gateway.mcp.server.contract import Service, Session
+from gateway.mcp.server.http.endpoint import response
 from gateway.mcp.server.http.events import MESSAGES, Events, Messages
 from gateway.mcp.server.http.streamable import Streamable
 from gateway.mcp.server.hub import NOBODY_ASKED, Hub
@@ -56,6 +59,7 @@ class McpServer:
             *(Route(path, self._events) for path in ("/sse", "/sse/{agent}")),
             Route(MESSAGES, Messages(self._hub, self._events)),
             *(WebSocketRoute(path, self._socket.serve) for path in SOCKETS),
+            *(Route(path, Upgrade()) for path in SOCKETS),
         ]
 
     def at(self, path: str = "") -> Sequence[BaseRoute]:
@@ -69,6 +73,10 @@ class McpServer:
             *(Route(path + one, Upgrade()) for one in SOCKETS),
             *(Route(one, self.streamable) for one in (path or "/", path + "/{agent}")),
         ]
+
+    def refusal(self, error: InterlinguaError) -> Response:
+        """See `Inbound.refusal`: an error that belongs to no message."""
+        return response(error)
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
         """See `gateway.adapter.Conversing`. Raises Unavailable for one client too many."""

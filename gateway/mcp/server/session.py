@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from gateway.adapter.access import Visit
+from gateway.core.errors import Invalid, Refused
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import EMPTY, UNASKED_LEVEL, Out, ServedCall, failure, read, serve
+from gateway.mcp.server.call import EMPTY, UNASKED_LEVEL, Nowhere, Out, ServedCall, failure, read, refused, serve
 from gateway.mcp.server.contract import Client
 from gateway.mcp.server.hub import Hub
 from gateway.wire import jsonrpc
@@ -70,19 +71,28 @@ class HandshakeSession(ABC):
 
     async def serve(self, call: ServedCall) -> Any:
         """Its result. Raises RpcError. What needs no service is done before the first wait."""
-        if call.method == wire.INITIALIZE:
-            return self.initialize(call)
         if call.method == wire.PING:
             return {}
-        if not self.initialized:
-            raise RpcError(jsonrpc.INVALID_REQUEST, f"{wire.INITIALIZE} must come first")
-        if call.method == wire.SET_LEVEL:
-            self.log_level = checked_level(read(call.params, wire.SetLevel).level)
-            return {}
+        try:
+            if call.method == wire.INITIALIZE:
+                return self.initialize(call)
+            if not self.initialized:
+                early = Refused(f"{wire.INITIALIZE} must come first")
+                raise refused(self.hub.service, call, jsonrpc.INVALID_REQUEST, early)
+            if call.method == wire.SET_LEVEL:
+                self.log_level = checked_level(read(call.params, wire.SetLevel).level)
+                return {}
+        except Invalid as wrong:
+            raise refused(self.hub.service, call, jsonrpc.INVALID_PARAMS, wrong) from None
         return await serve(self.hub.service, call)
 
+    def untaken(self, request: Request, why: str) -> RpcError:
+        """The answer to a request that is not taken, whatever it asks."""
+        call = self.call(Nowhere(), request, wire.meta_of(request.params))
+        return refused(self.hub.service, call, jsonrpc.INVALID_REQUEST, Refused(why))
+
     def initialize(self, call: ServedCall) -> wire.InitializeResult:
-        """Agree on a revision. May come again: the last one holds. Raises RpcError."""
+        """Agree on a revision. May come again: the last one holds. Raises RpcError, Invalid."""
         before, self.client = self.client, self._client(read(call.params, wire.InitializeParams))
         try:
             identity = self.hub.service.identity(self)
@@ -116,10 +126,10 @@ class HandshakeSession(ABC):
 
 
 def checked_level(level: Any) -> str:
-    """A level that there is. Raises RpcError."""
+    """A level that there is. Raises Invalid."""
     if level in wire.LEVELS:
         return str(level)
-    raise RpcError(jsonrpc.INVALID_PARAMS, f"no such level; there are {', '.join(wire.LEVELS)}")
+    raise Invalid(f"no such level; there are {', '.join(wire.LEVELS)}")
 
 
 def cancelled_in(params: Raw) -> Id:

@@ -8,16 +8,16 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
-from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from gateway.adapter.access import EXPIRED, Visit, bearer, challenge
-from gateway.core.errors import AgentGone, Denied, InterlinguaError, Unauthenticated
+from gateway.adapter.access import EXPIRED, Visit, bearer
+from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.mcp import wire
+from gateway.mcp.server.http.endpoint import refusal, response
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.pipe import serve
-from gateway.transport.asgi import Exchange, Reply, origin
+from gateway.mcp.server.pipe import PipeSession
+from gateway.transport.asgi import Exchange, origin
 from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Upgrade:
     """An ASGI application that answers requests for the paths of WebSockets which ask for none."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(scope, receive, send).answer(Reply(426, b'{"error":"this is a WebSocket"}', UPGRADE))
+        await Exchange(scope, receive, send).answer(refusal(426, "this is a WebSocket", headers=UPGRADE))
 
 
 class Socket:
@@ -48,20 +48,18 @@ class Socket:
             if not origin.allowed(page, options.origins):
                 raise Denied(f"pages of {page} may not connect here (see `origins`)")
             visit = self._hub.enter(websocket.scope)
+            token = bearer(websocket.headers.getlist(wire.AUTHORIZATION))
+            agent = websocket.path_params.get("agent")
+            session = PipeSession(self._hub, agent, bearer=token, visit=visit).admitted()
             named = wire.SUBPROTOCOL if wire.SUBPROTOCOL in websocket.scope.get("subprotocols", ()) else None
             with self._hub.seated():
                 pipe = await ServerSocket.accept(websocket, subprotocol=named, limit=options.max_message)
-                token = bearer(websocket.headers.getlist(wire.AUTHORIZATION))
-                agent = websocket.path_params.get("agent")
                 async with _staying(visit, pipe):
-                    await serve(self._hub, pipe, agent, bearer=token, visit=visit)
+                    await session.run(pipe)
         except AgentGone as error:
             log.debug("%s", error)
-        except Unauthenticated as error:
-            await websocket.send_denial_response(JSONResponse({"error": str(error)}, 401, challenge(error)))
         except InterlinguaError as error:
-            status = 403 if isinstance(error, Denied) else 503
-            await websocket.send_denial_response(JSONResponse({"error": str(error)}, status))
+            await websocket.send_denial_response(response(error))
 
 
 @contextlib.asynccontextmanager

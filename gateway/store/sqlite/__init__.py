@@ -20,7 +20,8 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
 from gateway.store import Change, Delivery, Entry, Recovered, Registration
 from gateway.store.sqlite import changes, files, lease, log, queries, registered, retention, schema
-from gateway.store.sqlite.hand import Hand
+from gateway.store.sqlite.disk_thread import DiskThread
+from gateway.store.sqlite.faults import closed
 from gateway.store.sqlite.readers import Locked, Readers
 from gateway.store.sqlite.writer import Writer
 
@@ -47,7 +48,7 @@ class SqliteStore:
         self._lease_seconds = lease_seconds
         self.owner = self._me.owner
         self._writer = Writer(
-            Hand(
+            DiskThread(
                 partial(schema.connect_writer, path),
                 self.owner,
                 beat=self._beat,
@@ -69,7 +70,7 @@ class SqliteStore:
 
     async def open(self) -> None:
         if self._closing is not None:
-            raise Unavailable("the store is closed")
+            raise closed()
         try:
             await self._writer.start()
         except sqlite3.Error as error:
@@ -101,11 +102,11 @@ class SqliteStore:
     async def _read(self, work: Callable[[sqlite3.Cursor], T], run: str | None = None, *, one: bool = False) -> T:
         """Read on a reader's connection, after what was appended for `run`. `one`: no more than a record or two."""
         if not self._writer.usable:
-            raise Unavailable("the store is closed")
+            raise closed()
         if self._readers is None:
             return await self._writer.submit(work, run=run, durable=False)
         if run is not None and not self._writer.settled(run):
-            await self.flush()
+            await self._writer.submit(_nothing, run=run, own=True, durable=False)
         try:
             return self._readers.at_once(work) if one else await self._readers(work)
         except Locked:
@@ -113,32 +114,40 @@ class SqliteStore:
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
-        record = queries.encode(run)
-        work = partial(changes.create_run, owner=self.owner, run=run, record=record, events=events, reserved=reserved)
-        return await self._writer.submit(work, soon=soon, own=True, size=len(record))
+    async def create_run(
+        self, run: Run, events: Sequence[Entry], *, reserved: int, thread: Thread | None = None, soon: bool = False
+    ) -> bool:
+        records = changes.Records.of(run, thread)
+        work = partial(
+            changes.create_run,
+            owner=self.owner,
+            run=run,
+            events=events,
+            reserved=reserved,
+            thread=thread,
+            records=records,
+        )
+        return await self._writer.submit(work, soon=soon, own=True, size=records.size)
 
     async def activate(self, run_id: str) -> bool:
         return await self._writer.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
 
-    async def commit(self, run_id: str, change: Change) -> None:
-        record = None if change.run is None else queries.encode(change.run)
-        work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, record=record)
-        size = len(record) if record is not None else 0
-        await self._writer.submit(work, run=run_id, record=record is not None, joins=True, own=True, size=size)
+    async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
+        records = changes.Records.of(change.run, change.thread, change.checkpoint)
+        work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, records=records)
+        await self._writer.submit(work, run=run_id, soon=soon, joins=True, own=True, size=records.size)
 
     def append(self, run_id: str, entries: Sequence[Entry]) -> None:
-        self._writer.append(run_id, tuple(entries))
+        self._writer.append(run_id, entries)
 
     def save(self, run: Run) -> None:
-        work = partial(changes.save, owner=self.owner, run=run)
-        self._writer.behind(work, run.id, record=True)
+        self._writer.save(run.id, partial(changes.save, owner=self.owner, run=run))
 
     async def flush(self) -> None:
         if not self._writer.settled():
             await self._writer.submit(_nothing, durable=False)
         elif not self._writer.usable:
-            raise Unavailable("the store is closed")
+            raise closed()
 
     async def run(self, run_id: str) -> Run:
         return await self._read(partial(queries.run, run_id=run_id), run_id, one=True)
@@ -174,7 +183,9 @@ class SqliteStore:
         return await self._read(partial(queries.count_threads, query=query))
 
     async def update_thread(self, thread: Thread, checkpoint: Checkpoint | None = None) -> None:
-        await self._writer.submit(partial(changes.update_thread, thread=thread, checkpoint=checkpoint))
+        records = changes.Records.of(None, thread, checkpoint)
+        work = partial(changes.update_thread, thread=thread, checkpoint=checkpoint, records=records)
+        await self._writer.submit(work, size=records.size)
 
     async def delete_thread(self, thread_id: str) -> None:
         await self._writer.submit(partial(changes.delete_thread, thread_id=thread_id), long=True)

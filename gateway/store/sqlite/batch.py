@@ -12,10 +12,10 @@ import sqlite3
 import time
 
 from gateway.core.errors import InterlinguaError
-from gateway.store import Entry
 from gateway.store.sqlite import log
 from gateway.store.sqlite.faults import CannotBegin, NotWhole, is_engines, unavailable
 from gateway.store.sqlite.job import Answer, Job, Piece, Work
+from gateway.store.sqlite.write_behind import WriteBehind
 
 RETRY_SECONDS = 0.5
 
@@ -102,47 +102,39 @@ class Batches:
         cursor = self.cursor
         connection = cursor.connection
         answers: list[Answer] = []
-        appended: dict[str, list[Entry]] = {}
+        behind: list[WriteBehind] = []
         size = 0
-        records = {piece.run: piece for piece in batch if type(piece) is Job and piece.record}
-        left_out: dict[str | None, Job] = {}
         for piece in batch:
-            if type(piece) is tuple:
-                run, entries, length = piece
-                size += length
-                if run in appended:
-                    appended[run].extend(entries)
-                else:
-                    appended[run] = list(entries)
+            if type(piece) is WriteBehind:
+                behind.append(piece)
+                size += piece.size
                 continue
             assert type(piece) is Job
-            if piece.future is None and piece.record and records[piece.run] is not piece:
-                left_out[piece.run] = piece
-                continue
-            if piece.run in left_out and not piece.record:  # it may look at the record
-                left_out.pop(piece.run).work(cursor)
-            entries = appended.pop(piece.run, []) if piece.run is not None else []
-            if entries and not piece.joins:
-                log.write_all(cursor, self._owner, {str(piece.run): entries})
+            joined = behind.pop() if behind and piece.joins and behind[-1].run == piece.run else None
+            if behind:  # the work may look at what is in it
+                self._write_behind(behind)
+                behind.clear()
             before = connection.total_changes
             try:
-                result = piece.work(cursor, entries) if piece.joins else piece.work(cursor)
+                result = piece.work(cursor, joined) if piece.joins else piece.work(cursor)
             except InterlinguaError as error:
                 if piece.future is None or connection.total_changes != before:
                     raise  # half done: it is tried again in a transaction of its own, and undone with that
                 answers.append((piece, None, error))
-                if entries and piece.joins:
-                    log.write_all(cursor, self._owner, {str(piece.run): entries})
-                if piece.record and piece.run in left_out:
-                    left_out.pop(piece.run).work(cursor)
+                if joined is not None:
+                    self._write_behind([joined])
             else:
-                if piece.record:
-                    left_out.pop(piece.run, None)
                 if piece.future is not None:
                     answers.append((piece, result, None))
-        if appended:
-            log.write_all(cursor, self._owner, appended)
+        if behind:
+            self._write_behind(behind)
         return answers, size
+
+    def _write_behind(self, runs: list[WriteBehind]) -> None:
+        log.write_all(self.cursor, self._owner, [(one.run, one.entries) for one in runs])
+        for one in runs:
+            if one.record is not None:
+                one.record(self.cursor)
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:
         """Tell those who wait; keep the rest if the engine failed, drop it if it can never be written."""
@@ -155,7 +147,7 @@ class Batches:
                 self.kept.append(piece)
             else:
                 logger.error("the store drops what cannot be written: %s", error, exc_info=error)
-                self.written += piece[2] if type(piece) is tuple else 0
+                self.written += piece.size if type(piece) is WriteBehind else 0
         if self.kept:
             self.retry_at = time.monotonic() + RETRY_SECONDS
             logger.warning("the store cannot be written, %d pieces wait: %s", len(self.kept), error)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,12 +17,41 @@ from gateway.store import Change, Entry, Recovered, Registration
 from gateway.store.sqlite import lease, log
 from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require, whose
 from gateway.store.sqlite.schema import ACTIVE, QUEUED, RELEASED, UNFINISHED
+from gateway.store.sqlite.write_behind import WriteBehind
+
+
+class Records(NamedTuple):
+    """The records of a change, encoded: that is done before it is submitted, since their size says who writes them."""
+
+    run: bytearray | None = None
+    thread: bytearray | None = None
+    checkpoint: bytearray | None = None
+
+    @classmethod
+    def of(cls, run: Run | None, thread: Thread | None, checkpoint: Checkpoint | None = None) -> Records:
+        return cls(
+            None if run is None else encode(run),
+            None if thread is None else encode(thread),
+            None if checkpoint is None else encode(checkpoint),
+        )
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return sum([len(record) for record in self if record is not None])
 
 
 def create_run(
-    cursor: sqlite3.Cursor, *, owner: str, run: Run, record: bytearray, events: Sequence[Entry], reserved: int
+    cursor: sqlite3.Cursor,
+    *,
+    owner: str,
+    run: Run,
+    events: Sequence[Entry],
+    reserved: int,
+    thread: Thread | None,
+    records: Records,
 ) -> bool:
-    """See `Store.create_run`. `record` is the run, encoded."""
+    """See `Store.create_run`. `records` are the run's and the thread's."""
     request = run.request
     place = ACTIVE
     if run.thread is not None:
@@ -36,9 +66,10 @@ def create_run(
         if busy and request.if_busy is IfBusy.REJECT:
             raise Conflict(f"thread {run.thread} has an active run")
         place = QUEUED if busy else ACTIVE
+    head = log.few(events)
     cursor.execute(
         "INSERT INTO runs (id, owner, place, status, agent, thread, protocol, created_at, updated_at, reserved, "
-        "record) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "record, head) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             run.id,
             owner,
@@ -50,12 +81,15 @@ def create_run(
             run.created_at,
             run.updated_at,
             reserved,
-            record,
+            records.run,
+            head,
         ),
     )
-    if events:
+    if events and head is None:
         assert cursor.lastrowid is not None
         log.write_new(cursor, cursor.lastrowid, events)
+    if thread is not None:
+        _write_thread(cursor, thread, records)
     return place == ACTIVE
 
 
@@ -79,44 +113,53 @@ def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
 
 def commit(
     cursor: sqlite3.Cursor,
-    before: Sequence[Entry],
+    behind: WriteBehind | None,
     *,
     owner: str,
     run_id: str,
     change: Change,
-    record: bytearray | None,
+    records: Records,
 ) -> None:
-    """See `Store.commit`. `before` was appended for the run before; `record` is `change.run`, encoded."""
+    """See `Store.commit`. `behind` was held of the run until now; `records` are those of `change`."""
     if change.thread is not None:
         require(cursor, "threads", change.thread.id)
     if change.checkpoint is not None:
         require(cursor, "threads", change.checkpoint.thread)
+    entries = [*(behind.entries if behind is not None else ()), *change.events]
     sets: list[str] = []
     values: list[object] = []
+    among = "id = ? AND owner = ?"
+    tail = log.few(entries) if change.release else None
+    if tail is not None:
+        sets.append("tail = ?")
+        values.append(tail)
     if change.run is not None:
         sets.append("status = ?, updated_at = ?, record = ?")
-        values += [change.run.status.value, change.run.updated_at, record]
+        values += [change.run.status.value, change.run.updated_at, records.run]
     if change.reserved is not None:
         sets.append("reserved = max(reserved, ?)")
         values.append(change.reserved)
     if change.release:
         sets.append(f"place = {RELEASED}")
+        among += f" AND place <> {RELEASED}"
     elif change.run is not None and change.run.status.ended:
         sets.append(f"place = CASE place WHEN {QUEUED} THEN {RELEASED} ELSE place END")  # it waits for nothing now
     if sets:
-        cursor.execute(f"UPDATE runs SET {', '.join(sets)} WHERE id = ? AND owner = ?", (*values, run_id, owner))
+        cursor.execute(f"UPDATE runs SET {', '.join(sets)} WHERE {among}", (*values, run_id, owner))
         found = cursor.rowcount > 0
     else:
         found = cursor.execute("SELECT 1 FROM runs WHERE id = ? AND owner = ?", (run_id, owner)).fetchone() is not None
     if not found:
         require(cursor, "runs", run_id)
-        raise Conflict(f"run {run_id} was taken over by another process")
-    if before or change.events:
-        log.write(cursor, owner, run_id, [*before, *change.events])
+        raise Conflict(f"run {run_id} was taken over by another process, or has ended before")
+    if behind is not None and behind.record is not None and change.run is None:  # else it is out of date
+        behind.record(cursor)
+    if entries and tail is None:
+        log.write(cursor, owner, run_id, entries)
     if change.thread is not None:
-        _write_thread(cursor, change.thread)
+        _write_thread(cursor, change.thread, records)
     if change.checkpoint is not None:
-        _add_checkpoint(cursor, change.checkpoint)
+        _add_checkpoint(cursor, change.checkpoint, change.checkpoint.thread, records.checkpoint)
     if change.delivery is not None:
         owed = change.delivery
         cursor.execute(
@@ -169,18 +212,18 @@ def create_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoints: Sequence[
         ),
     )
     for checkpoint in checkpoints:
-        _add_checkpoint(cursor, checkpoint, thread.id)
+        _add_checkpoint(cursor, checkpoint, thread.id, encode(checkpoint))
 
 
-def update_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoint: Checkpoint | None) -> None:
+def update_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoint: Checkpoint | None, records: Records) -> None:
     """See `Store.update_thread`."""
     require(cursor, "threads", thread.id)
-    _write_thread(cursor, thread)
+    _write_thread(cursor, thread, records)
     if checkpoint is not None:
-        _add_checkpoint(cursor, checkpoint)
+        _add_checkpoint(cursor, checkpoint, checkpoint.thread, records.checkpoint)
 
 
-def _write_thread(cursor: sqlite3.Cursor, thread: Thread) -> None:
+def _write_thread(cursor: sqlite3.Cursor, thread: Thread, records: Records) -> None:
     cursor.execute(
         "UPDATE threads SET status = ?, agent = ?, protocol = ?, whose = ?, updated_at = ?, record = ? WHERE id = ?",
         (
@@ -189,16 +232,16 @@ def _write_thread(cursor: sqlite3.Cursor, thread: Thread) -> None:
             thread.protocol,
             whose(thread.attributes),
             thread.updated_at,
-            encode(thread),
+            records.thread,
             thread.id,
         ),
     )
 
 
-def _add_checkpoint(cursor: sqlite3.Cursor, checkpoint: Checkpoint, thread_id: str | None = None) -> None:
+def _add_checkpoint(cursor: sqlite3.Cursor, checkpoint: Checkpoint, thread_id: str, record: bytearray | None) -> None:
     cursor.execute(
         "INSERT INTO checkpoints (thread, id, created_at, record) VALUES (?, ?, ?, ?)",
-        (thread_id or checkpoint.thread, checkpoint.id, checkpoint.created_at, encode(checkpoint)),
+        (thread_id, checkpoint.id, checkpoint.created_at, record),
     )
 
 
@@ -291,8 +334,7 @@ def claim(cursor: sqlite3.Cursor, me: lease.Identity) -> list[Recovered]:
         for seq, reserved, record in cursor.execute(
             f"SELECT seq, reserved, record FROM runs WHERE owner = ? AND {UNFINISHED}", (owner,)
         ).fetchall():
-            last = log.last_number(cursor, seq)
-            recovered.append((seq, Recovered(run=decode_run(record), reserved=reserved, last=last)))
+            recovered.append((seq, Recovered(run=decode_run(record), reserved=reserved)))
         cursor.execute(f"UPDATE runs SET owner = ? WHERE owner = ? AND {UNFINISHED}", (me.owner, owner))
         # ended, but killed before it left its thread
         cursor.execute(

@@ -28,3 +28,8 @@ def unavailable(error: BaseException) -> InterlinguaError:
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict("this id exists already", detail=str(error))
     return Unavailable("the store failed", detail=f"{type(error).__name__}: {error}")
+
+
+def closed() -> Unavailable:
+    """What who comes before `open` or after `close` is told."""
+    return Unavailable("the store is closed")

@@ -6,22 +6,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from gateway.store import Entry
+from gateway.store.sqlite.write_behind import WriteBehind
 
 T = TypeVar("T")
 Work = Callable[..., T]
-"""What is done with a cursor. Where it `joins`, it is also given what was appended for its run, to write it."""
+"""What is done with a cursor. Where it `joins`, it is also given what was held of its run, or None, to write it."""
 
 
 class Job:
     """Something to do in a transaction. Without a `future` nobody waits and it is tried until it is done.
 
     durable: whoever waits is told when it is on the disk. soon: told when it is written; the disk follows.
-    record: it writes the run's whole record, and so makes one that was to be written behind before it superfluous.
     long: it takes so long that the event loop had better not do it. size: bytes that it writes, about.
     """
 
-    __slots__ = ("durable", "future", "joins", "long", "record", "run", "size", "soon", "work")
+    __slots__ = ("durable", "future", "joins", "long", "run", "size", "soon", "work")
 
     def __init__(
         self,
@@ -31,7 +30,6 @@ class Job:
         *,
         durable: bool = False,
         soon: bool = False,
-        record: bool = False,
         joins: bool = False,
         long: bool = False,
         size: int = 0,
@@ -41,16 +39,12 @@ class Job:
         self.future = future
         self.durable = durable
         self.soon = soon
-        self.record = record
         self.joins = joins
         self.long = long
         self.size = size
 
 
-Appended = tuple[str, Sequence[Entry], int]
-"""run, entries, their size in bytes"""
-
-Piece = Job | Appended
+Piece = Job | WriteBehind
 Answer = tuple[Job, Any, BaseException | None]
 """What to tell whoever waits for the job: a result or an error."""
 

@@ -1,4 +1,7 @@
-"""Rows of the event log: neighbours of one kind share a row, each entry stays separately readable.
+"""The event log: neighbours of one kind share a row, each entry stays separately readable.
+
+A short run has no rows: the entries that are written with its creation and those that are written with its end are in
+its own row (`head`, `tail`), which is written then anyhow, if there are few.
 
 A row holds entries `first` to `last`, one a line. An entry that itself contains a newline (an agent's own document may,
 where it is kept as it came) has a row to itself, and a row of one entry is never split. A row's key is the run's `seq`
@@ -8,13 +11,18 @@ in the upper half and `first` in the lower: the table itself is in order of run 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
+from itertools import chain
+
+import msgspec
 
 from gateway.core.errors import NotFound
 from gateway.store import Entry
 
 ROW_BYTES = 64 * 1024
+FEW_BYTES = 2048
+"""Entries that have a place in their run's own row, all together."""
 RUN_BITS = 32
 LF = 10
 
@@ -23,8 +31,19 @@ _ADD = (
     "WHERE id = ? AND owner = ?"
 )
 
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Entry]).decode
+
 Row = tuple[int, int, int, bytearray]
 """first, last, delta (0 or 1), data. The sqlite3 module binds these types as they are, but not `bool` and `bytes`."""
+
+
+def few(entries: Sequence[Entry]) -> bytearray | None:
+    """Entries as they are in their run's own row; None if there are none, or too many."""
+    size = 0
+    for entry in entries:
+        size += len(entry.data)
+    return bytearray(_encode(entries)) if 0 < size <= FEW_BYTES else None
 
 
 def pack(entries: Iterable[Entry]) -> list[Row]:
@@ -59,12 +78,12 @@ def pack(entries: Iterable[Entry]) -> list[Row]:
 
 def write(cursor: sqlite3.Cursor, owner: str, run_id: str, entries: Iterable[Entry]) -> None:
     """Add to a run's log, unless the run is gone or belongs to another owner by now."""
-    write_all(cursor, owner, {run_id: entries})
+    write_all(cursor, owner, [(run_id, entries)])
 
 
-def write_all(cursor: sqlite3.Cursor, owner: str, runs: Mapping[str, Iterable[Entry]]) -> None:
-    """`write` for many runs, by id."""
-    rows = [(*row, run_id, owner) for run_id, entries in runs.items() for row in pack(entries)]
+def write_all(cursor: sqlite3.Cursor, owner: str, runs: Iterable[tuple[str, Iterable[Entry]]]) -> None:
+    """`write` for many runs."""
+    rows = [(*row, run_id, owner) for run_id, entries in runs for row in pack(entries)]
     if len(rows) == 1:
         cursor.execute(_ADD, rows[0])
     else:
@@ -90,10 +109,30 @@ def _span(seq: int) -> tuple[int, int]:
 
 def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas: bool) -> list[Entry]:
     """See `Store.events`."""
-    found = cursor.execute("SELECT seq FROM runs WHERE id = ?", (run_id,)).fetchone()
+    found = cursor.execute("SELECT seq, head, tail FROM runs WHERE id = ?", (run_id,)).fetchone()
     if found is None:
         raise NotFound(f"no run {run_id}")
-    lowest, highest = _span(found[0])
+    seq, head, tail = found
+    entries: list[Entry] = []
+    room = max_bytes
+    with closing(_rows(cursor, seq, after, deltas)) as rows:
+        for entry in chain(_few(head), rows, _few(tail)):
+            if entry.number <= after or (entry.delta and not deltas):
+                continue
+            if room < len(entry.data) and entries:
+                break
+            entries.append(entry)
+            room -= len(entry.data)
+    return entries
+
+
+def _few(data: bytes | None) -> list[Entry]:
+    return _decode(data) if data is not None else []
+
+
+def _rows(cursor: sqlite3.Cursor, seq: int, after: int, deltas: bool) -> Generator[Entry, None, None]:
+    """Entries from the row on that has what follows `after`."""
+    lowest, highest = _span(seq)
     (start,) = cursor.execute(
         "SELECT max(key) FROM log WHERE key BETWEEN ? AND ?", (lowest, lowest + max(0, after) + 1)
     ).fetchone()
@@ -102,25 +141,9 @@ def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas
         f"SELECT key, last, delta, data FROM log WHERE key BETWEEN ? AND ? AND last > ?{kinds} ORDER BY key",
         (start or lowest, highest, after),
     )
-    entries: list[Entry] = []
-    room = max_bytes
     with closing(rows):  # else its snapshot would hold up checkpoints
         for key, last, delta, data in rows:
             first = key - lowest
             lines = [data] if first == last else data.split(b"\n")
             for number, line in enumerate(lines, first):
-                if number <= after:
-                    continue
-                if room < len(line) and entries:
-                    return entries
-                entries.append(Entry(number, line, bool(delta)))
-                room -= len(line)
-    return entries
-
-
-def last_number(cursor: sqlite3.Cursor, seq: int) -> int:
-    """The newest entry on disk, 0 if there is none."""
-    row = cursor.execute(
-        "SELECT last FROM log WHERE key BETWEEN ? AND ? ORDER BY key DESC LIMIT 1", _span(seq)
-    ).fetchone()
-    return int(row[0]) if row else 0
+                yield Entry(number, line, bool(delta))

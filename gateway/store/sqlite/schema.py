@@ -97,6 +97,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         f"UPDATE threads SET whose = {WHOSE}",
         "CREATE INDEX threads_whose ON threads(whose, created_at) WHERE whose IS NOT NULL",
     ),
+    # head, tail: see log.py
+    ("ALTER TABLE runs ADD COLUMN head BLOB", "ALTER TABLE runs ADD COLUMN tail BLOB"),
 )
 
 

@@ -78,7 +78,7 @@ class Exchange:
             chunk, more = await self._chunk()
             size += len(chunk)
             if size > limit:
-                raise await self._too_large(limit)
+                raise await self._too_large(limit, more=more)
             chunks.append(chunk)
             if not more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
@@ -89,15 +89,17 @@ class Exchange:
             raise ClientGone
         return message.get("body", b""), message.get("more_body", False)
 
-    async def _too_large(self, limit: int) -> TooLarge:
-        """The refusal, after the rest of the body: a connection that is closed while its client still writes is reset,
-        and most clients do not read the answer then. One that asks first (`Expect`) is told at once."""
+    async def _too_large(self, limit: int, *, more: bool = True) -> TooLarge:
+        """The refusal, after the rest of the body, if there is `more` of it: a connection that is closed while its
+        client still writes is reset, and most clients do not read the answer then. One that asks first (`Expect`) is
+        told at once.
+        """
         close = (b"connection", b"close")
         if self.header("expect") is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(DISCARD_SECONDS):
-                    while (await self._chunk())[1]:
-                        pass
+                    while more:
+                        _, more = await self._chunk()
                     return TooLarge(f"the message is larger than {limit} bytes")
         self.extra.append(close)
         return TooLarge(f"the message is larger than {limit} bytes")

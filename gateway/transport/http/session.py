@@ -7,6 +7,7 @@ What we do not leave to aiohttp, and why:
   has likely not seen the request.
 - A malformed chunk. Its reader is never told and waits for ever; `_Peer` tells it.
 - A reset in a body without length. It takes that for the end; `_Peer` makes it an error.
+- What comes after an answer. It may be kept, and taken for the answer to the next request; `_Peer` ends the connection.
 - Redirects. It carries every header but `Authorization` to another origin.
 """
 
@@ -267,19 +268,39 @@ class _Peer(ResponseHandler):
         super().__init__(loop=loop)
         self._uses = 0
         self._heard = False  # a byte of the current answer has come
+        self._body: Any = None  # of the current answer, once its head has come
         self.arrived: Callable[[], None] | None = None
         """Called when something has come for whoever reads the answer, or its end has (see `Body.pour`)."""
 
     def set_response_params(self, **params: Any) -> None:
         self._uses += 1
         self._heard = False
+        self._body = None
         super().set_response_params(**params)
 
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """The head of an answer, and its body to be."""
+        message, body = data
+        if self._body is not None:  # in the read that ended the answer before
+            return self._refuse()
+        if message.code >= 200:
+            self._body = body
+        super().feed_data(data, size)
+
     def data_received(self, data: bytes) -> None:
+        body = self._body
+        if body is not None and body.is_eof():
+            return self._refuse()
         self._heard = True
         super().data_received(data)
         if self.arrived is not None:
             self.arrived()
+
+    def _refuse(self) -> None:
+        """More has come than was asked for, which is not to be the next request's answer: the connection ends."""
+        self.force_close()
+        if self.transport is not None:
+            self.transport.close()
 
     def resume_reading(self, *args: Any, **options: Any) -> None:
         """aiohttp calls this for every piece that is read: nothing is to be done where nothing was held back."""

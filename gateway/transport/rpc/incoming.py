@@ -181,7 +181,9 @@ class Incoming:
             self._asking.fail(seen.id, why)
         elif seen.id is not UNSET and seen.method:
             await self._reply(jsonrpc.error(seen.id, ErrorObject(code, what.reason)), answers)
-        elif (self._answer_garbage or answers is not None) and isinstance(what, Malformed):
+        elif isinstance(what, Malformed) and (
+            self._answer_garbage or answers is not None or what.reason == jsonrpc.EMPTY_BATCH
+        ):
             await self._reply(jsonrpc.error(None, ErrorObject(code, what.reason)), answers)
 
     async def _reply(self, message: bytes, answers: Answers | None = None) -> None:

@@ -42,7 +42,8 @@ class Peer:
     queue_bytes: unwritten bytes from which on `drain` waits.
     answer_garbage: whether what is no message is answered (-32700 or -32600, id null), as JSON-RPC has it. Not towards
         an agent that prints its log among its messages; among those in an array it is answered all the same. What can
-        be seen to be a request is answered in any case, and an unreadable answer fails who waits for it.
+        be seen to be a request, or a batch of none (section 6), is answered in any case, and an unreadable answer fails
+        who waits for it.
     batches: whether arrays of messages are taken apart, and answered by one array, or refused. May be set later: it
         can depend on what the two ends agree on.
     linger: seconds that requests under way get to finish when the other end closes: it may still read (half-closed).

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import LIMIT, Unreadable
-from gateway.transport.stdio.complaints import Complaints
 from gateway.transport.stdio.lines import LineReader, LineWriter
 from gateway.transport.stdio.process import Exit, Grace, Process, launch
+from gateway.transport.stdio.stderr import StderrLog
 from gateway.wire.ndjson import frame
 
 FLUSH = 0.5
@@ -35,9 +35,9 @@ class StdioPipe:
         self._process = process
         self._reader = LineReader(process.stdout, limit)
         self._writer = LineWriter(process.stdin)
-        self._complaints = Complaints(process.stderr, name)
+        self._stderr = StderrLog(process.stderr, name)
         self._closing: asyncio.Task[None] | None = None
-        process.exited.add_done_callback(lambda _: self._complaints.drain())
+        process.exited.add_done_callback(lambda _: self._stderr.drain())
         process.gone.add_done_callback(lambda _: self._finish())
 
     @property
@@ -57,7 +57,7 @@ class StdioPipe:
 
     def stderr(self) -> list[str]:
         """The last lines that the agent complained of, at most 20, oldest first."""
-        return self._complaints.tail()
+        return self._stderr.tail()
 
     async def send(self, messages: Sequence[bytes]) -> None:
         """See `Pipe.send`. Returns when the pipe has taken all of it. Cancelled, it writes all of it or nothing."""
@@ -113,7 +113,7 @@ class StdioPipe:
 
     def _finish(self) -> None:
         self._writer.close()
-        self._complaints.finish()
+        self._stderr.finish()
         self._reader.finish()
 
     async def _settle(self) -> None:

@@ -159,7 +159,10 @@ class Process:
 async def launch(
     command: Sequence[str], *, name: str, cwd: str | os.PathLike[str] | None, env: Mapping[str, str], grace: Grace
 ) -> Process:
-    """Start `command`; returns once it runs. Raises AgentGone, AgentTimeout, Unavailable; nothing is left then."""
+    """Start `command`; returns once it runs. Raises AgentGone, AgentTimeout, Unavailable; nothing is left then.
+
+    Cancelled, it ends what it has started and waits until that has gone; cancelled again, that goes on without it.
+    """
     folder = None if cwd is None else os.fspath(cwd)
     if not command:
         raise AgentGone(f"{name} has no command")
@@ -175,6 +178,7 @@ async def launch(
             said = _said(process.stderr)
     except BaseException as error:
         _abandon(process)
+        await asyncio.shield(process.wait_gone())
         if isinstance(error, TimeoutError):
             raise AgentTimeout(f"{name} could not be started within {START_TIMEOUT:g} s") from None
         raise

@@ -235,11 +235,10 @@ class Supervisor(Generic[C]):
     def _leave(self, connection: C | None) -> None:
         self._users -= 1
         self._last_used = asyncio.get_running_loop().time()
-        if connection is None or connection is not self._live or connection.closed.done():
-            return
-        self._failures = 0
-        if self._users == 0 and not self._closed:
-            self._await_expiry()
+        if connection is not None and connection is self._live and not connection.closed.done():
+            self._failures = 0
+        if self._users == 0 and self._live is not None and not self._closed:
+            self._await_expiry()  # also of one that has come up since, in place of what failed its user
 
     def _await_expiry(self) -> None:
         self._cancel_expiry()

@@ -21,7 +21,10 @@ _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 
 
 class UpgradeRefused(AgentFailed):
-    """The server answered with another status than 101. `headers` are in lower case, `body` at most 8 KiB."""
+    """The server answered with another status than 101. The message has what it said of it.
+
+    `headers` are in lower case, `body` at most 8 KiB.
+    """
 
     def __init__(self, message: str, *, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(message, detail=body[:200].decode("utf-8", "replace"))

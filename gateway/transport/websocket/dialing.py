@@ -23,6 +23,7 @@ from websockets.typing import Subprotocol
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError, Invalid
 from gateway.transport.http import Unreachable
+from gateway.transport.said import said
 from gateway.transport.websocket.client import UpgradeRefused
 from gateway.transport.websocket.limits import CLOSE_SECONDS
 
@@ -165,8 +166,8 @@ def _translated(error: Exception, name: str) -> InterlinguaError:
     detail = f"{type(error).__name__}: {error}"
     if isinstance(error, InvalidStatus):
         status, answer = error.response.status_code, error.response
-        message = f"{name} refused the WebSocket with status {status}"
         body = bytes(answer.body[:_BODY])
+        message = f"{name} refused the WebSocket with status {status}{said(status, body)}"
         return UpgradeRefused(message, status=status, headers=_plain(answer.headers), body=body)
     if isinstance(error, TimeoutError):
         return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail)

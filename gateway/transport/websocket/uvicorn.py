@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
@@ -42,6 +43,12 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         if self.response.status_code == 101:
             extensions: dict[object, object] = self.scope["extensions"]  # type: ignore[assignment]
             extensions[EXTENSION] = self
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """An upgrade that is refused has been answered as well: uvicorn would log it as left without an answer."""
+        await super().send(message)
+        if self.close_sent:
+            self.handshake_complete = True
 
     def offer(self, messages: Sequence[bytes]) -> bool:
         """Write text messages now. False where the client is behind or nothing can be sent any more."""

@@ -10,6 +10,7 @@ from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack
 from gateway.wire.jsonrpc.encoding import error, notification, request, result
 from gateway.wire.jsonrpc.failing import failing, internal
 from gateway.wire.jsonrpc.messages import (
+    EMPTY_BATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -29,6 +30,7 @@ from gateway.wire.jsonrpc.messages import (
 from gateway.wire.jsonrpc.reading import read
 
 __all__ = [
+    "EMPTY_BATCH",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",
     "INVALID_REQUEST",

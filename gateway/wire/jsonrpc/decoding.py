@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.wire.jsonrpc.messages import (
     ABSENT,
+    EMPTY_BATCH,
     INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -179,7 +180,7 @@ def _object(members: _Members, data: bytes) -> Message:
 
 def _batch(items: list[Raw], data: bytes) -> Message:
     if not items:
-        return _no_message(data, "an empty array")
+        return _no_message(data, EMPTY_BATCH)
     if len(items) > MOST:
         return _no_message(data, f"an array of more than {MOST} messages")
     messages: list[Single] = []

@@ -7,7 +7,7 @@ it to keep a small part of a large message.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -27,6 +27,9 @@ Id: TypeAlias = int | float | str | None
 """What names a request. 1 and "1" are different ids; null names a request too, though an unwise one."""
 
 ABSENT = Raw()
+
+EMPTY_BATCH: Final = "an empty array"
+"""The reason of a Malformed that was meant as a batch and has no message in it."""
 
 
 class ErrorObject(Struct, frozen=True, gc=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import json
 from typing import Any
 
@@ -10,9 +11,10 @@ import msgspec
 import pytest
 
 from adapters.agent_client.outbound.http import connect, pipe, reader
+from adapters.agent_client.streamable import SESSION_ID
 from gateway.core.errors import AgentGone
 from gateway.wire.jsonrpc import RpcError
-from tests.adapters.agent_client.http_fake import fake, update
+from tests.adapters.agent_client.http_fake import Fake, fake, update
 from tests.adapters.agent_client.test_http_client import NEW, Connected, connected
 from tests.support.aio import run
 from tests.support.raw_http import Exchange
@@ -230,13 +232,38 @@ def test_a_session_whose_stream_stays_away_fails_alone() -> None:
     run(case())
 
 
-def test_a_stream_without_a_sign_of_life_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "IDLE_SECONDS", 0.1)
+async def cut_in_silence(there: Fake, here: Connected, times: int, *sessions: str | None) -> None:
+    """Have so many streams of each session given up for their silence; until the one after them, which lasts, is open.
 
+    Which stream is impatient is counted as it is opened, so that nothing depends on when this is looked at.
+    """
+    stream, opened = here.pipe.client.stream, collections.Counter[str | None]()
+
+    def impatient(method: str, path: str, *, headers: dict[str, str], idle_timeout: float, **options: Any) -> Any:
+        session = headers.get(SESSION_ID)
+        opened[session] += 1
+        idle = min(0.05, idle_timeout) if opened[session] <= times else idle_timeout
+        return stream(method, path, headers=headers, idle_timeout=idle, **options)
+
+    here.pipe.client.stream = impatient  # type: ignore[method-assign, assignment]
+    there.drop(None)  # it was opened before
+    for session in sessions:
+        if session is not None:
+            here.peer.notify("session/cancel", {"sessionId": session})
+        extra = times + (2 if session is None else 1)
+
+        def lasts(session: str | None = session, count: int = extra) -> bool:
+            asked = [get for get in there.of("GET") if get.headers.get("acp-session-id") == session]
+            return len(asked) == count and there.streams.get(session) is asked[-1]
+
+        await until(lasts)
+
+
+def test_a_stream_without_a_sign_of_life_is_opened_again() -> None:
     async def case() -> None:
         async with fake() as there, connected(there.url) as here:
-            await until(lambda: len(there.of("GET")) >= 2)
-            monkeypatch.setattr(reader, "IDLE_SECONDS", 300.0)
+            await here.ask("_echo", {})
+            await cut_in_silence(there, here, 1, None)
             assert await here.ask("_echo", {"a": 1}) == {"a": 1}
 
     run(case())
@@ -245,16 +272,12 @@ def test_a_stream_without_a_sign_of_life_is_opened_again(monkeypatch: pytest.Mon
 def test_streams_may_be_cut_in_silence_as_often_as_one_likes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "TRIES", 2)
     monkeypatch.setattr(reader, "FIRST_DELAY", 0.001)
-    monkeypatch.setattr(reader, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(reader, "LASTING_SECONDS", 0.04)
 
     async def case() -> None:
         async with fake() as there, connected(there.url) as here:
-            await here.ask("session/prompt", {"sessionId": "s1"})
-            await until(lambda: len(there.of("GET")) > 12)
-            monkeypatch.setattr(reader, "IDLE_SECONDS", 300.0)
-            cut = len(there.left)
-            await until(lambda: len(there.left) == cut + 2 and len(there.of("GET")) == cut + 4)  # the last of both
+            await here.ask("_echo", {})
+            await cut_in_silence(there, here, 6, None, "s1")
             assert await here.ask("session/prompt", {"sessionId": "s1"}) == {"sessionId": "s1"}
             assert await here.ask("_echo", {"a": 1}) == {"a": 1}
 

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Message
 
 from adapters.agent_client.inbound.http import stream as streams
-from adapters.agent_client.inbound.http.lane import Lane
+from adapters.agent_client.inbound.http.request_stream import Lane
 from gateway.transport.asgi import Exchange
 from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, client, rig
 from tests.support.aio import Clock, later, run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import native, rig
 from tests.support.aio import run
-from tests.support.scripted import echo
+from tests.support.scripted import echo, until
 
 MODES = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
 OPTIONS = [{"id": "m", "name": "M", "type": "select", "currentValue": "a", "options": [{"value": "a", "name": "A"}]}]
@@ -152,9 +151,7 @@ def test_the_newest_client_of_a_session_is_asked_and_the_next_newest_when_it_has
             await two.load(session)
             assert context.caller is not None and context.caller.capabilities == {"terminal": False}
             two.pipe.cut()
-            while len(gateway.connections(session)) > 1:  # noqa: ASYNC110 - it closes by itself
-                await asyncio.sleep(0.001)
-            assert context.caller is not None and context.caller.capabilities == {"terminal": True}
+            await until(lambda: context.caller is not None and context.caller.capabilities == {"terminal": True})
 
     run(main())
 

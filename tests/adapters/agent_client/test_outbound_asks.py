@@ -266,5 +266,7 @@ def test_an_elicitation_outside_of_a_turn_goes_to_a_client_that_declared_it_or_n
             client.answers["elicitation/create"] = {"action": "decline"}
             assert (await it.wire.ask(3, "elicitation/create", **form))["result"] == {"action": "decline"}
             assert client.asked == [("elicitation/create", {**form, "sessionId": "t1"})]
+            context.caller, context.older = Client(), [client]  # the newest of the two cannot show it
+            assert (await it.wire.ask(5, "elicitation/create", **form))["result"] == {"action": "decline"}
 
     run(body())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_an_agent_that_leaves_at_once_says_how_and_why() -> None:
                 await it.outbound.describe()
 
     run(body())
+
+
+def test_what_it_says_on_its_standard_error_is_logged_by_its_route(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def body() -> None:
+        async with house("die") as it:
+            with pytest.raises(AgentGone, match=r"^prog exited with 2"):
+                await it.outbound.describe()
+
+    run(body())
+    assert ("interlingua.agent.prog", "no configuration found") in [(r.name, r.message) for r in caplog.records]
 
 
 def test_a_program_that_is_not_there_is_named() -> None:

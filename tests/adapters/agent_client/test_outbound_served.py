@@ -49,6 +49,48 @@ def test_files_and_terminals_are_the_clients_where_it_offers_them() -> None:
     run(body())
 
 
+def test_of_two_clients_the_newest_that_offers_it_serves_a_file() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            editor = context.caller = Client(fs={"readTextFile": True})
+            [task] = await it.started(context)
+            onlooker = context.caller = Client()
+            context.older = [editor]
+            editor.answers["fs/read_text_file"] = {"content": "body"}
+            read = await it.wire.ask(0, "fs/read_text_file", sessionId="s1", path="/a")
+            assert read["result"] == {"content": "body"} and onlooker.asked == []
+            assert (await it.wire.ask(1, "terminal/create", sessionId="s1", command="ls"))["error"]["code"] == -32601
+            await finish(it, task)
+
+    run(body())
+
+
+def test_a_command_stays_with_the_client_that_began_it_whoever_comes() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            first = context.caller = Client(terminal=True)
+            [task] = await it.started(context)
+            first.answers = {"terminal/create": {"terminalId": "7"}, "terminal/output": {"output": "hi"}}
+            first.answers["terminal/release"] = {}
+            await it.wire.ask(0, "terminal/create", sessionId="s1", command="ls")
+            second = context.caller = Client(terminal=True)
+            context.older = [first]
+            second.answers = {"terminal/create": {"terminalId": "8"}, "terminal/output": {"output": "ho"}}
+            second.answers["terminal/release"] = {}
+            await it.wire.ask(1, "terminal/create", sessionId="s1", command="ls")
+            for at, (name, said) in enumerate((("7", "hi"), ("8", "ho"), ("7", "hi")), 2):
+                output = await it.wire.ask(at, "terminal/output", sessionId="s1", terminalId=name)
+                assert output["result"] == {"output": said}
+            await it.wire.ask(5, "terminal/release", sessionId="s1", terminalId="7")
+            assert [method for method, _ in first.asked][-1] == "terminal/release"
+            assert "terminal/release" not in [method for method, _ in second.asked]
+            await finish(it, task)
+
+    run(body())
+
+
 def test_without_a_client_that_offers_it_and_without_a_workspace_everything_is_refused() -> None:
     async def body() -> None:
         async with rig() as it:
@@ -169,6 +211,26 @@ def test_extensions_are_handed_to_the_client_and_back_unchanged() -> None:
             await finish(it, task)
             assert client.told == [("_x/bare", {}), ("elicitation/complete", {"elicitationId": "e"})]
             assert notifications(context) == [("_x/note", {"sessionId": "t1", "x": 1})]
+
+    run(body())
+
+
+def test_of_two_clients_the_newest_that_knows_it_answers_an_extension() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            older, newer = Client(), Client()
+            context.caller, context.older = newer, [older]
+            [task] = await it.started(context)
+            older.answers = {"_x/ask": {"by": "the older"}}
+            newer.answers = {"_x/ask": RpcError(-32601, "what is that?")}
+            assert (await it.wire.ask(0, "_x/ask", sessionId="s1"))["result"] == {"by": "the older"}
+            newer.answers = {"_x/ask": RpcError(-32000, "not now")}
+            assert (await it.wire.ask(1, "_x/ask", sessionId="s1"))["error"]["message"] == "not now"
+            older.answers = newer.answers = {"_x/ask": RpcError(-32601, "what is that?")}
+            assert (await it.wire.ask(2, "_x/ask", sessionId="s1"))["error"]["code"] == -32601
+            assert (len(older.asked), len(newer.asked)) == (2, 3)
+            await finish(it, task)
 
     run(body())
 

@@ -230,9 +230,9 @@ def test_where_the_agent_works_the_answer_says_that_it_was_not_told_of_new_serve
 
 def end_message(method: str) -> Any:
     """As the switchboard sends it."""
-    from adapters.agent_client.tunnel import words
+    from adapters.agent_client.tunnel import mcp_messages
 
-    return words.encoded({"method": method})
+    return mcp_messages.encoded({"method": method})
 
 
 def test_what_a_session_had_open_is_disconnected_with_it() -> None:

@@ -315,3 +315,27 @@ def test_a_permission_for_work_of_the_agents_own_is_asked_of_a_client_that_is_th
                 assert client.asked == ([("session/request_permission", told)] if expected else [])
 
     run(body())
+
+
+def test_what_subagents_say_in_sessions_of_their_own_is_counted_by_the_run_that_they_work_for() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            first, second = it.context(thread="t1", run="r1"), it.context(thread="t2", run="r2")
+            one, agent = await prompted(it, first)
+            [two] = await it.started(second)
+            other = Agent(it.wire, "s2")
+            other.accept(await it.wire.prompt())
+            agent.update("subagent_update", sessionId="child", title="Look it up")
+            child = Agent(it.wire, "child")
+            child.say("found")
+            child.update("subagent_update", sessionId="grandchild")
+            Agent(it.wire, "grandchild").say("as well")
+            Agent(it.wire, "stranger").say("nobody's")
+            agent.idle()
+            other.idle()
+            await asyncio.gather(one, two)
+            assert first.losses == {"subagent": 3} and not second.losses
+            told = {"sessionUpdate": "subagent_update", "sessionId": "child", "title": "Look it up"}
+            assert first.said(e.Custom)[-1].data == told
+
+    run(body())

@@ -209,7 +209,7 @@ async def rig(
         async with engine(*agents, file=file, rules=rules) as made:
             found = Rig(made, AgentCommunicationServe(**options))
             yield found
-            await found.inbound.house.settled()
+            await found.inbound.runs.settled()
     finally:
         logging.getLogger().removeHandler(handler)
     assert not mistakes, mistakes

@@ -104,4 +104,4 @@ async def served(**options: Any) -> AsyncIterator[Served]:
             await inbound.server.aclose()
             server.should_exit = server.force_exit = True
             await task
-            await inbound.house.settled()
+            await inbound.runs.settled()

@@ -11,7 +11,7 @@ import pytest
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
-from gateway.core.types import RunQuery, RunStatus
+from gateway.core.types import Run, RunQuery, RunStatus
 from tests.adapters.agent_communication.inbound_rig import PROGRESS, Refused, held, rig, says, scripted
 from tests.support.aio import run
 from tests.support.scripted import echo, until
@@ -217,7 +217,7 @@ def test_a_call_that_is_taken_back_cancels_its_run(meta: dict[str, Any]) -> None
             serving.cancel()
             await asyncio.wait([serving])
             assert serving.cancelled()
-            await made.inbound.house.settled()
+            await made.inbound.runs.settled()
             await until(lambda: agent.cancels == 1)
             agent.contexts[0].emit(e.RunFinished())
             assert (await made.engine.run(started.id)).cancel_reason == "cancelled by the client"
@@ -225,16 +225,24 @@ def test_a_call_that_is_taken_back_cancels_its_run(meta: dict[str, Any]) -> None
     run(main())
 
 
-def test_a_call_that_is_taken_back_before_its_run_has_started_cancels_it_then() -> None:
+def test_a_call_that_is_taken_back_before_its_run_has_started_cancels_it_then(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with rig(scripted(held(asyncio.Event))) as made:
+            start, entered, go_on = made.engine.start, asyncio.Event(), asyncio.Event()
+
+            async def starting(*given: Any, **named: Any) -> Run:
+                entered.set()
+                await go_on.wait()
+                return await start(*given, **named)
+
+            monkeypatch.setattr(made.engine, "start", starting)
             serving = asyncio.create_task(made.run())
-            for _ in range(3):  # until it is in the midst of the gateway's start
-                await asyncio.sleep(0)
+            await entered.wait()
             serving.cancel()
+            go_on.set()
             await asyncio.wait([serving])
             started = await made.newest()
-            await made.inbound.house.settled()
+            await made.inbound.runs.settled()
             assert (await made.engine.run(started.id)).cancel_reason == "cancelled by the client"
 
     run(main())
@@ -250,7 +258,7 @@ def test_a_call_that_ends_because_the_gateway_stops_leaves_its_run_alone() -> No
             made.inbound.quiet()
             serving.cancel()
             await asyncio.wait([serving])
-            await made.inbound.house.settled()
+            await made.inbound.runs.settled()
             gate.set()
             ended = await made.engine.wait(started.id)
             assert ended is not None and ended.status is RunStatus.SUCCESS

@@ -137,7 +137,7 @@ def test_a_connection_that_ends_cancels_its_runs_unless_it_is_the_gateway_that_e
                 await until(lambda: bool(agent.contexts))
                 if quiet:
                     made.inbound.quiet()
-            await made.inbound.house.settled()
+            await made.inbound.runs.settled()
             assert ((await made.newest()).cancel_reason is None) is quiet
             gate.set()
             ended = await made.engine.wait((await made.newest()).id)
@@ -161,7 +161,7 @@ def test_a_client_that_goes_while_it_is_asked_leaves_no_run_that_waits_for_it() 
                 pipe.half_close()
                 (answer,) = await hear(pipe, 1)
                 assert (answer["id"], answer["error"]["code"]) == (1, -32800)
-            await made.inbound.house.settled()
+            await made.inbound.runs.settled()
             ended = await made.engine.wait((await made.newest()).id)
             assert ended is not None and ended.status is RunStatus.CANCELLED
 
@@ -295,6 +295,7 @@ def test_what_reaches_no_route_is_refused_with_its_status(error: Any, status: in
     async def main() -> None:
         async with rig(scripted(echo)) as made:
             response = made.inbound.refusal(error)
-            assert (response.status_code, json.loads(bytes(response.body))) == (status, {"error": "x"})
+            told = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "x"}}
+            assert (response.status_code, json.loads(bytes(response.body))) == (status, told)
 
     run(main())

@@ -34,7 +34,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import AgentCapabilities, Interrupt, InterruptSpec, Outcome
 from gateway.engine import Engine
-from gateway.engine.engine import Rules
+from gateway.engine.rules import Rules
 from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support import scripted
 from tests.support.scripted import AGENT, Scripted, route

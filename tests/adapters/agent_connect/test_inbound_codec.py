@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from adapters.agent_connect import ADAPTER, codec, wire
+from adapters.agent_connect import ADAPTER, codec, codec_thread, wire
 from adapters.agent_connect.inbound import AgentConnectInbound
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.core import errors
@@ -159,8 +159,13 @@ def test_a_conversation_is_what_its_checkpoints_added_since_the_last_replacement
         said = tuple(ChatMessage(role=Role.USER, content=text) for text in texts)
         return Checkpoint(id="c", thread="t", created_at=0.0, messages=said, metadata=metadata)
 
-    points = [point("a"), point("b"), point("c", **{codec.REPLACES_MESSAGES: True}), point()]
-    assert [[m.content for m in said] for said in codec.conversation(points)] == [["a"], ["a", "b"], ["c"], ["c"]]
+    points = [point("a"), point("b"), point("c", **{codec_thread.REPLACES_MESSAGES: True}), point()]
+    assert [[m.content for m in said] for said in codec_thread.conversation(points)] == [
+        ["a"],
+        ["a", "b"],
+        ["c"],
+        ["c"],
+    ]
 
 
 def test_the_adapter_value_names_its_halves_and_its_losses() -> None:

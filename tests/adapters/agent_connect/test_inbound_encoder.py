@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from adapters.agent_connect.codec_stream import BURST, INTERVAL, SMALL, StreamEncoder
+from adapters.agent_connect.codec_stream import BURST, INTERVAL, MOST_BEHIND, SMALL, StreamEncoder
 from gateway.adapter import Batch
 from gateway.core import events as e
 from gateway.core.output import Output
@@ -63,11 +63,109 @@ def text(event: Event) -> str:
 def test_each_piece_of_a_small_document_is_a_snapshot_with_the_events_number() -> None:
     log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
     assert encoder.feed(log.batch(*BEGIN), RUN, 0.0) == b""
-    got = frames(encoder.feed(log.batch(say("a"), say("b")), RUN, 0.0))
+    got = frames(encoder.feed(log.batch(say("a")), RUN, 0.0) + encoder.feed(log.batch(say("b")), RUN, 0.0))
     assert [(event.id, text(event), event.data["status"]) for event in got] == [
         ("4", "a", "pending"),
         ("5", "ab", "pending"),
     ]
+
+
+def test_of_a_text_that_grows_in_one_batch_only_the_last_snapshot_is_written() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    other = e.PartStarted(part="u", message="m")
+    more = (say("a"), say("b"), other, e.PartDelta(part="u", delta="c"), e.PartDelta(part="u", delta="d"), say("e"))
+    got = frames(encoder.feed(log.batch(*BEGIN, *more), RUN, 0.0))
+    assert [(event.id, text(event)) for event in got] == [("5", "ab"), ("8", "abcd"), ("9", "abecd")]
+
+
+def test_the_last_snapshot_of_a_text_comes_before_what_follows_it_even_after_an_empty_piece() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values", "custom"))
+    update = e.Custom(name="own", data=1)
+    got = frames(encoder.feed(log.batch(*BEGIN, say("a"), say("b"), say(""), update), RUN, 0.0))
+    assert [(event.id, event.data["type"]) for event in got] == [("5", "values"), ("7", "custom")]
+
+
+def test_a_small_document_that_is_replaced_again_and_again_stays_small() -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",))
+    encoder.feed(log.batch(*BEGIN, say("x" * (SMALL // 2))), RUN, 0.0)
+    for _ in range(5):
+        encoder.feed(log.batch(e.PartReplaced(part="t", value="y" * (SMALL // 2))), RUN, 0.0)
+    assert [event.id for event in frames(encoder.feed(log.batch(say("z")), RUN, 0.0))] == ["10"]
+
+
+def test_what_a_delivered_event_said_beyond_the_core_is_not_said_with_the_next() -> None:
+    log, encoder = Log(), StreamEncoder(ID, SAME, ("values",), after=(4, False))
+    own = e.PartDelta(part="t", delta="a", origin={"own": 1})
+    (event,) = frames(encoder.feed(log.batch(*BEGIN, own, say("b")), RUN, 0.0))
+    assert (event.id, text(event)) == ("5", "ab") and "own" not in event.data
+
+
+def test_what_is_more_than_a_text_that_grows_has_a_snapshot_of_its_own() -> None:
+    begin = (e.RunStarted(), e.MessageStarted(message="m"), e.PartStarted(part="d", message="m", kind="data"))
+    deltas = [
+        {"t": "a"},
+        {"t": "b"},
+        {"i": ["x"]},
+        {"i": [None, "y"]},
+        {"i": [None, "z"]},
+        {"n": 1},
+        {"n": 1},
+        {"t": "c"},
+    ]
+    changes = [e.PartDelta(part="d", delta=delta) for delta in deltas]
+    replaced = e.PartReplaced(part="d", pointer="/t", value="new")
+    got = frames(StreamEncoder(ID, AGENT, ("values",)).feed(Log().batch(*begin, *changes, replaced), RUN, 0.0))
+    assert [event.id for event in got] == ["5", "6", "7", "8", "9", "10", "11", "12"]
+    assert [len(event.data["values"].get("i", ())) for event in got] == [0, 1, 2, 3, 3, 3, 3, 3]
+    assert got[-1].data["values"] == {"t": "new", "i": ["x", "y", "z"], "n": 2}
+
+
+def test_the_short_way_says_what_feeding_says_and_both_may_alternate() -> None:
+    log, fed, short = Log(), StreamEncoder(ID, AGENT, ("values",)), StreamEncoder(ID, AGENT, ("values",))
+    begin = log.batch(*BEGIN)
+    assert short.piece(begin) == b""
+    assert fed.feed(begin, RUN, 0.0) == short.feed(begin, RUN, 0.0)
+    for turn in range(MOST_BEHIND + 50):
+        batch = log.batch(say("x"))
+        piece = short.piece(batch)
+        assert bool(piece) == (turn != 21 + MOST_BEHIND), "it lags no further"
+        assert (piece or short.feed(batch, RUN, 0.0)) == fed.feed(batch, RUN, 0.0)
+        if turn == 20:
+            batch = log.batch(e.PartReplaced(part="t", value="new"), say("a"), say("b"))
+            assert short.piece(batch) == b""
+            assert fed.feed(batch, RUN, 0.0) == short.feed(batch, RUN, 0.0)
+    end = log.batch(*END, e.RunFinished())
+    assert fed.feed(end, RUN, 0.0) == short.feed(end, RUN, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("event", "made"),
+    [
+        (say("b"), {}),
+        (say("x" * SMALL), None),
+        (say(""), None),
+        (e.PartDelta(part="t", delta="b", origin={"own": 1}), None),
+        (e.PartDelta(part="other", delta="b"), None),
+        (e.PartReplaced(part="t", value="b"), None),
+        (e.PartEnded(part="t"), None),
+    ],
+)
+def test_the_short_way_is_for_a_piece_of_a_small_document_and_nothing_else(event: e.Event, made: Any) -> None:
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("values", "custom"))
+    encoder.feed(log.batch(*BEGIN, say("a")), RUN, 0.0)
+    assert (made is None) == (encoder.piece(log.batch(event)) == b"")
+    assert encoder.piece(log.batch(say("c"), say("d"))) == b""
+    assert encoder.piece(log.batch(say("e"), newest=False)) == b""
+
+
+def test_the_short_way_is_not_for_who_joins_resumes_or_wants_no_values() -> None:
+    for options in ({"joining": True}, {"after": (9, False)}, {"folding": False}):
+        log, encoder = Log(), StreamEncoder(ID, AGENT, ("values",), **options)
+        encoder.feed(log.batch(*BEGIN, say("a"), newest=False), RUN, 0.0)
+        assert encoder.piece(log.batch(say("b"))) == b"", options
+    log, encoder = Log(), StreamEncoder(ID, AGENT, ("custom",))
+    encoder.feed(log.batch(*BEGIN, say("a")), RUN, 0.0)
+    assert encoder.piece(log.batch(say("b"))) == b""
 
 
 def test_a_large_document_is_sent_when_it_has_grown_or_time_has_passed_and_always_at_the_end() -> None:

@@ -42,7 +42,16 @@ def test_an_id_that_is_no_uuid_is_422(api: Api, method: str, path: str) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"nothing", b'{"agent_id": "\xff"}', b'{"input": NaN}', b'{"input": {"x": Infinity}}', b"[" * 100_000],
+    [
+        b"",
+        b"{",
+        b"nothing",
+        b'{"agent_id": "\xff"}',
+        b'{"input": NaN}',
+        b'{"input": {"x": Infinity}}',
+        b'{"input": {"x": 1e400}}',
+        b"[" * 100_000,
+    ],
 )
 @pytest.mark.parametrize("path", ["/runs", "/runs/wait", "/runs/stream"])
 def test_a_body_that_is_no_json_is_422(api: Api, path: str, content: bytes) -> None:
@@ -68,6 +77,7 @@ def test_a_body_that_is_no_json_is_422(api: Api, path: str, content: bytes) -> N
         ({"multitask_strategy": "wait"}, "/multitask_strategy"),
         ({"after_seconds": 0.5}, "/after_seconds"),
         ({"after_seconds": -1}, "/after_seconds"),
+        ({"after_seconds": 10**400}, "/after_seconds"),
         ({"on_completion": "forget"}, "/on_completion"),
         ({"input": {}}, "/input"),
         ({"input": {"message": 5}}, "/input/message"),
@@ -92,6 +102,7 @@ def test_several_mistakes_are_told_at_once(api: Api) -> None:
         ("/threads/search", {"status": "running"}),
         ("/threads/search", {"limit": 0}),
         ("/threads/search", {"values": []}),
+        ("/threads/search", {"offset": 2**63}),
         ("/runs/search", {"status": "running"}),
         ("/runs/search", {"offset": -1}),
         ("/runs/search", {"metadata": "x"}),
@@ -108,6 +119,8 @@ def test_a_patch_is_validated(api: Api) -> None:
         {"checkpoint": {}},
         {"messages": [{"content": "x"}]},
         {"messages": "x"},
+        {"messages": [{"role": "user", "content": "x", "metadata": [1]}]},
+        {"messages": [{"role": "user", "content": "x", "id": 7}]},
     ]
     for body in bodies:
         assert f"/{next(iter(body))}" in api("PATCH", f"/threads/{thread}", body, status=422)
@@ -132,9 +145,20 @@ def test_a_body_over_the_limit_is_413_announced_or_not() -> None:
         api("POST", "/runs/wait", create("echo"))
 
 
+def test_a_body_that_is_compressed_is_said_to_be_so(api: Api) -> None:
+    told = api("POST", "/runs", create("echo"), status=422, headers={"Content-Encoding": "gzip"})
+    assert told == "Content-Encoding: a body that is encoded (gzip) is not taken"
+
+
 def test_uuids_are_taken_in_upper_case(api: Api) -> None:
     run_id = api("POST", "/runs/wait", create("echo"))["run"]["run_id"]
     assert api("GET", f"/runs/{run_id.upper()}")["run_id"] == run_id
+    thread = api("POST", "/threads", {})["thread_id"]
+    for value in (1, 2):
+        api("PATCH", f"/threads/{thread}", {"values": {"at": value}})
+    newest, oldest = api("GET", f"/threads/{thread}/history")
+    before = newest["checkpoint"]["checkpoint_id"].upper()
+    assert api("GET", f"/threads/{thread}/history?before={before}") == [oldest]
 
 
 def test_a_pointer_in_an_error_is_escaped() -> None:

@@ -22,17 +22,22 @@ def updates(events: list[Event]) -> list[Any]:
     return [event.data["update"] for event in events if event.data["type"] == "custom"]
 
 
-def test_values_are_snapshots_that_grow_and_the_last_one_says_success(api: Api) -> None:
-    events = api.stream("POST", "/runs/stream", create("echo", "one two three", stream_mode="values"))
-    assert values(events) == [
-        {"message": "one "},
-        {"message": "one two "},
-        {"message": "one two three "},
-        {"message": "one two three "},
-    ]
-    assert [event.data["status"] for event in events] == ["pending", "pending", "pending", "success"]
+def test_values_are_snapshots_that_grow_and_the_last_one_says_success(api: Api, server: Server) -> None:
+    name = gate()
+    with api.streaming("POST", "/runs/stream", gated(name, stream_mode="values")) as stream:
+        events = [next(stream)]
+        server.open(name)
+        events += stream
+    assert values(events) == [{"message": "one"}, {"message": "one two"}, {"message": "one two"}]
+    assert [event.data["status"] for event in events] == ["pending", "pending", "success"]
     assert [event.number for event in events] == sorted({event.number for event in events})
     assert len({event.data["run_id"] for event in events}) == 1
+
+
+def test_a_text_that_was_said_at_once_is_shown_at_once(api: Api) -> None:
+    events = api.stream("POST", "/runs/stream", create("echo", "one two three", stream_mode="values"))
+    assert values(events)[-1] == {"message": "one two three "}
+    assert len(events) < 4
 
 
 @pytest.mark.parametrize("mode", [None, [], ["values"], "absent"])

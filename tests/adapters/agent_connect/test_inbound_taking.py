@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from adapters.agent_connect.codec_stream import BURST, SMALL
+from adapters.agent_connect.codec_stream import SMALL
 from adapters.agent_connect.inbound.call import Call
 from adapters.agent_connect.inbound.stream import Stream
 from gateway.adapter import RunContext
 from gateway.core import events as e
+from gateway.engine import Engine
 from gateway.transport.asgi.uvicorn import EXTENSION
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, engine, request, route, until
 
 FIRST = "a" * (SMALL - 200)
-BURST_OF = ["b"] * (BURST // len(FIRST) + 10)
+BURST_OF = ["b"] * 100
 LAST = "c" * 300
 
 
@@ -44,28 +46,72 @@ class Client:
         return cast(Call, SimpleNamespace(send=self.send, receive=self.receive, scope=self.scope))
 
 
-def test_the_snapshot_that_makes_a_document_too_large_for_every_delta_is_not_held_back_until_the_next_word() -> None:
-    async def scene() -> None:
-        client, over = Client(), asyncio.Event()
-        came = client.taken
+def scene(agent: Callable[[Client, Engine, RunContext], Awaitable[None]]) -> Client:
+    """A client of a run that is driven by `agent`."""
+    client = Client()
 
-        async def agent(context: RunContext) -> None:
-            context.emit(e.PartDelta(part="text", delta=FIRST))
-            await until(lambda: any(FIRST.encode() in piece for piece in client.sent + came))
-            await until(lambda: bool(gateway.live[context.run.id].log.waiting))
-            context.emit(*[e.PartDelta(part="text", delta=word) for word in BURST_OF])
-            context.emit(e.PartDelta(part="text", delta=LAST))
-            await over.wait()
+    async def play() -> None:
+        async def speak(context: RunContext) -> None:
+            await agent(client, gateway, context)
             context.emit(e.RunFinished())
 
-        async with engine((route(), Scripted(agent))) as gateway:
+        async with engine((route(), Scripted(speak))) as gateway:
             started = await gateway.start(request())
-            sending = asyncio.ensure_future(
-                Stream(gateway, 3600.0).send(client.call(), started, AGENT, ["values"], None)
-            )
-            await until(lambda: any(LAST.encode() in piece for piece in came), timeout=20.0)
-            over.set()
-            await sending
-            assert sum(LAST.encode() in piece for piece in came) == 1
+            await Stream(gateway, 3600.0).send(client.call(), started, AGENT, ["values"], None)
 
-    run(scene())
+    run(play())
+    return client
+
+
+async def say(client: Client, gateway: Engine, context: RunContext, *words: str) -> None:
+    """In one burst, to a client that waits; goes on when the last of it has come."""
+    await until(lambda: bool(gateway.live[context.run.id].log.waiting))
+    context.emit(*[e.PartDelta(part="text", delta=word) for word in words])
+    await until(lambda: any(words[-1].encode() in piece for piece in client.sent + client.taken), timeout=30.0)
+
+
+def test_a_piece_goes_out_by_a_call_once_the_answer_has_begun() -> None:
+    async def agent(*where: Any) -> None:
+        for word in ("first", "second", "third"):
+            await say(*where, word)
+
+    client = scene(agent)
+    assert [b"firstsecondthird" in piece for piece in client.taken] == [False, True]
+    assert any(b"first" in piece for piece in client.sent), "the answer begins the long way"
+
+
+def test_who_lags_is_not_called() -> None:
+    async def agent(client: Client, *where: Any) -> None:
+        await say(client, *where, "first")
+        client.ready = False
+        await say(client, *where, "second")
+        client.ready = True
+        await say(client, *where, "third")
+
+    client = scene(agent)
+    assert [b"third" in piece for piece in client.taken] == [True]
+    assert any(b"firstsecond" in piece for piece in client.sent)
+
+
+def test_after_a_burst_of_several_kinds_pieces_have_the_whole_document_again() -> None:
+    async def agent(client: Client, gateway: Engine, context: RunContext) -> None:
+        await say(client, gateway, context, "first")
+        await say(client, gateway, context, "second")
+        await until(lambda: bool(gateway.live[context.run.id].log.waiting))
+        context.emit(e.PartReplaced(part="text", value="new"), e.PartDelta(part="text", delta="est"))
+        await until(lambda: any(b"newest" in piece for piece in client.sent))
+        await say(client, gateway, context, "third")
+
+    client = scene(agent)
+    shown = [text for text in (b'"firstsecond"', b'"new"', b'"newest"') if any(text in x for x in client.sent)]
+    assert shown == [b'"new"', b'"newest"'], "each is a snapshot of its own"
+    assert [b'"newestthird"' in piece for piece in client.taken] == [False, True]
+
+
+def test_the_snapshot_that_makes_a_document_too_large_for_every_delta_is_not_held_back_until_the_next_word() -> None:
+    async def agent(*where: Any) -> None:
+        await say(*where, FIRST)
+        await say(*where, *BURST_OF, LAST)
+
+    client = scene(agent)
+    assert sum(LAST.encode() in piece for piece in client.sent + client.taken) == 2, "and once in the result"

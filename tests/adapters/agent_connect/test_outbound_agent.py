@@ -166,7 +166,7 @@ def test_the_run_goes_on_at_the_agent_when_this_gateway_dies(agent_connect_agent
             return [before, after]
 
     before, after = run(both())
-    assert before.snapshots()[0] == {"message": "tick 1"}
+    assert before.snapshots()[0]["message"].startswith("tick 1")
     assert after.said(e.PartReplaced)[0].pointer == ""
     assert after.output["message"].startswith("tick 1 tick 2") and after.output["message"].endswith("done")
 
@@ -197,7 +197,7 @@ def test_an_agent_that_is_killed_in_mid_stream_is_gone_after_a_while() -> None:
 
     with peers.agent_connect_agent() as server:
         ctx = run(killed(server))
-    assert ctx.snapshots()[0] == {"message": "tick 1"}, "what came before is kept"
+    assert ctx.snapshots()[0]["message"].startswith("tick 1"), "what came before is kept"
 
 
 def test_an_agent_that_was_started_anew_has_forgotten_the_run() -> None:

@@ -184,8 +184,13 @@ def test_success_is_forgotten_when_the_run_goes_on() -> None:
         (b'{"type": "values", "run_id"', "GET /runs/x/stream sent a message that is not JSON"),
         (b"[1]", "GET /runs/x/stream sent a message that is not a JSON object"),
         (b'{"values": {}}', "GET /runs/x/stream sent a message without a type"),
-        (b'{"type": "values", "run_id": "other", "values": {}}', f"{WHERE} of run {RUN} sent a message of run other"),
-        (b'{"type": "values", "values": {"a": \xff}}', "is not JSON"),
+        (
+            b'{"type": "values", "run_id": "other", "values": {}}',
+            f"{WHERE} sent a message of run other, and is of run {RUN}",
+        ),
+        (b'{"type": "values", "values": {"a": \xff}}', f"{WHERE} sent a message that is not JSON: "),
+        (b'{"type": "custom", "update": {"a": 1e999}}', f"{WHERE} sent `update` that is not JSON: Number out of range"),
+        (b'{"type": "error", "errcode": 1e999}', f"{WHERE} sent `errcode` that is not JSON: Number out of range"),
     ],
 )
 def test_a_message_that_makes_no_sense_breaks_the_stream_after_what_came_before(data: bytes, said: str) -> None:
@@ -297,6 +302,11 @@ def test_other_shapes_of_an_answer_are_read(body: dict[str, Any], verdict: Any) 
         (b"{}", "GET /runs/x/wait answered neither a run nor an output"),
         (b'{"run": {"status": "success"}}', "GET /runs/x/wait did not answer with a run"),
         (b'{"run": 5}', "GET /runs/x/wait did not answer with a run"),
+        (
+            b'{"output": {"type": "error", "errcode": 1e999}}',
+            "GET /runs/x/wait answered `errcode` that is not JSON: Num",
+        ),
+        (b'{"output": [1]}', "GET /runs/x/wait answered an output that is not a JSON object"),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_the_agents_fault(body: bytes, said: str) -> None:

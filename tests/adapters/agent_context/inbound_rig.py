@@ -148,10 +148,24 @@ async def _rig(
     made = [(route(name, **routes.get(name, {})), agent) for name, agent in agents.items()]
     engine = Engine(store)
     use(engine, *made, *more)
+    async with served(engine, gate, opens=True, **options) as there:
+        there.agents = agents
+        yield there
+
+
+@asynccontextmanager
+async def served(
+    engine: Engine, gate: asyncio.Event | None = None, *, opens: bool = False, **options: Any
+) -> AsyncIterator[Rig]:
+    """The inbound half over this engine on a free port, while the block lasts. `opens`: the engine is not open yet."""
+    gate = gate or asyncio.Event()
     inbound = AgentContextInbound(AgentContextServe(**options), engine)
-    engine.roster.hosts = {ADAPTER.name: inbound}
     engine.roster.on_change = inbound.agents_changed
-    await engine.open()
+    if opens:
+        engine.roster.hosts = {ADAPTER.name: inbound}
+        await engine.open()
+    else:
+        await engine.roster.add_host(ADAPTER.name, inbound)
     mounts: list[BaseRoute] = [Mount(ADAPTER.path, routes=list(inbound.routes()))]
     app = FixedPaths(Starlette(routes=mounts), mounts)
     config = uvicorn.Config(
@@ -162,10 +176,8 @@ async def _rig(
     await until(lambda: server.started)
     port = server.servers[0].sockets[0].getsockname()[1]
     engine.public_url = f"http://127.0.0.1:{port}"
-    rig = Rig(f"http://127.0.0.1:{port}{ADAPTER.path}", engine, inbound, gate)
-    rig.agents = agents
     try:
-        yield rig
+        yield Rig(f"http://127.0.0.1:{port}{ADAPTER.path}", engine, inbound, gate)
     finally:
         gate.set()
         inbound.quiet()
@@ -173,7 +185,8 @@ async def _rig(
         server.should_exit = server.force_exit = True
         await task
         await inbound.settled()
-        await engine.close()
+        if opens:
+            await engine.close()
 
 
 class _Errors(logging.Handler):

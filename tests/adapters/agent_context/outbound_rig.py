@@ -15,7 +15,7 @@ from msgspec import Raw
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound
-from adapters.agent_context.outbound.heads import correlation
+from adapters.agent_context.outbound.message_heads import correlation
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.registered import Registered, make
 from adapters.agent_context.outbound.sessions import Links

@@ -158,6 +158,17 @@ def test_a_notification_that_is_wrong_is_told_so_by_agent_error(method: str, par
     run(main())
 
 
+@pytest.mark.parametrize("method", ["agent/message", "logging/setLevel", "no/such"])
+def test_a_request_before_initialize_is_refused_under_its_correlation_id(method: str) -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket(hello=None) as client:
+            with pytest.raises(Refused, match="-32600 initialize must come first") as told:
+                await client.ask(method, meta={"correlationId": "early"})
+            assert told.value.data == {"correlationId": "early", "code": "refused", "retryable": False}
+
+    run(main())
+
+
 def test_the_error_of_the_protocols_own_example() -> None:
     async def main() -> None:
         async with rig() as there, there.socket() as client:
@@ -240,5 +251,40 @@ def test_a_client_that_answers_questions_with_nonsense_declines_them() -> None:
                 client.on["agent/message"] = answer
                 found = await client.message("asker")
                 assert "declined" in found["content"]["payload"]["messages"][0]["text"], nonsense
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "told"),
+    [
+        ("logging/setLevel", {"level": "loud"}, "no such level"),
+        ("logging/setLevel", {}, "params: "),
+        ("no/such/method", {}, "no method"),
+    ],
+)
+def test_what_the_transport_refuses_itself_has_the_correlation_id_too(
+    method: str, params: dict[str, Any], told: str
+) -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            with pytest.raises(Refused) as refused:
+                await client.ask(method, meta={"correlationId": "mine"}, **params)
+            assert refused.value.code in (-32602, -32601) and told in str(refused.value)
+            assert refused.value.data["correlationId"] == "mine" and refused.value.data["retryable"] is False
+
+    run(main())
+
+
+def test_so_has_a_request_whose_id_is_taken() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client:
+            waits = {"target": "asker", "content": request()}
+            asked = [await client.begin("agent/message", id="one", meta={"correlationId": "a"}, **waits)]
+            asked.append(await client.begin("agent/message", id="one", meta={"correlationId": "b"}, **waits))
+            with pytest.raises(Refused, match="under way already") as refused:
+                async with asyncio.timeout(30):
+                    await asked[1]
+            assert (refused.value.code, refused.value.data["correlationId"]) == (-32600, "b")
 
     run(main())

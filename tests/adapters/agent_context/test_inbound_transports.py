@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import httpx2
 import pytest
+from websockets.exceptions import InvalidStatus
 
 from gateway.core.types import RunStatus
 from tests.adapters.agent_context.inbound_rig import rig
@@ -97,9 +99,16 @@ def test_a_connection_may_be_for_one_agent_alone(way: str) -> None:
                 other = {"message": "y", "agentId": "held"}
                 told = await client.ask("tools/call", name="taskAssign", arguments=other)
                 assert told["isError"] and told["_meta"]["interlingua/failure"]["errorCode"] == -32002
-            async with connect("nobody", hello=None) as client:
-                error = await refused(client.initialize())
-                assert error.code == -32002 and "nobody" in error.message
+            if way == "socket":
+                with pytest.raises(InvalidStatus, match="404") as failed:
+                    async with connect("nobody"):
+                        pass
+                why = json.loads(failed.value.response.body or b"")["error"]["message"]
+                assert re.fullmatch("no agent nobody; there are .*echo.*", why)
+            else:
+                async with connect("nobody", hello=None) as client:
+                    error = await refused(client.initialize())
+                    assert error.code == -32002 and "no agent nobody; there are" in error.message
 
     run(main())
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from adapters.agent_context.outbound import heads
+from adapters.agent_context.outbound import message_heads
 from adapters.agent_context.outbound.answers import (
     Acknowledged,
     Failed,
@@ -23,7 +23,7 @@ from adapters.agent_context.outbound.answers import (
     text_in,
 )
 from adapters.agent_context.outbound.beside import Beside
-from adapters.agent_context.outbound.growing import Growing
+from adapters.agent_context.outbound.growing_text import GrowingText
 from gateway.core import events as e
 from gateway.core.state import State
 from gateway.core.stream import Opener
@@ -123,8 +123,8 @@ def test_the_text_of_a_payload(payload: Any, text: str, only: bool) -> None:
     ],
 )
 def test_the_head_of_a_message_is_read_whatever_it_is(params: bytes, correlation: Any, head: Any) -> None:
-    assert heads.correlation("agent/message", Raw(params)) == correlation
-    found = heads.head(Raw(params))
+    assert message_heads.correlation("agent/message", Raw(params)) == correlation
+    found = message_heads.head(Raw(params))
     assert head is None or (found.source, found.target, found.kind) == head
 
 
@@ -190,7 +190,7 @@ def test_whatever_another_gateway_tells_follows_what_it_told_before() -> None:
 
 
 def test_text_that_is_said_again_is_told_once() -> None:
-    text = Growing("p")
+    text = GrowingText("p")
     assert text.add("one ") == [e.PartDelta(part="p", delta="one ")]
     assert text.add("two") == [e.PartDelta(part="p", delta="two")]
     text.again()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,6 +203,23 @@ def test_a_large_upload_takes_little_memory() -> None:
             return peak
 
     assert run(scene()) < size / 2
+
+
+def test_a_large_upload_where_no_temporary_file_can_be_made_may_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        async with serving(echo) as (client, _):
+            task = await client.task()
+            monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+            files = {"file": ("x", b"x" * (2 * 1024 * 1024))}
+            response = await client.call("POST", f"/tasks/{task}/artifacts", files=files)
+            assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+            assert response.json() == {"message": "there is no room for the file now"}
+
+    with caplog.at_level("INFO"):
+        run(scene())
+    assert str(tmp_path / "gone") in caplog.text
 
 
 def test_a_file_of_another_task_is_not_found() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
 from typing import Any
 
 import msgspec
@@ -22,6 +23,18 @@ COLOUR = Interrupt(
     answer_schema={"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"]},
 )
 
+CHOICES = "1. red\n2. blue\n\nAnswer with one of these, or its number."
+PERMISSION = Interrupt(
+    id="q1",
+    kind="permission",
+    message="The agent asks for permission: Plant mint",
+    answer_schema={
+        "type": "object",
+        "properties": {"optionId": {"enum": ["plant", "skip", "stop"], "enumNames": ["Plant it", "Leave it", "Stop"]}},
+        "required": ["optionId"],
+    },
+)
+
 
 async def asker(context: Any) -> None:
     """Says something, asks for a colour, and says it."""
@@ -39,7 +52,7 @@ def test_a_question_completes_a_step_and_the_next_steps_input_answers_it(answer:
             asked = await client.step(task)
             assert asked["status"] == "completed"
             assert not asked["is_last"]
-            assert asked["output"] == "Let me ask.\n\nWhich colour?"
+            assert asked["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
             assert asked["additional_output"]["interrupt"] == msgspec.to_builtins(COLOUR)
             painted = await client.step(task, answer)
             assert painted["output"] == "Painted it blue."
@@ -77,8 +90,111 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays(body: dic
 
 
 @pytest.mark.parametrize(
+    ("answer", "told", "loc"),
+    [
+        ("yes", "Plant it (plant), Leave it (skip), Stop (stop)", ["input"]),
+        ("4", "Plant it (plant), Leave it (skip), Stop (stop)", ["input"]),
+        ('{"option": "plant"}', "'optionId' is a required property", ["input"]),
+        ('{"optionId": "nope"}', "'nope' is not one of ['plant', 'skip', 'stop']", ["input", "optionId"]),
+    ],
+)
+def test_a_permission_is_asked_with_its_options_and_a_wrong_answer_is_told_which_there_are(
+    answer: str, told: str, loc: list[str]
+) -> None:
+    async def script(context: Any) -> None:
+        chosen = await context.ask(PERMISSION)
+        context.emit(*say(chosen.value["optionId"]), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            shown = "1. Plant it\n2. Leave it\n3. Stop\n\nAnswer with one of these, or its number."
+            assert (await client.step(task))["output"] == f"{PERMISSION.message}\n\n{shown}"
+            refused = await client.call("POST", f"/tasks/{task}/steps", json={"input": answer})
+            said = refused.json()
+            assert (refused.status_code, said["detail"]) == (422, [{"loc": loc, "msg": said["message"]}])
+            assert told in said["message"]
+            assert (await client.step(task, "leave it"))["output"] == "skip"
+
+    run(scene())
+
+
+def test_words_that_answer_nothing_are_told_what_does() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+    }
+
+    async def script(context: Any) -> None:
+        await context.ask(Interrupt(id="q", kind="input", answer_schema=schema))
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            refused = await client.call("POST", f"/tasks/{task}/steps", json={"input": "old"})
+            assert refused.status_code == 422
+            assert '"required":["name","age"]' in refused.json()["message"]
+            assert refused.json()["detail"][0]["loc"] == ["input"]
+
+    run(scene())
+
+
+def test_a_schema_that_refers_elsewhere_fetches_nothing_and_hinders_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[Any] = []
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *given, **_: fetched.append(given))
+
+    async def script(context: Any) -> None:
+        question = Interrupt(id="q", kind="input", answer_schema={"$ref": "http://127.0.0.1:9/schema.json"})
+        context.emit(*say((await context.ask(question)).value), e.RunFinished())
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            await client.step(task)
+            assert (await client.step(task, "blue"))["output"] == "blue"
+
+    run(scene())
+    assert fetched == []
+
+
+def test_the_draft_that_is_asked_about_is_told_before_the_question() -> None:
+    async def script(context: Any) -> None:
+        context.emit(
+            e.MessageStarted(message="m"),
+            e.PartStarted(part="p", message="m", kind="data"),
+            e.PartDelta(part="p", delta={"message": "Dear "}),
+            e.PartDelta(part="p", delta={"message": "Ada"}),
+        )
+        question = Interrupt(id="q", kind="approve", message="Send it?", answer_schema={"type": "boolean"})
+        sent = (await context.ask(question)).value
+        context.emit(
+            e.PartReplaced(part="p", value={"message": f"Dear Ada ({sent})"}),
+            e.RunFinished(output=msgspec.Raw(msgspec.json.encode({"message": f"Dear Ada ({sent})"}))),
+        )
+        await context.drain()
+
+    async def scene() -> None:
+        async with serving(script) as (client, _):
+            task = await client.task()
+            asked = await client.step(task)
+            assert asked["output"].startswith("Dear Ada\n\nSend it?\n\n1. Yes\n2. No\n\n")
+            assert asked["additional_output"]["data"] == [{"message": "Dear Ada"}]
+            assert (await client.step(task, "yes"))["output"] == "Dear Ada (True)"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(
     ("schema", "words", "value"),
     [
+        ({"type": "boolean"}, "Yes", True),
+        ({"enum": [30, 20]}, "20", 20),
+        ({"enum": [30, 20]}, "2", 20),
+        ({"oneOf": [{"const": "a", "title": "The first"}, {"const": "b"}]}, "the first", "a"),
         ({"type": "string"}, "5", "5"),
         ({"type": "number"}, "5", 5),
         ({"type": "boolean"}, "true", True),
@@ -142,7 +258,7 @@ def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_starts_ane
             assert step["is_last"]
             assert step["additional_output"]["error"] == {"code": "cancelled", "message": "enough", "retryable": False}
             again = await client.step(task)
-            assert again["output"] == "Let me ask.\n\nWhich colour?"
+            assert again["output"] == f"Let me ask.\n\nWhich colour?\n\n{CHOICES}"
 
     run(scene())
 

@@ -49,8 +49,10 @@ def test_a_task_may_be_created_without_a_body(body: bytes) -> None:
         (b'{"input": 5}', "/input"),
         (b'{"additional_input": "x"}', "/additional_input"),
         (b'{"input": "\xff"}', "body"),
+        (b'{"additional_input": {"x": NaN}}', "body"),
+        (b'{"additional_input": {"x": 1e400}}', "body"),
     ],
-    ids=["malformed", "array", "number", "string", "not utf-8"],
+    ids=["malformed", "array", "number", "string", "not utf-8", "not a number", "beyond numbers"],
 )
 def test_a_bad_body_is_refused_and_nothing_is_made(body: bytes, path: str) -> None:
     async def scene() -> None:
@@ -59,6 +61,16 @@ def test_a_bad_body_is_refused_and_nothing_is_made(body: bytes, path: str) -> No
             assert response.status_code == 422
             assert response.json()["message"].startswith(path)
             assert (await client.get("/tasks"))["tasks"] == []
+
+    run(scene())
+
+
+def test_a_compressed_body_is_said_to_be_so() -> None:
+    async def scene() -> None:
+        async with serving(echo) as (client, _):
+            answer = await client.call("POST", "/tasks", content=b"\x1f\x8b", headers={"Content-Encoding": "gzip"})
+            told = "Content-Encoding: a body that is encoded (gzip) is not taken"
+            assert (answer.status_code, answer.json()) == (422, {"message": told})
 
     run(scene())
 

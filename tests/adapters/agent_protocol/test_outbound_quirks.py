@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -14,9 +15,10 @@ from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeou
 from tests.adapters.agent_protocol.fake_agent import Agent, calling, file, says
 from tests.adapters.agent_protocol.support import AGENT
 from tests.adapters.agent_protocol.test_outbound import THREE, plans, texts
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.context import context
 from tests.support.processes import free_port
+from tests.support.scripted import until
 
 STEPS = "POST /tasks/t1/steps"
 DONE = {"task_id": "t1", "step_id": "t1s1", "status": "completed", "output": "done", "is_last": True, "artifacts": []}
@@ -71,6 +73,21 @@ def test_a_second_step_that_fails_is_a_failure() -> None:
     run(scene())
 
 
+@pytest.mark.parametrize("status", [401, 409, 422, 503])
+def test_a_second_step_that_is_not_taken_is_no_end_though_nothing_is_planned(status: int) -> None:
+    """Another gateway's step may be a question, which no step without input answers."""
+
+    async def scene() -> None:
+        plan = [{"output": "Is it right?", "is_last": False}]
+        agent = Agent(plan=plan, override={STEPS: [None, says(status, {"message": "the agent asks: Is it right?"})]})
+        async with calling(agent) as (outbound, _):
+            made = context(AGENT, "x")
+            with pytest.raises(AgentFailed, match=f"{status} to a step: the agent asks"):
+                await outbound.run(made)
+
+    run(scene())
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [
@@ -84,12 +101,12 @@ def test_a_second_step_that_fails_is_a_failure() -> None:
         (says(400, {"error": {"message": "nope"}}), AgentFailed, "400 to a step: nope"),
         (says(401, {"detail": "who?"}), AgentFailed, "401 to a step: who?"),
         (says(200, {"error": "quota"}), AgentFailed, "the agent failed: quota"),
-        (says(200, "not json"), AgentBroken, "not JSON"),
-        (says(200, "<html></html>", "application/json"), AgentBroken, "not JSON"),
-        (says(200, ""), AgentBroken, "not JSON"),
-        (says(200, []), AgentBroken, "not a step"),
+        (says(200, "not json"), AgentBroken, "not a step: it is no JSON document$"),
+        (says(200, "<html></html>", "application/json"), AgentBroken, "not a step: it is no JSON document$"),
+        (says(200, ""), AgentBroken, "not a step: it is no JSON document$"),
+        (says(200, []), AgentBroken, "not a step: it should be a JSON object$"),
         (says(200, {"output": "x"}), AgentBroken, "not a step: step_id"),
-        (says(200, {**DONE, "status": "exploded"}), AgentBroken, "not a step: status"),
+        (says(200, {**DONE, "status": "exploded"}), AgentBroken, "not a step: status: should be 'created', 'run"),
         (says(307, b""), AgentBroken, "redirects"),
         (
             says(200, {**DONE, "additional_output": {"error": {"code": "agent_failed", "message": "out of paint"}}}),
@@ -330,27 +347,27 @@ def test_an_agent_that_is_down_is_gone() -> None:
     run(scene())
 
 
+async def given_up(agent: Agent, asked: str) -> None:
+    """Its step is, when the ten seconds have passed that it may take; the agent has been asked that before."""
+    async with calling(agent, step_timeout=10) as (outbound, _):
+        task = asyncio.create_task(outbound.run(context(AGENT, "x")))
+        await until(lambda: asked in agent.asked)
+        await later(11)
+        with pytest.raises(AgentTimeout, match="not done within 10 s"):
+            await asyncio.wait_for(task, 30)
+
+
 def test_a_slow_step_is_given_up() -> None:
-    async def scene() -> None:
-        async def never(exchange: Any) -> None:
-            await exchange.gone()
+    async def never(exchange: Any) -> None:
+        await exchange.gone()
 
-        async with calling(Agent(override={STEPS: never}), step_timeout=0.1) as (outbound, _):
-            with pytest.raises(AgentTimeout, match=r"not done within 0\.1 s"):
-                await outbound.run(context(AGENT, "x"))
-
-    run(scene())
+    run(given_up(Agent(override={STEPS: never}), STEPS), 1000, loop_factory=Clock)
 
 
 def test_a_step_that_is_running_for_ever_is_given_up() -> None:
-    async def scene() -> None:
-        running = {**DONE, "status": "running"}
-        agent = Agent(override={STEPS: says(200, running), "GET /tasks/t1/steps/t1s1": says(200, running)})
-        async with calling(agent, step_timeout=0.1) as (outbound, _):
-            with pytest.raises(AgentTimeout, match=r"not done within 0\.1 s"):
-                await outbound.run(context(AGENT, "x"))
-
-    run(scene())
+    running, look = {**DONE, "status": "running"}, "GET /tasks/t1/steps/t1s1"
+    agent = Agent(override={STEPS: says(200, running), look: says(200, running)})
+    run(given_up(agent, look), 1000, loop_factory=Clock)
 
 
 def test_an_agent_that_dies_in_mid_step_is_gone_and_the_step_is_not_sent_again() -> None:

@@ -16,7 +16,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Artifact
 from tests.adapters.agent_protocol.support import AGENT, app, check
-from tests.adapters.agent_protocol.test_inbound_questions import asker
+from tests.adapters.agent_protocol.test_inbound_questions import CHOICES, asker
 from tests.adapters.agent_protocol.test_outbound import plans, texts
 from tests.support import peers
 from tests.support.aio import run
@@ -139,7 +139,10 @@ def test_the_real_client_answers_a_question_with_its_next_step() -> None:
                 for line in await _client("steps", url, "--step-input", "go", "--step-input", "red")
                 if line["op"] == "execute_agent_task_step"
             ]
-            assert [step["output"] for step in steps] == ["Let me ask.\n\nWhich colour?", "Painted it red."]
+            assert [step["output"] for step in steps] == [
+                f"Let me ask.\n\nWhich colour?\n\n{CHOICES}",
+                "Painted it red.",
+            ]
             assert [step["is_last"] for step in steps] == [False, True]
 
     run(scene())

@@ -121,11 +121,15 @@ def test_a_log_that_nothing_was_written_to_for_long_is_emptied_too_and_opens_aga
 ) -> None:
     async def scenario() -> None:
         async with AuditLog(tmp_path) as opened:
-            opened.keep(Terms(days=2))
+            opened.keep(Terms(days=1))
             last = await write(opened, 3)
         clock.now += 30 * DAY
         async with AuditLog(tmp_path, head=last) as opened:
-            opened.keep(Terms(days=2))
+            opened.keep(Terms(days=1))
+            await until(lambda: opened.head is not None and opened.head.seq == 3)
+        clock.now += DAY / 2
+        async with AuditLog(tmp_path, head=last) as opened:
+            opened.keep(Terms(days=1))
             await until(lambda: opened.head is not None and opened.head.seq == 4)
             await gone(tmp_path, 1)
         (left,) = expand([tmp_path])
@@ -161,6 +165,56 @@ def test_nothing_goes_before_the_entry_that_says_so_is_known_elsewhere(tmp_path:
         await gone(tmp_path, there - 1)
         assert kept[-1] >= 8
         await opened.aclose()
+
+    run(scenario())
+
+
+async def tidied(folder: Path, clock: Clock, days: int) -> list[str]:
+    """The files that are left once somebody has looked for what is too old."""
+    async with AuditLog(folder) as opened:
+        opened.keep(Terms(days=100_000))
+        await opened._upkeep.tidy(days, clock.now)
+    return names(folder)
+
+
+@pytest.mark.parametrize("days", [1, 2, 30])
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_clock_that_was_set_far_ahead_removes_nothing_for_a_day_and_says_so(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture, days: int, busy: bool
+) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 4)
+        before = names(tmp_path)
+        clock.now += 4000 * DAY
+        end = clock.now + (DAY if days > 1 else DAY / 2)
+        while clock.now < end:
+            assert (await tidied(tmp_path, clock, days))[: len(before) - 1] == before[:-1]
+            if busy:
+                async with AuditLog(tmp_path) as opened:
+                    opened.keep(Terms(days=100_000))
+                    await write(opened, 1)
+            clock.now += DAY / 4
+        assert "entries up to 7 are older than" in caplog.text and "clock" in caplog.text
+        assert not set(before[:-1]) & set(await tidied(tmp_path, clock, days))
+
+    run(scenario())
+    report = verify(expand([tmp_path]))
+    assert report.mistakes == [] and report.removed is not None and report.removed.seq == 7
+
+
+def test_a_clock_that_was_ahead_for_an_hour_has_removed_nothing_and_what_is_old_goes_once_it_is_right(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async def scenario() -> None:
+        await days_of(tmp_path, clock, 4)
+        before = names(tmp_path)
+        clock.now += 4000 * DAY
+        await tidied(tmp_path, clock, 30)
+        clock.now -= 4000 * DAY
+        assert (await tidied(tmp_path, clock, 30))[: len(before) - 1] == before[:-1]
+        assert names(tmp_path)[0] == before[0]
+        clock.now += 40 * DAY
+        assert before[0] not in await tidied(tmp_path, clock, 30)
 
     run(scenario())
 

@@ -20,8 +20,8 @@ from gateway.engine.governed import GovernedRun
 from gateway.governance.audit import AuditLog, aip44, files
 from gateway.governance.audit import log as audit_log
 from gateway.governance.budgets import DAY
-from gateway.governance.enforcing import Enforcement, past
-from gateway.governance.enforcing.past import UNKNOWN
+from gateway.governance.enforcing import Enforcement, reopened
+from gateway.governance.enforcing.reopened import UNKNOWN
 from gateway.store import Change
 from gateway.store.sqlite import SqliteStore
 from tests.governance.enforcing.support import NO, YES, audited, call, calling, house, told, verified
@@ -60,7 +60,7 @@ def test_the_word_that_was_given_before_a_restart_counts(
     async def scene() -> None:
         with monkeypatch.context() as patch:
             for last in ("_sent", "_commit_end"):
-                patch.setattr(GovernedRun, last, _never)  # the gateway dies before
+                patch.setattr(GovernedRun, last, _dies)  # the gateway does, before
             async with house(tmp_path, calling(), autonomy="gated") as at:
                 one = await at.start()
                 await at.asked(one)
@@ -77,6 +77,10 @@ def test_the_word_that_was_given_before_a_restart_counts(
 
 async def _never(*_: object) -> None:
     await asyncio.Event().wait()
+
+
+async def _dies(*_: object) -> None:
+    raise asyncio.CancelledError
 
 
 def test_a_turn_that_was_sent_before_the_gateway_stopped_is_not_sent_again(tmp_path: Path) -> None:
@@ -359,12 +363,12 @@ def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
                 who: dict[str, Any] = {"operator": "o", "session": "s", "tool": "t", "call": f"c{number}"}
                 await audit.append(aip44.tool_call(**who, arguments={}, budgets=["writes"]))
             await audit.append(aip44.tool_result(**who, result=1))
-        found = past.read(tmp_path, time.time())
+        found = reopened.read(tmp_path, time.time())
         assert found.sessions["s"].state == "running" and [*found.sessions["s"].calls] == ["c0", "c1"]
         assert found.sessions["s"].ended == {"c2"} and len(found.spent) == 3
-        monkeypatch.setattr(past, "READ_BYTES", 1)
-        assert past.read(tmp_path, time.time()) == found, "all of today is read"
-        later = past.read(tmp_path, time.time() + 2 * DAY)
+        monkeypatch.setattr(reopened, "READ_BYTES", 1)
+        assert reopened.read(tmp_path, time.time()) == found, "all of today is read"
+        later = reopened.read(tmp_path, time.time() + 2 * DAY)
         assert not later.spent and not later.sessions["s"].calls and later.sessions["s"].state is None
 
     run(scene())
@@ -373,7 +377,7 @@ def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
 def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(self: SqliteStore, run_id: str, change: Change) -> None:
+    async def full(self: SqliteStore, run_id: str, change: Change, **how: object) -> None:
         raise Unavailable("the store failed")
 
     async def agent(context: RunContext) -> None:

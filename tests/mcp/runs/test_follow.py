@@ -15,7 +15,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Run, RunRequest, RunStatus
 from gateway.engine import Engine
-from gateway.mcp.runs import Asker, CallCaller, Documents, Follow, House, Tools, ToolWords, keys
+from gateway.mcp.runs import Asker, CallCaller, ClientRuns, Documents, Follow, ToolRendering, Tools, keys
 from gateway.mcp.server.contract import Call, Client
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 from tests.adapters.agent_communication.inbound_rig import YES_NO, FakeCall, FakeSession, asking
@@ -38,15 +38,15 @@ class Rig:
     def __init__(self, engine: Engine, agent: Scripted) -> None:
         self.engine = engine
         self.agent = agent
-        self.house = House("own", engine)
+        self.runs = ClientRuns("own", engine)
 
     async def start(self, call: Call, **how: Any) -> Run:
         request = RunRequest(agent="scripted", protocol="own", input={"message": "hi"})
-        return await self.house.start(request, call, **how)
+        return await self.runs.start(request, call, **how)
 
     async def follow(self, call: Call, run: Run, **how: Any) -> Any:
-        words = ToolWords(self.house, call, AGENT)
-        return await Follow(self.house, call, AGENT, run, words, **how).go()
+        rendering = ToolRendering(self.runs, call, AGENT)
+        return await Follow(self.runs, call, AGENT, run, rendering, **how).go()
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def rig(script: Script) -> AsyncIterator[Rig]:
     async with engine((route(), agent)) as running:
         made = Rig(running, agent)
         yield made
-        await made.house.settled()
+        await made.runs.settled()
 
 
 # --- questions ---------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_run_outlives_its_clients_connection_where_the_adapter_says_so_but_no_
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
-            await made.house.settled()
+            await made.runs.settled()
             gate.set()
             ended = await made.engine.wait(started.id)
             assert ended is not None and ended.status is status
@@ -173,7 +173,7 @@ def test_a_run_that_begins_while_the_connection_ends_is_nobodys_unless_it_outliv
             with pytest.raises(asyncio.CancelledError):
                 await starting
             await until(lambda: bool(made.agent.contexts))
-            await made.house.settled()
+            await made.runs.settled()
             gate.set()
             ended = await made.engine.wait(made.agent.contexts[0].run.id)
             assert ended is not None
@@ -196,7 +196,7 @@ def test_a_question_to_a_client_that_has_gone_ends_its_run_unless_somebody_can_s
         call.answers = answers
         async with rig(asking(YES_NO)) as made:
             call.session.alive = False
-            made.house.quiet = stays == "quiet"
+            made.runs.quiet = stays == "quiet"
             started = await made.start(call)
             if stays:
                 result = await made.follow(call, started, outlives=stays == "outlives")
@@ -205,7 +205,7 @@ def test_a_question_to_a_client_that_has_gone_ends_its_run_unless_somebody_can_s
                 with pytest.raises(RpcError) as refused:
                     await made.follow(call, started)
                 assert refused.value.error.code == -32800
-            await made.house.settled()
+            await made.runs.settled()
             status = (await made.engine.run(started.id)).status
             assert (status is RunStatus.INTERRUPTED) is bool(stays)
             await made.engine.cancel(started.id)

@@ -37,7 +37,7 @@ from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server import Call, Identity, InputRequired, McpServeOptions, McpServer, Session
 from gateway.mcp.server.call import ServedCall
-from gateway.mcp.server.http.out import Upstream
+from gateway.mcp.server.http.response_out import ResponseOut
 from gateway.paths import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject
@@ -153,7 +153,7 @@ class Words:
     async def lose(self, call: Call, given: Any, params: Any) -> str:
         assert isinstance(call, ServedCall)
         out = call._out
-        assert isinstance(out, Upstream)
+        assert isinstance(out, ResponseOut)
         self.progress(call, 1, "before")
         await until(lambda: out._stream.read and not out._stream._waiting)
         await out._stream.vacate()

@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect
 from gateway.core.errors import AgentGone, AgentTimeout, Unavailable, Unsupported
 from gateway.mcp import versions
 from gateway.mcp.server import Session
-from gateway.mcp.server.http import news
+from gateway.mcp.server.http import standalone
 from gateway.mcp.server.http.session import HttpSession
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -54,7 +54,7 @@ async def failure(asked: asyncio.Task[Raw]) -> Exception:
 async def lost(session: Session) -> None:
     """Wait until it is seen that its GET has gone."""
     assert isinstance(session, HttpSession)
-    await until(lambda: not session.news.stream.read)
+    await until(lambda: not session.standalone.stream.read)
 
 
 # --- pipes ------------------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_news_do_not_crowd_out_a_question() -> None:
 
 
 def test_who_does_not_come_back_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "RETURN_SECONDS", 0.5)
+    monkeypatch.setattr(standalone, "RETURN_SECONDS", 0.5)
 
     async def case() -> None:
         async with rig() as there, client(there.mcp) as here:
@@ -301,7 +301,7 @@ def test_who_does_not_come_back_has_gone(monkeypatch: pytest.MonkeyPatch) -> Non
                 sent = ask(session)
                 to = await events.next()
             assert isinstance(session, HttpSession)
-            session.news._heard = math.inf  # as if it said something all the time
+            session.standalone._heard = math.inf  # as if it said something all the time
             await lost(session)
             waiting = ask(session)
             assert isinstance(await failure(waiting), AgentGone)
@@ -316,7 +316,7 @@ def test_who_does_not_come_back_has_gone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_get_that_another_takes_over_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(news, "RETURN_SECONDS", 0.05)
+    monkeypatch.setattr(standalone, "RETURN_SECONDS", 0.05)
 
     async def case() -> None:
         async with rig() as there, client(there.mcp) as here, here.listen() as first:
@@ -353,12 +353,12 @@ def test_who_is_asked_something_does_not_make_room_for_another() -> None:
 
 def _written(session: Any) -> int:
     """How many messages of its GET were written."""
-    stream = session.news.stream
+    stream = session.standalone.stream
     return int(stream._last - len(stream._waiting))
 
 
 def _waiting(session: Any) -> int:
-    return len(session.news.stream._waiting)
+    return len(session.standalone.stream._waiting)
 
 
 # --- 2026-07-28 -------------------------------------------------------------------------------------------------------

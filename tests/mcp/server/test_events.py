@@ -83,11 +83,10 @@ async def httpx_post(address: str) -> httpx2.Response:
 
 def test_the_path_names_the_agent() -> None:
     async def case() -> None:
-        async with rig() as there:
-            for path, code in (("/sse/say", None), ("/sse/nobody", -32002)):
-                async with link(there, path) as here:
-                    await here.post(initialize(OLD))
-                    assert (await here.next()).get("error", {}).get("code") == code
+        async with rig() as there, link(there, "/sse/say") as here:
+            await here.post(initialize(OLD))
+            assert "result" in await here.next()
+            assert [session.agent for session in there.server.sessions] == ["say"]
 
     run(case())
 
@@ -194,5 +193,29 @@ def test_a_websocket_is_refused_before_it_is_one() -> None:
             async with connect(url):
                 with pytest.raises(InvalidStatus, match="503"):
                     await connect(url)
+
+    run(case())
+
+
+def test_a_request_that_asks_for_no_websocket_is_told_that_this_is_one() -> None:
+    async def case() -> None:
+        async with rig() as there, httpx2.AsyncClient(timeout=30) as http:
+            answer = await http.get(f"{there.url}/ws")
+            assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
+            assert answer.json()["error"]["message"] == "this is a WebSocket"
+
+    run(case())
+
+
+def test_whom_the_agent_of_the_path_is_not_there_for_is_told_before_anything_is_open() -> None:
+    async def case() -> None:
+        async with rig() as there, httpx2.AsyncClient(timeout=30) as http:
+            refused = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no agent nobody"}}
+            answer = await http.get(f"{there.url}/sse/nobody", headers={"Accept": "text/event-stream"})
+            assert (answer.status_code, answer.json()) == (404, refused)
+            with pytest.raises(InvalidStatus, match="404") as failed:
+                await connect(there.url.replace("http:", "ws:") + "/ws/nobody")
+            assert json.loads(failed.value.response.body or b"") == refused
+            assert there.words.seen == []
 
     run(case())

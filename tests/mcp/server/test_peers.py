@@ -106,8 +106,8 @@ def test_clients_are_asked_and_told_outside_of_their_calls(tmp_path: Path) -> No
         given = [asyncio.create_task(session.ask("sampling/createMessage", words, timeout=60))]
         if lose:
             await session.ask("ping", None, timeout=60)
-            await session.news.stream.vacate()
-            assert not session.news.stream.read and session.can_ask
+            await session.standalone.stream.vacate()
+            assert not session.standalone.stream.read and session.can_ask
         given.append(asyncio.create_task(session.ask("elicitation/create", question, timeout=60)))
         sampled, elicited = [jsonrpc.unpack(one) for one in await asyncio.gather(*given)]
         assert sampled["content"] == {"type": "text", "text": "hello"}

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core.errors import Conflict, NotFound
-from gateway.core.types import IfBusy, RunStatus
+from gateway.core.types import IfBusy, RunStatus, ThreadStatus
 from gateway.store import Change, Store
 from tests.store.place import Place, entry, make_run, make_thread, numbers
 from tests.support.aio import run
@@ -28,6 +28,9 @@ class QueueContract:
                 assert await store.create_run(one, [entry(1), entry(2)], reserved=10) is True
                 assert await store.run(one.id) == one
                 assert await store.events(one.id) == [entry(1), entry(2)]
+                talks, said = make_run(), [entry(n) for n in range(1, 301)]
+                await store.create_run(talks, said, reserved=999)
+                assert await store.events(talks.id) == said
 
         run(main())
 
@@ -36,6 +39,20 @@ class QueueContract:
             async with place.opened() as store:
                 for _ in range(3):
                     assert await store.create_run(make_run(if_busy=IfBusy.REJECT), [], reserved=1) is True
+
+        run(main())
+
+    def test_a_run_changes_its_thread_as_it_is_created_and_not_if_it_is_refused(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t"))
+                one, other = (make_run(thread="t", if_busy=IfBusy.REJECT) for _ in range(2))
+                busy = make_thread("t", status=ThreadStatus.BUSY)
+                assert await store.create_run(one, [], reserved=1, thread=busy)
+                assert await store.thread("t") == busy
+                with pytest.raises(Conflict):
+                    await store.create_run(other, [], reserved=1, thread=make_thread("t", values={"lost": 1}))
+                assert await store.thread("t") == busy
 
         run(main())
 

@@ -20,6 +20,7 @@ __all__ = [
     "RUNNING",
     "STATE",
     "STATES",
+    "SUBAGENT",
     "TERMINAL",
     "TERMINAL_CHUNK",
     "UPDATE",
@@ -49,6 +50,7 @@ PLAN_REMOVED: Final = "plan_removed"
 TERMINAL: Final = "terminal_update"
 TERMINAL_CHUNK: Final = "terminal_output_chunk"
 USAGE: Final = "usage_update"
+SUBAGENT: Final = "subagent_update"
 STATES: Final = frozenset({"available_commands_update", "config_option_update", "session_info_update"})
 """Updates of which only the newest counts."""
 

@@ -4,7 +4,7 @@ server.py    HttpServer, an ASGI application: which request is served, and which
 links.py     the connections there are, and when one is taken to have gone
 link.py      Link, a Pipe: one connection; which message goes on which stream
 sessions.py  what a connection's sessions have to do with that
-lane.py      the messages that wait for one stream
+request_stream.py  the messages that wait for one stream
 stream.py    a GET: a lane's messages as server-sent events
 """
 

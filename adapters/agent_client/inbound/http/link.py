@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from adapters.agent_client.inbound.http.lane import Lane
+from adapters.agent_client.inbound.http.request_stream import Lane
 from adapters.agent_client.inbound.http.sessions import Session, Sessions
 from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.visitor import Visitor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from adapters.agent_client.inbound.http.lane import Lane
+from adapters.agent_client.inbound.http.request_stream import Lane
 from adapters.agent_client.streamable import ENDING, NAMING, SERVED, session_in
 from gateway.wire.jsonrpc import Response
 

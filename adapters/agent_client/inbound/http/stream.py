@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from starlette.types import Send
 
-from adapters.agent_client.inbound.http.lane import Lane
+from adapters.agent_client.inbound.http.request_stream import Lane
 from adapters.agent_client.streamable import EVENTS
 from gateway.transport.asgi import Exchange
 from gateway.wire import sse

@@ -27,7 +27,7 @@ from msgspec import Raw, Struct
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v2 import turn as ends
 from adapters.agent_client.codec.v2.known import Known
-from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE
+from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, SUBAGENT
 from adapters.agent_client.outbound import raw
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 WORKING = (RUNNING, REQUIRES_ACTION)
 USERS = ("user_message", "user_message_chunk")
+MAX_SUBAGENTS = 1000
+"""Sessions of subagents that are remembered."""
 MAX_HELD = 1000
 """Updates that are held; from more it is concluded that they are somebody else's."""
 CERTAIN_AFTER = 5.0
@@ -56,6 +58,7 @@ class _Peek(Struct, rename="camel", gc=False):
     session_update: str
     state: Any = None
     stop_reason: Any = None
+    session_id: Any = None
 
 
 _peek = msgspec.json.Decoder(_Peek).decode
@@ -73,6 +76,7 @@ class Foreground:
         self.prompt: Acknowledged | None = None
         self._last: Any = None
         self._news = False
+        self._subagents: dict[str, None] = {}
 
     @property
     def busy(self) -> bool:
@@ -100,6 +104,14 @@ class Foreground:
             self._idle(found.stop_reason, update)
         return taken
 
+    def of_subagent(self, name: str, update: Raw) -> bool:
+        """Whether an update of a session that no client opened is of a subagent that was announced here, or by one."""
+        if name not in self._subagents:
+            return False
+        with contextlib.suppress(ValueError, RecursionError):
+            self._announced(_peek(update))
+        return True
+
     def started(self) -> None:
         """A prompt is about to be sent."""
         self._news = False
@@ -112,6 +124,7 @@ class Foreground:
             return None
         kind = found.session_update
         if kind != STATE:
+            self._announced(found)
             self._news = self._news or kind.startswith(("agent_", "tool_"))
             if self.prompt is not None:
                 self.prompt.doubt(None)
@@ -124,6 +137,12 @@ class Foreground:
                 self.prompt.doubt(None)
                 self.prompt.works()
         return found
+
+    def _announced(self, update: _Peek) -> None:
+        if update.session_update == SUBAGENT and isinstance(update.session_id, str):
+            self._subagents[update.session_id] = None
+            if len(self._subagents) > MAX_SUBAGENTS:
+                del self._subagents[next(iter(self._subagents))]
 
     def _idle(self, reason: Any, update: Raw) -> None:
         repeated = not self._news and (reason is None or reason == self._last)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
-import msgspec
-
 from gateway.core.errors import InterlinguaError
+from gateway.transport.said import SHOWN, said
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id
 
@@ -17,14 +14,13 @@ LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 BUSY = frozenset({429, 503})
 """Of a POST: the message was not taken."""
 AUTH_REQUIRED = -32000
-SHOWN = 200
 
 
 class Refused(InterlinguaError):
     """A message that the server did not take."""
 
     def __init__(self, told: str, status: int, body: bytes) -> None:
-        super().__init__(f"{told} with status {status}{_said(status, body)}")
+        super().__init__(f"{told} with status {status}{said(status, body)}")
         self.status = status
         self.body = body
 
@@ -36,15 +32,3 @@ def failure(id: Id, why: InterlinguaError) -> bytes:
     code = AUTH_REQUIRED if why.status in (401, 403) else jsonrpc.INTERNAL_ERROR
     body = why.body[:SHOWN].decode("utf-8", "replace")
     return jsonrpc.error(id, ErrorObject(code, str(why), {"status": why.status, "body": body}))
-
-
-def _said(status: int, body: bytes) -> str:
-    """What a refusal says for itself: `{"error": TEXT}`, or plain text."""
-    try:
-        found = msgspec.json.decode(body)
-        text = found["error"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        text = body.decode("utf-8", "replace") if not body.lstrip().startswith(b"<") else ""
-    if not isinstance(text, str) or not text.strip():
-        text = next((known.phrase for known in HTTPStatus if known == status), "")
-    return f": {' '.join(text.split())[:SHOWN]}" if text else ""

@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Denied, InterlinguaError
 from gateway.mcp import wire
 from gateway.transport.http import HttpClient, StreamResponse, Unreachable
+from gateway.transport.said import SHOWN, said
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Response, RpcError
 
@@ -27,7 +27,6 @@ LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _AWAY = frozenset({408, 425, 429, 502, 503, 504})
 _SAME_METHOD = frozenset({307, 308})
 _REDIRECTS = 3
-_SHOWN = 200
 _BODY = 64 * 1024
 _BODY_SECONDS = 5.0
 
@@ -97,11 +96,11 @@ class Address:
         status = response.status
         told = f"{self.name} answered {what} with status {status}"
         if status in (401, 403):
-            return Denied(told, detail=body[:_SHOWN].decode("utf-8", "replace"))
+            return Denied(told, detail=body[:SHOWN].decode("utf-8", "replace"))
         error = _rpc_error(body) if response.content_type == wire.JSON else None
         if status in _AWAY:
-            return AgentGone(f"{told}{_said(status, body)}")
-        return error or HttpRefused(f"{told}{_said(status, body)}", status)
+            return AgentGone(f"{told}{said(status, body)}")
+        return error or HttpRefused(f"{told}{said(status, body)}", status)
 
 
 def _not_taken(response: StreamResponse) -> bool:
@@ -127,20 +126,6 @@ async def _body(response: StreamResponse) -> bytes:
             return await response.read(_BODY)
     except (InterlinguaError, TimeoutError):
         return b""
-
-
-def _said(status: int, body: bytes) -> str:
-    """What a refusal says for itself: `{"error": TEXT}`, or plain text."""
-    text: object = None
-    try:
-        found = msgspec.json.decode(body)
-        error = found["error"]
-        text = error["message"] if isinstance(error, dict) else error
-    except (ValueError, RecursionError, KeyError, TypeError):
-        text = body.decode("utf-8", "replace") if not body.lstrip().startswith(b"<") else ""
-    if not isinstance(text, str) or not text.strip():
-        text = next((known.phrase for known in HTTPStatus if known == status), "")
-    return f": {' '.join(text.split())[:_SHOWN]}" if text else ""
 
 
 def unexpected(name: str, what: str, response: StreamResponse) -> AgentBroken:

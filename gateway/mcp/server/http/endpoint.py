@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
 
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from gateway.adapter import access
@@ -37,6 +38,18 @@ def refusal(status: int, why: str, code: int = jsonrpc.INVALID_REQUEST, *, heade
     return answer(status, None, ErrorObject(code, why), headers)
 
 
+def refused(error: InterlinguaError) -> Reply:
+    """The same of an error of the tree, with its status."""
+    return refusal(lookup(STATUS, error), str(error), headers=_headers(error))
+
+
+def response(error: InterlinguaError) -> Response:
+    """The same for Starlette."""
+    reply = refused(error)
+    headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
+    return Response(reply.body, reply.status, headers, reply.kind.decode())
+
+
 def answer(status: int, id: Id, error: ErrorObject, headers: Headers = ()) -> Reply:
     """The error of a message."""
     return Reply(status, jsonrpc.error(id, error), headers)
@@ -58,12 +71,12 @@ class Endpoint(ABC):
         exchange = Exchange(scope, receive, send)
         try:
             reply = await self._served(exchange)
-        except Reply as refused:
-            reply = refused
+        except Reply as raised:
+            reply = raised
         except ClientGone:
             return
         except InterlinguaError as error:
-            reply = refusal(lookup(STATUS, error), str(error), headers=_headers(error))
+            reply = refused(error)
         except Exception:
             log.exception("%s %s failed", exchange.method, scope["path"])
             reply = refusal(500, "internal error", jsonrpc.INTERNAL_ERROR)

@@ -17,7 +17,7 @@ from gateway.mcp import wire
 from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, refusal, same
 from gateway.mcp.server.http.stream import EVENTS_HEADERS
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.pipe import serve
+from gateway.mcp.server.pipe import PipeSession
 from gateway.transport.asgi import Exchange, Reply
 from gateway.transport.pipe import Unreadable
 from gateway.wire import jsonrpc, sse
@@ -124,14 +124,15 @@ class Events(Endpoint):
     async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
         """See `Endpoint`. One connection, from its beginning to its end, or that of its client's token."""
         accepts(exchange, wire.EVENTS)
+        session = PipeSession(self.hub, exchange.agent, bearer=bearer(exchange), visit=visit).admitted()
         with self.hub.seated():
-            await self._serve(exchange, EventPipe(exchange, visit))
+            await self._serve(exchange, EventPipe(exchange, visit), session)
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await exchange.send({"type": "http.response.body", "body": b""})
         return None
 
-    async def _serve(self, exchange: Exchange, pipe: EventPipe) -> None:
+    async def _serve(self, exchange: Exchange, pipe: EventPipe, session: PipeSession) -> None:
         self.pipes[pipe.id] = pipe
         if pipe.visit is not None:
             pipe.visit.enter(pipe.hang_up)
@@ -142,7 +143,7 @@ class Events(Endpoint):
         try:
             with self.hub.told(pipe.hang_up), suppress(AgentGone):
                 await pipe.open()
-                await serve(self.hub, pipe, exchange.agent, bearer=bearer(exchange), visit=pipe.visit)
+                await session.run(pipe)
         finally:
             del self.pipes[pipe.id]
             if pipe.visit is not None:

@@ -11,11 +11,12 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from gateway.adapter.access import EXPIRED, Visit
+from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
 from gateway.mcp.server.call import EMPTY, read
 from gateway.mcp.server.http.endpoint import answer, bearer
-from gateway.mcp.server.http.out import Upstream
+from gateway.mcp.server.http.response_out import ResponseOut
 from gateway.mcp.server.http.stream import Answering
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import ModernSession, check, notified
@@ -67,7 +68,10 @@ def _agree(exchange: Exchange, request: Request, meta: JsonObject) -> None:
     if exchange.header(wire.METHOD_HEADER) != request.method:
         raise RpcError(wire.HEADER_MISMATCH, f"the header {wire.METHOD_HEADER} is not {request.method}")
     if (member := wire.NAMED.get(request.method)) is not None:
-        named = getattr(read(request.params, _Named), member)
+        try:
+            named = getattr(read(request.params, _Named), member)
+        except Invalid as wrong:
+            raise RpcError(jsonrpc.INVALID_PARAMS, str(wrong)) from None
         if named is not None and wire.header_said(exchange.header(wire.NAME_HEADER)) != named:
             raise RpcError(wire.HEADER_MISMATCH, f"the header {wire.NAME_HEADER} is not the {member} of the params")
 
@@ -143,7 +147,7 @@ class _Exchange:
     async def _call(self) -> None:
         id = self._request.id
         try:
-            result = await self._session.serve(Upstream(self._stream), self._request, self._meta)
+            result = await self._session.serve(ResponseOut(self._stream), self._request, self._meta)
             self._stream.reply(jsonrpc.result(id, result))
         except RpcError as error:
             self._status = wire.STATUS.get(error.error.code, 200)

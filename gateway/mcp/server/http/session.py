@@ -14,8 +14,8 @@ from gateway.adapter.access import EXPIRED, Visit
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled
-from gateway.mcp.server.http.news import News
-from gateway.mcp.server.http.out import Upstream
+from gateway.mcp.server.http.response_out import ResponseOut
+from gateway.mcp.server.http.standalone import StandaloneStream
 from gateway.mcp.server.http.stream import Answering, Stream
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
@@ -54,9 +54,9 @@ class HttpSession(HandshakeSession):
         self._late: dict[str, asyncio.TimerHandle | None] = {}
         self._live: dict[Id, asyncio.Task[None]] = {}
         self._counts = Counts()
-        news = self._streams["0"] = Stream("0", hub.options.replay, news=True)
-        self._asking = Asking(f"session {self.id[:8]}", news, self._counts, 1)
-        self.news = News(news, self._asking, hub.options.max_calls)
+        standalone = self._streams["0"] = Stream("0", hub.options.replay, news=True)
+        self._asking = Asking(f"session {self.id[:8]}", standalone, self._counts, 1)
+        self.standalone = StandaloneStream(standalone, self._asking, hub.options.max_calls)
 
     @property
     def alive(self) -> bool:
@@ -75,22 +75,22 @@ class HttpSession(HandshakeSession):
 
     def tell(self, method: str, params: Any = None) -> None:
         """See `Session`."""
-        self.news.stream.put(jsonrpc.notification(method, params))
+        self.standalone.stream.put(jsonrpc.notification(method, params))
 
     @property
     def can_ask(self) -> bool:
         """See `Session`."""
-        return self.news.open
+        return self.standalone.open
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
         """See `Session`."""
-        return await self.news.ask(method, params, timeout)
+        return await self.standalone.ask(method, params, timeout)
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
     def take(self, messages: list[Message]) -> Answering | None:
         """Handle what was POSTed; what answers it, None where nothing does. `bearer` is that of the POST by now."""
-        self.news.heard()
+        self.standalone.heard()
         wanted = sum(1 for message in messages if isinstance(message, Request) or _to_answer(message))
         stream = self._open(wanted) if wanted else None
         for message in messages:
@@ -116,7 +116,7 @@ class HttpSession(HandshakeSession):
         elif len(self._live) >= self.hub.options.max_calls:
             wrong = "too many requests under way; try again later"
         if wrong is not None:
-            stream.reply(jsonrpc.error(request.id, ErrorObject(jsonrpc.INVALID_REQUEST, wrong)))
+            stream.reply(jsonrpc.error(request.id, self.untaken(request, wrong).error))
             return
         name = f"session {self.id[:8]} {request.method}"
         task = asyncio.create_task(self._serve(request, stream, self.bearer), name=name)
@@ -124,7 +124,7 @@ class HttpSession(HandshakeSession):
         task.add_done_callback(lambda _: self._served(request.id, task, stream))
 
     async def _serve(self, request: Request, stream: Answering, bearer: str | None) -> None:
-        call = self.call(Upstream(stream, self._asking), request, wire.meta_of(request.params))
+        call = self.call(ResponseOut(stream, self._asking), request, wire.meta_of(request.params))
         call.bearer = bearer
         try:
             stream.reply(jsonrpc.result(request.id, await self.serve(call)))
@@ -173,13 +173,13 @@ class HttpSession(HandshakeSession):
         stream = self._streams.get(name)
         if stream is None or not (number.isascii() and number.isdigit() and len(number) < 16):
             return None
-        if not (stream.opened or stream is self.news.stream):
+        if not (stream.opened or stream is self.standalone.stream):
             return None  # a guess: no event of it has gone out, and its own response is still to come
         return stream, int(number)
 
     def keep(self, stream: Stream) -> None:
         """A response has ended: its stream may be wanted again, for a while if all of it was written."""
-        if self.over or stream is self.news.stream:
+        if self.over or stream is self.standalone.stream:
             return
         if (timer := self._late.pop(stream.name, None)) is not None:
             timer.cancel()
@@ -220,7 +220,7 @@ class HttpSession(HandshakeSession):
         for task in self.tasks:
             task.cancel()
         self._asking.end(AgentGone("the client's session has ended"))
-        self.news.end()
+        self.standalone.end()
         for name in list(self._late):
             self._forget(name)
         self.hub.leave(self)

@@ -70,7 +70,7 @@ class HttpSessions:
             self._ending = {session for session in self._ending if session.busy}
 
     def _make_room(self) -> None:
-        idle = next((session for session in self._timers if not (session.busy or session.news.waiting)), None)
+        idle = next((session for session in self._timers if not (session.busy or session.standalone.waiting)), None)
         if idle is not None:
             log.info("session %s, which is idle, makes room for another", idle.id[:8])
             idle.end()

@@ -114,9 +114,9 @@ class Streamable(Endpoint):
     # --- GET -------------------------------------------------------------------------------------------------------
 
     async def _get(self, exchange: Exchange, session: HttpSession) -> None:
-        """News, or the rest of a stream that broke off."""
+        """The standalone stream, or the rest of a stream that broke off."""
         event = exchange.header(wire.RESUME_HEADER)
-        found = (session.news.stream, None) if event is None else session.find(event)
+        found = (session.standalone.stream, None) if event is None else session.find(event)
         if found is None:
             raise refusal(400, f"no stream has the event {event} (any more)")
         stream, number = found
@@ -124,7 +124,7 @@ class Streamable(Endpoint):
         if number is not None and not stream.rewind(number):
             raise refusal(400, f"there was no event {event}")
         first = b"" if number is not None else _primer(session, stream)
-        with session.news.reading() if stream is session.news.stream else contextlib.nullcontext():
+        with session.standalone.reading() if stream is session.standalone.stream else contextlib.nullcontext():
             await stream.write(exchange, self.options.keep_alive, first=first)
         session.keep(stream)
 

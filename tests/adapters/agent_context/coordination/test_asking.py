@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from gateway.core.errors import AgentGone
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.engine import Engine
 from tests.adapters.agent_context.coordination.rig import candidate, fails, holds, house, ids, says, task
+from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run
 from tests.support.scripted import Script, until
 
@@ -254,10 +254,8 @@ def test_cancelling_a_task_that_awaits_approval_closes_the_question() -> None:
 
 def test_a_deadline_that_passes_while_a_person_is_asked_ends_the_task() -> None:
     async def scene() -> None:
-        soon = time.time() + 0.2
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(soon)) + f"{soon % 1:.3f}"[1:] + "Z"
         async with house(candidate("a", approve=True), agents={"a": says("x")}) as there:
-            done = await there.done(task(deadline=stamp))
+            done = await there.done(task(deadline=in_seconds(0.2)))
             assert task_of(done)["status"] == "expired" and not done.interrupts
             assert done.failure is not None and "before an agent had it" in done.failure.message
 

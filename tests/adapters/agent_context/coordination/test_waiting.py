@@ -18,6 +18,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
 from gateway.engine import Engine
 from tests.adapters.agent_context.coordination.rig import candidate, described, holds, house, says, task
+from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run
 from tests.support.scripted import Scripted, until
 
@@ -280,9 +281,8 @@ def test_without_a_deadline_a_task_waits_only_so_long() -> None:
 def test_a_deadline_is_the_limit_of_waiting_where_there_is_one() -> None:
     async def scene() -> None:
         soon = time.time() + 0.25
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(soon)) + f"{soon % 1:.3f}"[1:] + "Z"
         async with house(candidate("a", status="inactive"), agents={"a": says("x")}, patience=0.01) as there:
-            done = await there.done(task(deadline=stamp))
+            done = await there.done(task(deadline=in_seconds(0.25)))
             assert task_of(done)["status"] == "expired" and time.time() >= soon
             assert there.coordinator.queue.waiting == 0
 

@@ -1,0 +1,187 @@
+"""What became of a run, asked of the agent: `GET .../wait` in slices, `GET ...` where that is not offered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from adapters.agent_connect import decode
+from adapters.agent_connect.decode import Failed, Question, Result, Verdict
+from adapters.agent_connect.options import AgentConnectTarget
+from adapters.agent_connect.outbound.calls import Calls, Forgotten, NotOffered, complaint
+from adapters.agent_connect.wire_stream import RunRecord
+from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout
+from gateway.core.types import JsonObject
+from gateway.transport.http import segment
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIRST_PAUSE = 0.05
+TRIES = 3
+"""Connections that may break before another way is taken: streams, then waits, then single looks."""
+STOPPED = ("success", "error", "timeout", "interrupted")
+
+
+@dataclass(frozen=True)
+class RemoteRun:
+    """The run as the agent knows it: the ids by which it is reached, kept in `Run.upstream`.
+
+    `thread` only where the run was started on a thread: it decides the path. `thread_id` is what the agent calls
+    the thread of any run. `questions` counts those that were answered and delivered.
+    """
+
+    run_id: str
+    thread: str | None = None
+    thread_id: str | None = None
+    questions: int = 0
+
+    @property
+    def path(self) -> str:
+        """The run's path below the target's URL."""
+        run = f"/runs/{segment(self.run_id)}"
+        return f"/threads/{segment(self.thread)}{run}" if self.thread else run
+
+    def record(self) -> JsonObject:
+        """For `set_upstream`."""
+        record: JsonObject = {"run_id": self.run_id, "thread_id": self.thread_id}
+        if self.thread:
+            record["thread"] = self.thread
+        if self.questions:
+            record["questions"] = self.questions
+        return record
+
+    @classmethod
+    def of(cls, record: JsonObject) -> RemoteRun | None:
+        """Reads `record()`; None if there is no run in it."""
+        run_id = record.get("run_id")
+        if not isinstance(run_id, str):
+            return None
+        return cls(run_id, record.get("thread"), record.get("thread_id"), record.get("questions", 0))
+
+
+class Poller:
+    """Asks the agent about one run. `remote` has to be set first; `trace` goes with every request."""
+
+    def __init__(self, calls: Calls, options: AgentConnectTarget, trace: str | None) -> None:
+        self.remote: RemoteRun | None = None
+        self._calls = calls
+        self._options = options
+        self._trace = trace
+        self.heard = 0.0
+        """When (loop time) the agent was last known to be there."""
+        self.hint: Verdict | None = None
+        """What the stream's last message said became of the run."""
+        self.last: msgspec.Raw | None = None
+        """The last snapshot that was streamed."""
+        self._waits = True
+        self._drops = 0
+
+    @property
+    def path(self) -> str:
+        """The run's path."""
+        assert self.remote is not None
+        return self.remote.path
+
+    async def retrying(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Do it, again and again while the agent cannot be reached. Raises AgentGone after `reconnect_timeout`."""
+        loop = asyncio.get_running_loop()
+        pause, since = FIRST_PAUSE, None
+        while True:
+            began = loop.time()
+            try:
+                return await step()
+            except Forgotten:
+                raise
+            except (AgentGone, AgentTimeout) as error:
+                if since is None or self.heard > began:
+                    since = loop.time()  # it was there until now
+                if loop.time() - since + pause > self._options.reconnect_timeout:
+                    raise AgentGone(
+                        f"the agent went away in the middle of the run: {error}", detail=error.detail
+                    ) from error
+                log.info("%s: %s; trying again", self.path, error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._options.poll_interval)
+
+    async def outcome(self) -> Verdict | None:
+        """What became of a run that was left alone; None if it still works."""
+        record = await self.retrying(self.status)
+        if record is None:
+            raise Forgotten("the agent does not know the run any more")
+        if record.status not in STOPPED:
+            return None
+        return await self.retrying(partial(self.poll, self._options.poll_timeout))
+
+    async def poll(self, timeout: float) -> Verdict | None:
+        """What the agent says of the run itself; None while it works (or after `timeout` seconds)."""
+        if self._waits:
+            try:
+                return await self._wait(timeout)
+            except NotOffered:
+                self._waits = False
+            except (AgentGone, AgentTimeout):
+                self._drops += 1
+                self._waits = self._drops < TRIES
+                raise
+        record = await self.status()
+        if record is None:
+            raise Forgotten("the agent does not know the run any more")
+        return await self._unwaited(record) if record.status in STOPPED else None
+
+    async def _wait(self, timeout: float) -> Verdict | None:
+        path = f"{self.path}/wait"
+        where = f"GET {path}"
+        reply = await self._calls.patient("GET", path, timeout=timeout, trace=self._trace)
+        if reply is None or reply.status in (204, 202, 408, 504):
+            return None
+        if reply.status in (404, 405, 500, 501):
+            raise NotOffered(reply, where)
+        if reply.status != 200:
+            raise complaint(reply, where)
+        record, verdict = decode.waited(reply.body, where)
+        if record is not None:
+            self.mine(record, where)
+        self.heard = asyncio.get_running_loop().time()
+        return verdict
+
+    async def status(self) -> RunRecord | None:
+        """The run's record; None if the agent does not know it."""
+        where = f"GET {self.path}"
+        reply = await self._calls.send("GET", self.path, trace=self._trace)
+        if reply.status == 404:
+            return None
+        if reply.status != 200:
+            raise complaint(reply, where)
+        record = decode.run_record(reply.body, where)
+        self.mine(record, where)
+        return record
+
+    def mine(self, record: RunRecord, where: str) -> None:
+        """Raises AgentBroken if the record is another run's."""
+        assert self.remote is not None
+        if record.run_id.lower() != self.remote.run_id.lower():
+            raise AgentBroken(f"{where} answered with run {record.run_id}")
+
+    async def _unwaited(self, record: RunRecord) -> Verdict | None:
+        """The verdict of a run that has stopped, from an agent that did not let us wait for it."""
+        try:
+            verdict = await self._wait(self._options.request_timeout)
+            if verdict is not None:
+                return verdict
+        except NotOffered:
+            pass
+        hint = self.hint
+        if record.status in ("error", "timeout"):
+            return hint if isinstance(hint, Failed) else decode.verdict({}, record.status)
+        if record.status == "success" and self.last is not None:
+            return Result(self.last)
+        if record.status == "interrupted" and isinstance(hint, Question) and hint.payload is not None:
+            return hint
+        raise AgentBroken(f"GET {self.path} says {record.status}, but its /wait does not say what came of it")

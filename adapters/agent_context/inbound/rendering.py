@@ -1,0 +1,106 @@
+"""A run in the words of who sent the message that started it. tasks.py has those of a task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from adapters.agent_context.codec import content
+from adapters.agent_context.codec.errors import Expired, failure_error, to_rpc
+from adapters.agent_context.inbound.telling import Telling
+from adapters.agent_context.wire.constants import (
+    CANCELLED,
+    COMPLETED,
+    CORRELATION,
+    META,
+    RESPONSE,
+)
+from gateway.adapter import Snapshot
+from gateway.core import events as e
+from gateway.core.types import Agent, Artifact, Interrupt, JsonObject, Run, RunStatus
+from gateway.mcp.runs import ClientRuns, Events, keys, questions
+from gateway.wire.jsonrpc import RpcError
+
+
+class Told:
+    """What is the same in all words (see `gateway.mcp.runs.Rendering`) of this protocol: all of them but the answer."""
+
+    def __init__(self, telling: Telling, correlation: str) -> None:
+        self.losses: Counter[str] = Counter()
+        self._telling = telling
+        self._correlation = correlation
+
+    @property
+    def tells(self) -> bool:
+        """See `Rendering`."""
+        return self._telling.on
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        """See `Rendering`."""
+        return self._telling.feed(events)
+
+    def last(self, run: Run) -> list[bytes]:
+        """See `Rendering`."""
+        return []
+
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
+        """See `Rendering`."""
+        raise waits(run, interrupt, self._correlation)
+
+
+class MessageWords(Told):
+    """The answer of `agent/message`, and what a response says."""
+
+    def __init__(
+        self, runs: ClientRuns, agent: Agent, telling: Telling, correlation: str, expired: Callable[[], bool]
+    ) -> None:
+        super().__init__(telling, correlation)
+        self.before: Counter[str] = Counter()
+        """What of the message itself could not be said, counted already."""
+        self._runs = runs
+        self._agent = agent
+        self._expired = expired
+
+    async def result(self, run: Run, end: e.Event | None) -> JsonObject:
+        """See `Rendering`."""
+        if run.status is not RunStatus.SUCCESS:
+            refuse(run, self._correlation, expired=self._expired())
+        payload = content.payload_of(self._agent, bytes(run.output))
+        files = [file_of(each) for each in await self._runs.gateway.artifacts(run=run.id) if each.agent_created]
+        if files:
+            payload.setdefault("artifacts", files)
+        run = replace(run, losses={**(Counter(run.losses) | self.before)})
+        meta = {**keys.told(run), CORRELATION: self._correlation}
+        return {"status": COMPLETED, "content": {"type": RESPONSE, "payload": payload}, META: meta}
+
+
+def refuse(run: Run, correlation: str, *, expired: bool = False) -> NoReturn:
+    """Raise the error answer for a run that has ended without success."""
+    beside = {keys.RUN_ID: run.id, CORRELATION: correlation}
+    if expired:
+        error = to_rpc(Expired("the deadline has passed"), correlation).error
+        raise RpcError(error.code, error.message, {**error.data, **beside})
+    if run.status is RunStatus.CANCELLED:
+        said = f"cancelled: {run.cancel_reason}" if run.cancel_reason else "cancelled"
+        raise RpcError(CANCELLED, said, {"code": "cancelled", "retryable": False, **beside})
+    raise failure_error(run.failure, **beside)
+
+
+def waits(run: Run, interrupt: Interrupt, correlation: str) -> RpcError:
+    """The error that carries a question to a client that cannot be asked, and a handle to answer with."""
+    error = questions.interrupted_error(run, interrupt).error
+    details = {
+        "expected": f"the same method with the answer as its payload and _meta {keys.RESUME}",
+        "received": "no way to ask the client",
+    }
+    more = {"code": "interrupted", "retryable": False, "details": details, CORRELATION: correlation}
+    return RpcError(error.code, error.message, {**error.data, **more})
+
+
+def file_of(artifact: Artifact) -> JsonObject:
+    """A file, as part of a payload."""
+    named: dict[str, Any] = {"name": artifact.name, "url": artifact.url, "mimeType": artifact.media_type}
+    return {**named, "size": artifact.size}

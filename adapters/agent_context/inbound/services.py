@@ -1,0 +1,135 @@
+"""What all requests share, one of each per gateway process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from adapters.agent_context.directory import Directory
+from adapters.agent_context.inbound.background import Background
+from adapters.agent_context.inbound.pending import Pending
+from adapters.agent_context.inbound.people import People
+from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound.sessions import Links
+from adapters.agent_context.wire.constants import CORRELATION, DEADLINE
+from gateway.adapter import Gateway
+from gateway.core.errors import NotFound
+from gateway.core.types import Agent, JsonObject
+from gateway.mcp.runs import ClientRuns, Waiting, keys
+from gateway.mcp.server.contract import Call
+from gateway.wire.jsonrpc import RpcError
+
+PASSED: Final = "the deadline has passed"
+CLIENT: Final = "client"
+"""Target of what is told to a client for which no agent has registered."""
+
+
+def _nothing(uris: Iterable[str]) -> None:
+    """Where nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A call whose run is followed now: the agent that works on it, and the id that the agent knows it by."""
+
+    call: Call
+    agent: str
+    correlation: str
+
+
+@dataclass(frozen=True)
+class Services:
+    """See the rooms of its members."""
+
+    options: AgentContextServe
+    gateway: Gateway
+    runs: ClientRuns
+    people: People
+    directory: Directory
+    links: Links
+    background: Background
+    waiting: Waiting
+    pending: Pending = field(default_factory=Pending)
+    served: dict[str, Served] = field(default_factory=dict)
+    """By run."""
+    changed: Callable[[Iterable[str]], None] = _nothing
+    """To be told of resources that are others now."""
+
+    async def agent(self, call: Call, name: str, path: str) -> Agent:
+        """An agent that the session may call, by its id here: what a client may do, and who is revoked, goes by that.
+
+        Raises NotFound, with those that its client may know of.
+        """
+        with contextlib.suppress(NotFound):
+            found = await self.runs.agent(call.session, name, path)
+            if found.name == name:  # not by the UUID that it has elsewhere
+                return found
+        raise NotFound(f"{path}: {self.people.unknown(call.session, name, call.bearer)}")
+
+    @contextlib.contextmanager
+    def following(self, run_id: str, served: Served, deadline: float | None = None) -> Iterator[Callable[[], bool]]:
+        """While the block lasts the run is cancelled at its deadline (epoch seconds); whether that happened."""
+        self.served[run_id] = served
+        passed = False
+
+        def end() -> None:
+            nonlocal passed
+            passed = True
+            self.background.do(None, self._cancel(run_id), f"deadline of run {run_id}")
+
+        timer = None
+        if deadline is not None:
+            timer = asyncio.get_running_loop().call_later(max(deadline - time.time(), 0.0), end)
+        try:
+            yield lambda: passed
+        finally:
+            self.served.pop(run_id, None)
+            if timer is not None:
+                timer.cancel()
+
+    async def _cancel(self, run_id: str) -> None:
+        await self.gateway.cancel(run_id, reason=PASSED)
+
+
+def correlation_of(meta: JsonObject) -> str | None:
+    """The correlation id in a `_meta`; None for one that is none."""
+    found = meta.get(CORRELATION)
+    return found if isinstance(found, str) and found else None
+
+
+def same_work(one: str | None, other: str | None) -> bool:
+    """Whether two correlation ids are of the same work: an agent that works on it twice gets the id with a suffix."""
+    return one is not None and other is not None and one.partition("~")[0] == other.partition("~")[0]
+
+
+def fresh() -> str:
+    """A new correlation id, or task id."""
+    return str(uuid.uuid4())
+
+
+def ahead(deadline: float | None, path: str, said: str | None, now: float | None = None) -> None:
+    """Raises RpcError for a deadline (epoch seconds) that is past; `said` as it came, at `path`."""
+    at = time.time() if now is None else now
+    if deadline is not None and deadline <= at:
+        data = {
+            "code": "deadline",
+            "retryable": False,
+            "path": path,
+            "details": {"expected": "a deadline that is not past", "received": said},
+        }
+        raise RpcError(DEADLINE, f"{path}: {PASSED}", data)
+
+
+def metadata_of(meta: JsonObject) -> JsonObject:
+    """What of a `_meta` goes to a run as its metadata."""
+    return {key: value for key, value in keys.metadata(meta).items() if key != CORRELATION}
+
+
+def both(source: str, target: str | None) -> JsonObject:
+    """The members of a message that say from whom it is to whom; None for a client that is no agent."""
+    return {"source": source, "target": target or CLIENT}

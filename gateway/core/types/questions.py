@@ -1,0 +1,46 @@
+"""What agents ask in mid-run, and what comes back."""
+
+from __future__ import annotations
+
+import enum
+
+from gateway.core.types.records import Json, JsonObject, Record
+
+
+class Outcome(enum.StrEnum):
+    """How an interrupt ended. Only `answered` carries a value; nothing else is ever approval."""
+
+    ANSWERED = "answered"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"
+
+
+class Interrupt(Record, frozen=True, kw_only=True):
+    """A question the agent asks in mid-run. `kind` is `permission`, `elicitation`, `input`, or the agent's own name.
+
+    `payload` is the question as the agent put it; `message` the same for a person to read.
+    """
+
+    id: str
+    kind: str
+    payload: Json = None
+    message: str = ""
+    answer_schema: JsonObject = {}
+
+
+class Identity(Record, frozen=True, kw_only=True):
+    """Somebody whom the gateway knows: an id, and the roles that whoever authenticated them vouches for."""
+
+    id: str
+    roles: tuple[str, ...] = ()
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """What came back for an interrupt. `value` is None unless `outcome` is answered.
+
+    `by` is who answered, None where nobody was authenticated.
+    """
+
+    outcome: Outcome = Outcome.ANSWERED
+    value: Json = None
+    by: Identity | None = None

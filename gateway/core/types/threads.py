@@ -1,0 +1,120 @@
+"""Conversations: their state, their history, their files."""
+
+from __future__ import annotations
+
+import enum
+
+from gateway.core.types.records import Json, JsonObject, Record
+
+OWNER = "owner"
+"""Key of `Thread.attributes`: whose it is, nobody's without it. The store finds and counts threads by it."""
+
+
+class ThreadStatus(enum.StrEnum):
+    """What a thread is doing: the state of its newest run."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    INTERRUPTED = "interrupted"
+    ERROR = "error"
+
+
+class Role(enum.StrEnum):
+    """Who speaks in a message."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    TOOL = "tool"
+
+
+class ThreadUpdate(Record, frozen=True, kw_only=True):
+    """What changed about a conversation and belongs to none of its runs: its modes, commands, title, stray output.
+
+    `protocol` says whose words `kind` and `data` are in. Of most kinds only the newest counts; where `kept` is true
+    every one does. `after` is the run that had last started when it came (set by the engine).
+    """
+
+    protocol: str
+    kind: str
+    data: Json = None
+    kept: bool = False
+    after: str | None = None
+
+
+class Thread(Record, frozen=True, kw_only=True):
+    """A conversation: what each protocol calls thread, session or task.
+
+    `values` is the thread's state (the newest checkpoint's). `upstream` holds the outbound adapters' own ids,
+    by agent name. `attributes` are the inbound adapter's own marks. `agent` is set where the protocol binds the
+    thread to one (a task of an agent's), and `protocol` names the inbound that made it. `updates` are what came
+    beside its runs, oldest first.
+    """
+
+    id: str
+    created_at: float
+    updated_at: float
+    protocol: str = ""
+    agent: str | None = None
+    metadata: JsonObject = {}
+    attributes: JsonObject = {}
+    values: Json = None
+    status: ThreadStatus = ThreadStatus.IDLE
+    upstream: dict[str, JsonObject] = {}
+    updates: tuple[ThreadUpdate, ...] = ()
+
+
+class ChatMessage(Record, frozen=True, kw_only=True):
+    """One message of a thread's record: text only, the rest by reference in `metadata`."""
+
+    role: Role
+    content: str
+    id: str | None = None
+    metadata: JsonObject = {}
+
+
+class Checkpoint(Record, frozen=True, kw_only=True):
+    """The thread's state after one run (or patch). `messages` are those that this step added."""
+
+    id: str
+    thread: str
+    created_at: float
+    run: str | None = None
+    values: Json = None
+    messages: tuple[ChatMessage, ...] = ()
+    metadata: JsonObject = {}
+
+
+class Artifact(Record, frozen=True, kw_only=True):
+    """A file an agent made or a client uploaded. `name` and `relative_path` are labels, never paths on our disk.
+
+    `size` in bytes. `url` is where the gateway serves it. Belongs to a run, a thread or both.
+    """
+
+    id: str
+    name: str
+    run: str | None = None
+    thread: str | None = None
+    relative_path: str | None = None
+    media_type: str = "application/octet-stream"
+    size: int = 0
+    agent_created: bool = True
+    created_at: float = 0.0
+    url: str = ""
+    metadata: JsonObject = {}
+
+
+class ThreadQuery(Record, frozen=True, kw_only=True):
+    """Filter for threads; as `RunQuery`. `attributes`, `values`: the thread's marks, its state, have these keys with
+    these values.
+    """
+
+    agent: str | None = None
+    protocol: str | None = None
+    status: ThreadStatus | None = None
+    metadata: JsonObject = {}
+    attributes: JsonObject = {}
+    values: JsonObject = {}
+    limit: int = 10
+    offset: int = 0
+    oldest_first: bool = False

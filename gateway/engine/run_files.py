@@ -1,0 +1,68 @@
+"""The files of a run: what its agent makes, and what clients gave it (see `gateway.adapter.RunContext`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from gateway.core import events as e
+from gateway.core.types import Artifact, JsonObject, Run
+from gateway.engine.records import in_chunks
+from gateway.engine.rules import Rules
+from gateway.engine.threads import new_id
+from gateway.store import Store
+
+
+@dataclass(kw_only=True)
+class RunFiles:
+    """A part of `LiveRun`."""
+
+    run: Run
+    store: Store
+    house_rules: Rules
+    public_url: str = ""
+    """What the URLs of artifacts begin with."""
+    artifacts: list[Artifact] = field(default_factory=list, init=False)
+
+    def emit(self, *events: e.Event) -> None:
+        """See `RunContext.emit`."""
+        raise NotImplementedError
+
+    async def add_artifact(
+        self,
+        name: str,
+        content: AsyncIterator[bytes] | bytes,
+        *,
+        media_type: str = "application/octet-stream",
+        relative_path: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Artifact:
+        """See `RunContext.add_artifact`."""
+        artifact_id = new_id()
+        artifact = Artifact(
+            id=artifact_id,
+            name=name,
+            run=self.run.id,
+            thread=self.run.thread,
+            relative_path=relative_path,
+            media_type=media_type,
+            created_at=time.time(),
+            url=f"{self.public_url}/artifacts/{self.run.id}/{artifact_id}",
+            metadata=metadata or {},
+        )
+        limit = self.house_rules.artifact_limit
+        artifact = await self.store.put_artifact(artifact, in_chunks(content), max_bytes=limit)
+        self.artifacts.append(artifact)
+        self.emit(e.ArtifactAdded(artifact=artifact))
+        return artifact
+
+    async def uploads(self) -> Sequence[Artifact]:
+        """See `RunContext.uploads`."""
+        if self.run.thread is None:
+            return []
+        return [a for a in await self.store.artifacts(thread=self.run.thread) if not a.agent_created]
+
+    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
+        """See `RunContext.open_artifact`."""
+        return self.store.open_artifact(artifact_id)

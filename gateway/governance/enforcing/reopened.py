@@ -1,0 +1,189 @@
+"""What an audit log says of the processes before: budgets spent, states of sessions, tool calls that have no end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from gateway.core.types import Json, JsonObject
+from gateway.governance.audit import Event, aip44
+from gateway.governance.audit.aip44 import AUTO, State
+from gateway.governance.audit.files import Place
+from gateway.governance.budgets import DAY, Spent
+
+READ_BYTES: Final = 16 * 1024 * 1024
+"""How far back it is read, at least; whole files, and all of today."""
+AT_WORK: Final = frozenset({"running", "suspended", "resumed"})
+"""States of a session that has a run."""
+CODE: Final = "outcome_unknown"
+UNKNOWN: Final[JsonObject] = {"code": CODE, "message": "the gateway stopped before the end was known"}
+
+
+class _Record(msgspec.Struct, rename="kebab"):
+    operator: str = ""
+    session: str = ""
+    tool: str = ""
+    call: str = ""
+    approval: str | None = None
+    enough: bool = True
+    to: State | None = None
+    budgets: list[str] = []
+
+
+class _Vendor(msgspec.Struct):
+    audit: _Record
+
+
+class _Metadata(msgspec.Struct):
+    aip44: _Vendor
+
+
+class _Line(msgspec.Struct):
+    ts: datetime
+    action: str
+    input: msgspec.Raw = msgspec.Raw(b"null")
+    metadata: _Metadata | None = None
+
+
+class _Head(msgspec.Struct):
+    ts: datetime
+
+
+@dataclass
+class OpenCall:
+    """A tool call that has no end. Without `approval` it waited for one, and nobody was shown it."""
+
+    operator: str
+    tool: str
+    approval: str | None
+    input: bytes
+
+    def end(self, session: str, call: str) -> Event:
+        """What there is to say of it once nothing else will come."""
+        if self.approval is not None:
+            return aip44.tool_result(
+                operator=self.operator,
+                session=session,
+                tool=self.tool,
+                call=call,
+                error=UNKNOWN,
+                approval=self.approval,
+            )
+        given: Json = msgspec.json.decode(self.input)
+        return aip44.tool_call(
+            operator=self.operator,
+            session=session,
+            tool=self.tool,
+            call=call,
+            arguments=given,
+            approval=None,
+            refused=True,
+            why="the gateway stopped before it was approved",
+        )
+
+
+@dataclass
+class OpenSession:
+    """What an earlier process has begun in a session: by call, and what its operator was doing."""
+
+    operator: str = ""
+    state: State | None = None
+    calls: dict[str, OpenCall] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    """Calls of the run that the session had, whose end is recorded."""
+
+    def __bool__(self) -> bool:
+        return bool(self.calls) or self.state in AT_WORK
+
+    def ends(self, session: str) -> Iterator[Event]:
+        """What there is to say where no run goes on with it."""
+        for call, begun in self.calls.items():
+            yield begun.end(session, call)
+        if self.state in AT_WORK:
+            why: JsonObject = {"error": UNKNOWN}
+            yield aip44.transition(
+                operator=self.operator, session=session, before=self.state, after="interrupted", why=why
+            )
+
+
+@dataclass
+class Reopened:
+    """`sessions` are in the order of their last transition; one that was closed is there only if a call is open."""
+
+    spent: list[Spent] = field(default_factory=list)
+    sessions: dict[str, OpenSession] = field(default_factory=dict)
+
+    def take(self, line: _Line, since: float) -> None:
+        """One line more. What is spent counts from `since`."""
+        if line.metadata is None:
+            return
+        audit = line.metadata.aip44.audit
+        if line.action == "tool.call" and audit.budgets and (at := line.ts.timestamp()) >= since:
+            self.spent += [Spent(policy=slug, at=at) for slug in audit.budgets]
+        if audit.to is not None:
+            left = self.sessions.pop(audit.session, None) or OpenSession()
+            self.sessions[audit.session] = left
+            if audit.to not in AT_WORK:
+                left.ended.clear()
+            left.operator, left.state = audit.operator, audit.to
+            return
+        left = self.sessions.setdefault(audit.session, OpenSession())
+        match line.action:
+            case "tool.call":
+                left.calls[audit.call] = _begun(audit, line.input)
+                left.ended.discard(audit.call)
+            case "approval.granted" if audit.enough and (begun := left.calls.get(audit.call)) is not None:
+                begun.approval = audit.approval or AUTO
+            case "tool.result" | "tool.refused":
+                left.calls.pop(audit.call, None)
+                left.ended.add(audit.call)
+            case "audit.closed":
+                left.state = None
+                left.ended.clear()
+                if not left.calls:
+                    del self.sessions[audit.session]
+
+
+def read(path: Path, now: float) -> Reopened:
+    """What the log at `path` (see `AuditLog`) says at `now` (seconds since the epoch). Called when it has been checked.
+
+    Raises OSError.
+    """
+    since = now // DAY * DAY
+    past = Reopened()
+    for file in _newest(Place(path), since):
+        with file.open("rb") as lines:
+            for raw in lines:
+                try:
+                    line = _decode(raw)
+                except msgspec.MsgspecError:  # another program's, or what was too large is left out
+                    continue
+                past.take(line, since)
+    return past
+
+
+def _newest(place: Place, since: float) -> list[Path]:
+    """The files to be read, oldest first."""
+    found: list[Path] = []
+    size = 0
+    for file in reversed(place.files()):
+        found.insert(0, file)
+        size += file.stat().st_size
+        with file.open("rb") as lines:
+            first = lines.readline()
+        if size >= READ_BYTES and first and _head(first).ts.timestamp() < since:
+            break
+    return found
+
+
+def _begun(audit: _Record, given: msgspec.Raw) -> OpenCall:
+    return OpenCall(audit.operator, audit.tool, audit.approval, bytes(given) if audit.approval is None else b"null")
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_head = msgspec.json.Decoder(_Head).decode

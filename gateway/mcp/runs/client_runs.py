@@ -1,0 +1,177 @@
+"""What all calls of a protocol share: the gateway, which agents a session sees, which progress tokens are in use."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from msgspec.structs import replace
+
+from gateway.adapter import LIST_SECONDS, Gateway
+from gateway.adapter.access import ScopedGateway
+from gateway.core.errors import InterlinguaError, Invalid, NotFound
+from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
+from gateway.mcp.runs.caller import ASKABLE, CallCaller
+from gateway.mcp.runs.documents import Documents
+from gateway.mcp.runs.tools import Tools
+from gateway.mcp.server.contract import Call, Session
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+TOKEN_PATH = "/_meta/progressToken"
+
+
+class ClientRuns:
+    """One per gateway process and protocol.
+
+    `protocol`: the adapter's name, in whose words clients speak. `askable`: see `CallCaller`. `who`: whom a call's
+    client is known to be.
+    """
+
+    def __init__(
+        self,
+        protocol: str,
+        gateway: Gateway,
+        askable: Mapping[str, str | None] = ASKABLE,
+        *,
+        who: Callable[[Call], Identity | None] = lambda call: None,
+    ) -> None:
+        self.protocol = protocol
+        self.gateway = gateway
+        self.documents = Documents(protocol)
+        self.tools = Tools(self.documents)
+        self.quiet = False
+        """The gateway stops: a call that ends was not given up by its client."""
+        self._askable = askable
+        self._who = who
+        self._callers: WeakValueDictionary[str, CallCaller] = WeakValueDictionary()  # by run, which holds it
+        self._work: set[asyncio.Future[Any]] = set()
+        self._tokens: set[tuple[str, bool, Any]] = set()
+
+    # --- agents -----------------------------------------------------------------------------------------------
+
+    def of(self, session: Session) -> Gateway:
+        """The gateway as it is for the session's client."""
+        return self.gateway if session.visit is None else ScopedGateway(self.gateway, session.visit)
+
+    def names(self, session: Session) -> Sequence[str]:
+        """The agents that a session may see and call."""
+        names = self.of(session).names(self.protocol)
+        return names if session.agent is None else [name for name in names if name == session.agent]
+
+    async def agent(self, session: Session, name: str, path: str = "/name") -> Agent:
+        """One of them, by name or UUID. Raises NotFound with the names there are."""
+        with contextlib.suppress(NotFound):
+            agent = await self.of(session).agent(name, self.protocol)
+            if session.agent in (None, agent.name):
+                return agent
+        raise NotFound(f"{path}: no agent {name}; there are {', '.join(self.names(session)) or 'none'}")
+
+    async def agents(self, names: Sequence[str]) -> list[Agent]:
+        """Those of them that are there still, described."""
+        found = await asyncio.gather(*(self._described(name) for name in names))
+        return [agent for agent in found if agent is not None]
+
+    async def _described(self, name: str) -> Agent | None:
+        try:
+            return await self.gateway.agent(name, self.protocol, within=LIST_SECONDS)
+        except NotFound:
+            return None
+
+    # --- runs -------------------------------------------------------------------------------------------------
+
+    async def start(self, request: RunRequest, call: Call, *, outlives: bool = False) -> Run:
+        """`Gateway.start`; a run that starts while its client takes the call back is cancelled. `outlives`: not so
+        where that is because the client's connection ends, nor where its token has expired."""
+        asked = call.can_ask or call.session.can_ask
+        caller = CallCaller(self.protocol, call, self._askable) if asked else None
+        starting = asyncio.ensure_future(self.of(call.session).start(request, caller=caller))
+        try:
+            run = await self.whole(starting)
+        except asyncio.CancelledError:
+            if not left(call.session, outlives=outlives):
+                starting.add_done_callback(self._unwanted)
+            raise
+        if caller is not None:
+            self._callers[run.id] = caller
+        return run
+
+    def goes_on(self, run: Run, call: Call) -> None:
+        """A run that waited is followed by another call now: its agent may ask that one's client."""
+        caller = self._callers.get(run.id)
+        if caller is not None and (call.can_ask or call.session.can_ask):
+            caller.follow(call)
+
+    def cancel(self, run_id: str) -> None:
+        """Nobody waits for this run any more: cancel it, in the background. While the gateway stops, runs go on."""
+        if self.quiet:
+            return
+        self._keep(asyncio.ensure_future(self._cancel(run_id)))
+
+    async def answer(self, call: Call, run_id: str, answer: Answer, interrupt_id: str) -> None:
+        """`Gateway.answer`, by the call's client."""
+        by = self._who(call)
+        gateway = self.of(call.session)
+        await self.whole(gateway.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
+
+    async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
+        """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._keep(task)
+        return await asyncio.shield(task)
+
+    async def settled(self) -> None:
+        """Until what is done in the background is done."""
+        while self._work:
+            await asyncio.wait(self._work)
+
+    @contextlib.contextmanager
+    def progressing(self, call: Call) -> Iterator[None]:
+        """While a call lasts, its progress token is its own. Raises Invalid if another call has it."""
+        token = call.progress_token
+        if token is None:
+            yield
+            return
+        mark = (call.session.id, isinstance(token, str), token)
+        if mark in self._tokens:
+            raise Invalid(f"{TOKEN_PATH}: another request that is under way has the same", path=TOKEN_PATH)
+        self._tokens.add(mark)
+        try:
+            yield
+        finally:
+            self._tokens.discard(mark)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _cancel(self, run_id: str) -> None:
+        try:
+            await self.gateway.cancel(run_id, reason="cancelled by the client")
+        except InterlinguaError as error:
+            log.debug("run %s goes on: %s", run_id, error)
+
+    def _unwanted(self, started: asyncio.Future[Run]) -> None:
+        if not started.cancelled() and started.exception() is None:
+            self.cancel(started.result().id)
+
+    def _keep(self, task: asyncio.Future[Any]) -> None:
+        self._work.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("for whoever still waits: %r", error)
+
+
+def left(session: Session, *, outlives: bool) -> bool:
+    """Whether a call that is cancelled was not given up by its client: its connection has gone, which the run
+    `outlives`, or was ended because its token had expired.
+    """
+    expired = session.visit is not None and session.visit.expired
+    return (outlives or expired) and not session.alive

@@ -1,0 +1,82 @@
+"""A run in the words of who called it. Here: those of a tool (`tools/call`); an adapter brings its own besides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gateway.adapter import Snapshot
+from gateway.core import events as e
+from gateway.core.types import Agent, Interrupt, JsonObject, Run
+from gateway.mcp.runs.client_runs import ClientRuns
+from gateway.mcp.runs.tools import ToolProgress, Tools
+from gateway.mcp.server.contract import Call
+
+Events = Sequence[tuple[int, e.Event]]
+
+
+class Rendering(Protocol):
+    """How a run is told. Made for one call; called by `Follow` alone, in the order of the run."""
+
+    @property
+    def tells(self) -> bool:
+        """Whether anything is told before the end. Does not change."""
+
+    @property
+    def losses(self) -> Counter[str]:
+        """What could not be said so far, by name."""
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        """Whole JSON-RPC notifications for these events: every one of the run, in order.
+
+        Tokens may come joined. `snapshot` is the document after the last of them, where it is known.
+        """
+
+    def last(self, run: Run) -> list[bytes]:
+        """The same for what was held back until the end."""
+
+    async def result(self, run: Run, end: e.Event | None) -> Any:
+        """The answer for a run that has ended, or the error that is it. `end` is its last event, where it was seen."""
+
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
+        """The answer that carries a question, or the error that does; `output` is the document so far (JSON)."""
+
+
+class ToolRendering:
+    """What a model reads."""
+
+    def __init__(self, runs: ClientRuns, call: Call, agent: Agent, tools: Tools | None = None) -> None:
+        self._runs = runs
+        self._agent = agent
+        self._version = call.client.version
+        self._tools = runs.tools if tools is None else tools
+        token = call.progress_token
+        self._progress = None if token is None else ToolProgress(agent, self._version, token)
+
+    @property
+    def tells(self) -> bool:
+        """See `Rendering`."""
+        return self._progress is not None
+
+    @property
+    def losses(self) -> Counter[str]:
+        """See `Rendering`."""
+        return Counter() if self._progress is None else self._progress.losses
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        """See `Rendering`."""
+        return [] if self._progress is None else self._progress.feed(events)
+
+    def last(self, run: Run) -> list[bytes]:
+        """See `Rendering`."""
+        return []
+
+    async def result(self, run: Run, end: e.Event | None) -> JsonObject:
+        """See `Rendering`."""
+        artifacts = await self._runs.gateway.artifacts(run=run.id)
+        return self._tools.result(self._agent, run, self._version, artifacts)
+
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
+        """See `Rendering`."""
+        return self._tools.interrupted(self._agent, run, interrupt, output)

@@ -1,0 +1,88 @@
+"""An agent's stderr: always read, logged within measure, its last lines kept for error messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+
+from gateway.transport.stdio.reader import Reader
+
+KEPT = 20
+LONGEST = 2000
+BURST = 200
+PER_SECOND = 20.0
+
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\].*?(?:\x07|\x1b\\)")
+
+
+class StderrLog:
+    """Reads `fd`, which it owns, until it ends or `finish`; logs each line as `interlingua.agent.NAME`.
+
+    At most `BURST` lines at once and `PER_SECOND` in the long run are logged, the rest is counted; a line is cut at
+    `LONGEST` bytes.
+    """
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._log = logging.getLogger(f"interlingua.agent.{name}")
+        self._loop = asyncio.get_running_loop()
+        self._rest = b""
+        self._tail: deque[bytes] = deque(maxlen=KEPT)
+        self._credit = float(BURST)
+        self._counted = self._loop.time()
+        self._dropped = 0
+        self._reader = Reader(fd, self._take, self._ended)
+
+    def tail(self) -> list[str]:
+        """The last lines, oldest first."""
+        lines = [*self._tail, self._rest] if self._rest.strip() else list(self._tail)
+        return [_text(line) for line in lines[-KEPT:]]
+
+    def drain(self) -> None:
+        """See `Reader.drain`."""
+        self._reader.drain()
+
+    def finish(self) -> None:
+        """See `Reader.finish`."""
+        self._reader.finish()
+
+    def _take(self, data: bytes) -> None:
+        lines = data.split(b"\n")
+        lines[0] = self._rest + lines[0][:LONGEST]
+        self._rest = lines.pop()[:LONGEST]
+        self._keep(lines)
+
+    def _keep(self, lines: list[bytes]) -> None:
+        lines = [line for line in lines if line and not line.isspace()]
+        self._tail.extend(line[:LONGEST] for line in lines[-KEPT:])
+        now = self._loop.time()
+        self._credit = min(float(BURST), self._credit + (now - self._counted) * PER_SECOND)
+        self._counted = now
+        allowed = min(len(lines), int(self._credit))
+        if allowed and self._dropped:
+            self._tell_dropped()
+        self._credit -= allowed
+        self._dropped += len(lines) - allowed
+        for line in lines[:allowed]:
+            self._log.info("%s", _text(line))
+
+    def _tell_dropped(self) -> None:
+        self._log.warning("%d lines of its stderr were left out", self._dropped)
+        self._dropped = 0
+
+    def _ended(self) -> None:
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self._keep([rest])
+        if self._dropped:
+            self._tell_dropped()
+
+
+def _text(line: bytes) -> str:
+    """For a log or a terminal: no colours, nothing that moves the cursor."""
+    text = line[:LONGEST].decode("utf-8", "replace").rstrip()
+    if not text.isprintable():
+        text = " ".join(_ESCAPES.sub("", text).split())
+        text = "".join(c if c.isprintable() else "�" for c in text)
+    return text + " ..." if len(line) >= LONGEST else text

@@ -1,0 +1,219 @@
+"""Requests about one session that come at once: editors that are back send what they have without waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from adapters.agent_client.inbound.dialects.v1 import V1Voice
+from adapters.agent_client.inbound.session import Session
+from gateway.core.errors import Unavailable
+from tests.adapters.agent_client.editor import Editor, Refused, said
+from tests.adapters.agent_client.inbound_rig import Rig, held, native, rig, scripted
+from tests.support.aio import run
+from tests.support.scripted import echo, until
+
+CANCELLED = {"stopReason": "cancelled"}
+
+
+def params(method: str, session: str) -> dict[str, Any]:
+    if method == "session/prompt":
+        return said(session, "two")
+    return {"sessionId": session, "cwd": "/work", "mcpServers": [], "modeId": "m"}
+
+
+async def answers(editor: Editor, session: str, *methods: str) -> list[Any]:
+    """Of these requests, all sent before any is answered."""
+    async with asyncio.timeout(30):
+        sent = [await editor.begin(method, params(method, session)) for method in methods]
+        return list(await asyncio.gather(*sent, return_exceptions=True))
+
+
+async def before(gateway: Rig) -> tuple[str, Editor]:
+    """A session with a turn, and a client that has not opened it."""
+    first = await gateway.connect()
+    session = await first.new()
+    await first.prompt(session, "one")
+    return session, await gateway.connect()
+
+
+@pytest.mark.parametrize("method", ["session/load", "session/resume"])
+def test_a_session_that_is_opened_twice_at_once_is_told_once_from_then_on(method: str) -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            session, editor = await before(gateway)
+            assert await answers(editor, session, method, method) == [{}, {}]
+            assert len(gateway.connections(session)) == 2, "as each of the two clients has it open"
+            editor.updates.clear()
+            await editor.prompt(session, "two")
+            assert editor.text() == "two "
+
+    run(main())
+
+
+@pytest.mark.parametrize("first", ["session/load", "session/resume", "session/set_mode", "_acme/look"])
+def test_a_prompt_right_behind_what_opens_its_session_is_told_once(first: str) -> None:
+    async def main() -> None:
+        async with rig(native(echo)) as gateway:
+            session, editor = await before(gateway)
+            answer, ended = await answers(editor, session, first, "session/prompt")
+            assert isinstance(answer, dict) and ended == {"stopReason": "end_turn"}
+            assert editor.text() == ("one two " if first == "session/load" else "two ")
+            assert len(gateway.connections(session)) == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("second", ["session/load", "session/resume", "session/prompt"])
+def test_a_session_that_its_first_prompt_opens_is_busy_for_what_comes_right_behind(second: str) -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            session, editor = await before(gateway)
+            ended, refused = await answers(editor, session, "session/prompt", second)
+            assert ended == {"stopReason": "end_turn"}
+            assert isinstance(refused, Refused) and refused.code == -32600
+            assert editor.text() == "two "
+
+    run(main())
+
+
+def test_of_a_client_that_opened_a_session_twice_at_once_nothing_is_left_when_it_goes() -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            session, editor = await before(gateway)
+            await answers(editor, session, "session/load", "session/load", "session/resume")
+            await editor.pipe.aclose()
+            await until(lambda: len(gateway.connections(session)) == 1)
+
+    run(main())
+
+
+def test_a_session_may_be_deleted_twice_at_once() -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            session, editor = await before(gateway)
+            await editor.load(session)
+            assert await answers(editor, session, "session/delete", "session/delete") == [{}, {}]
+
+    run(main())
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_cancel_right_behind_a_prompt_that_opens_its_session_is_not_lost(by_id: bool) -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        route, agent = scripted(held(lambda: go))
+        agent.on_cancel = go.set
+        async with rig((route, agent)) as gateway:
+            session = await (await gateway.connect()).new()
+            editor = await gateway.connect()
+            turn = await editor.start(session, id="turn")
+            if by_id:
+                await editor.notify("$/cancel_request", {"requestId": "turn"})
+            else:
+                await editor.notify("session/cancel", {"sessionId": session})
+            async with asyncio.timeout(30):
+                assert await turn == CANCELLED
+
+    run(main())
+
+
+def test_a_client_that_has_not_opened_a_session_can_cancel_its_turn() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        route, agent = scripted(held(lambda: go))
+        agent.on_cancel = go.set
+        async with rig((route, agent)) as gateway:
+            first = await gateway.connect()
+            session = await first.new()
+            turn = await first.start(session)
+            await first.heard("before")
+            other = await gateway.connect()
+            await other.notify("session/cancel", {"sessionId": session})
+            await other.notify("session/cancel", {"sessionId": "nobodys"})
+            async with asyncio.timeout(30):
+                assert await turn == CANCELLED
+
+    run(main())
+
+
+def test_a_cancel_while_a_client_is_told_what_was_ends_what_goes_on() -> None:
+    async def main() -> None:
+        go = asyncio.Event()
+        go.set()
+        route, agent = scripted(held(lambda: go))
+        agent.on_cancel = go.set
+        async with rig((route, agent)) as gateway:
+            first = await gateway.connect()
+            session = await first.new()
+            for _ in range(20):
+                await first.prompt(session)
+            go.clear()
+            turn = await first.start(session)
+            await until(lambda: first.text().count("before") == 21)
+            other = await gateway.connect()
+            loading = await other.begin("session/load", params("session/load", session))
+            await other.until(lambda: bool(other.updates))
+            await other.notify("session/cancel", {"sessionId": session})
+            async with asyncio.timeout(30):
+                assert await turn == CANCELLED
+                assert await loading == {}
+
+    run(main())
+
+
+def test_a_cancel_while_a_session_fails_to_open_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        began, waits, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        opened = Session.opened
+
+        async def fails(_: V1Voice) -> None:
+            began.set()
+            await go.wait()
+            raise Unavailable("the disk is full")
+
+        async def waited(session: Session) -> None:
+            waits.set()
+            await opened(session)
+
+        async with rig(scripted(echo)) as gateway:
+            session, editor = await before(gateway)
+            with monkeypatch.context() as patched:
+                patched.setattr(V1Voice, "prepare", fails)
+                patched.setattr(Session, "opened", waited)
+                loading = await editor.begin("session/load", params("session/load", session))
+                await began.wait()
+                await editor.notify("session/cancel", {"sessionId": session})
+                async with asyncio.timeout(30):
+                    await waits.wait()
+                    go.set()
+                    await asyncio.wait([loading])
+            assert isinstance(loading.exception(), Refused)
+            assert await editor.load(session) == {}
+
+    run(main())
+
+
+def test_options_that_are_set_at_once_are_all_set_whichever_client_sets_them() -> None:
+    async def main() -> None:
+        values = {"enum": ["low", "high"]}
+        schema = {"type": "object", "properties": {"tone": values, "speed": values, "length": values}}
+        async with rig(scripted(echo, config_schema=schema)) as gateway:
+            first = await gateway.connect()
+            session = await first.new()
+            other = await gateway.connect()
+            await other.load(session)
+            setting = [
+                await editor.begin(
+                    "session/set_config_option", {"sessionId": session, "configId": option, "value": "high"}
+                )
+                for editor, option in ((first, "tone"), (first, "speed"), (other, "length"))
+            ]
+            async with asyncio.timeout(30):
+                await asyncio.gather(*setting)
+            await first.prompt(session)
+            assert (await gateway.run(session)).request.config == dict.fromkeys(("tone", "speed", "length"), "high")
+
+    run(main())

@@ -1,0 +1,36 @@
+"""What a plain client is told of a request that cannot be read."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+
+from adapters.plain.inbound import PlainInbound
+from adapters.plain.options import PlainServe
+from tests.support.aio import run
+from tests.support.scripted import Scripted, echo, engine, route
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/scripted", b'{"input": {"message": NaN}}'),
+        ("POST", "/scripted", b'{"input": {"message": "x", "n": 1e400}}'),
+        ("POST", "/runs/{run}/answer", b'{"answer": -Infinity}'),
+        ("GET", "/runs/{run}?after=-1", b""),
+        ("GET", "/runs/{run}?after=\N{SUPERSCRIPT TWO}", b""),
+        ("GET", f"/runs/{{run}}?after={'9' * 30}", b""),
+    ],
+)
+def test_what_is_no_number_is_refused(method: str, path: str, body: bytes) -> None:
+    async def case() -> None:
+        async with engine((route(), Scripted(echo))) as gateway:
+            app = Starlette(routes=list(PlainInbound(PlainServe(), gateway).routes()))
+            async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://gateway") as client:
+                started = await client.post("/scripted", json={"input": {"message": "hello"}})
+                ident = started.text.partition('{"run":"')[2].partition('"')[0]
+                answer = await client.request(method, path.format(run=ident), content=body)
+                assert answer.status_code == 422, answer.text
+
+    run(case())

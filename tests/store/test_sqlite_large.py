@@ -1,0 +1,64 @@
+"""SQLite: a transaction that writes much is the thread's: the event loop does not wait for the disk to take it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.core.types import Checkpoint
+from gateway.store import Change
+from gateway.store.sqlite import SqliteStore, batch
+from gateway.store.sqlite.writer import SMALL_BYTES
+from tests.store.place import make_run, make_thread
+from tests.support.aio import run
+
+LARGE = {"text": "x" * SMALL_BYTES}
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each transaction, whether the event loop wrote it."""
+    found: list[bool] = []
+    write = batch.Batches.write
+
+    def noted(*args: Any, **named: Any) -> Any:
+        found.append(threading.current_thread() is threading.main_thread())
+        return write(*args, **named)
+
+    monkeypatch.setattr(batch.Batches, "write", noted)
+    return found
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("how", ["state", "checkpoint", "run's end", "run's start"])
+def test_a_large_record_is_not_written_on_the_event_loop(
+    tmp_path: Path, written: list[bool], how: str, large: bool
+) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        thread, one = make_thread("t"), make_run(thread="t")
+        await store.create_thread(thread)
+        values = LARGE if large else {"text": "x"}
+        point = Checkpoint(id="c", thread="t", created_at=1.0, values=values)
+        if how == "run's end":
+            await store.create_run(one, [], reserved=1)
+        written.clear()
+        match how:
+            case "state":
+                await store.update_thread(replace(thread, values=values))
+            case "checkpoint":
+                await store.update_thread(thread, point)
+            case "run's end":
+                await store.commit(one.id, Change(thread=thread, checkpoint=point, release=True))
+            case "run's start":
+                await store.create_run(one, [], reserved=1, thread=replace(thread, values=values))
+        assert written == [not large]
+        assert (await store.thread("t")).values == (values if how in ("state", "run's start") else None)
+        await store.close()
+
+    run(main())

@@ -1,0 +1,186 @@
+"""SQLite: what is written behind is held until it is due, too much, asked for, or taken along by a commit of its run; a
+record is left out where what follows writes it again, and only there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gateway.core.errors import NotFound
+from gateway.core.types import Run
+from gateway.store import Change, Entry
+from gateway.store.sqlite import SqliteStore, changes, write_behind
+from tests.store.place import entry, eventually, make_run, make_thread, numbers, tokens
+from tests.support.aio import run
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `upstream` each record had that was written behind."""
+    found: list[Any] = []
+    save = changes.save
+
+    def noted(*args: Any, run: Run, **named: Any) -> None:
+        found.append(run.upstream)
+        save(*args, run=run, **named)
+
+    monkeypatch.setattr(changes, "save", noted)
+    return found
+
+
+def test_a_record_that_is_committed_at_once_is_not_written_behind_too(tmp_path: Path, written: list[Any]) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        store.save(replace(one, upstream={"at": 1}))
+        store.save(replace(one, upstream={"at": 2}))
+        await store.commit(one.id, Change(run=replace(one, upstream={"at": 3})))
+        assert (await store.run(one.id)).upstream == {"at": 3}
+        assert written == []
+        store.save(replace(one, upstream={"at": 4}))
+        store.save(replace(one, upstream={"at": 5}))
+        await store.commit(one.id, Change(reserved=200))
+        assert (await store.run(one.id)).upstream == {"at": 5}
+        assert written == [{"at": 5}]
+        await store.close()
+
+    run(main())
+
+
+def test_a_record_behind_is_written_where_the_commit_after_it_is_refused(tmp_path: Path, written: list[Any]) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        store.save(replace(one, upstream={"at": 1}))
+        with pytest.raises(NotFound):
+            await store.commit(one.id, Change(run=replace(one, upstream={"at": 2}), thread=make_thread()))
+        assert (await store.run(one.id)).upstream == {"at": 1}
+        assert written == [{"at": 1}]
+        await store.close()
+
+    run(main())
+
+
+def test_who_reads_in_between_finds_the_record_that_was_written_behind(written: list[Any]) -> None:
+    async def main() -> None:
+        store = SqliteStore()
+        await store.open()
+        one = make_run()
+        await store.create_run(one, [entry(1)], reserved=99)
+        store.save(replace(one, upstream={"at": 1}))
+        reading = store._writer.submit(lambda cursor: written[:], run=one.id, durable=False)
+        await store.commit(one.id, Change(run=replace(one, upstream={"at": 2})))
+        assert await reading == [{"at": 1}]
+        assert (await store.run(one.id)).upstream == {"at": 2}
+        await store.close()
+
+    run(main())
+
+
+def size(entries: list[Entry]) -> int:
+    return sum(len(one.data) for one in entries)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text is never due."""
+    monkeypatch.setattr(write_behind, "DELTA_SECONDS", 3600.0)
+
+
+def test_text_is_held_for_a_commit_of_its_run_and_anything_else_is_written_soon(tmp_path: Path, patient: None) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        speaks, acts = make_run(), make_run()
+        await store.create_run(speaks, [entry(1)], reserved=99)
+        await store.create_run(acts, [entry(1)], reserved=99)
+        said, more = tokens(2, 5), tokens(7, 2)
+        store.append(speaks.id, said)
+        store.append(acts.id, tokens(2, 5))
+        store.append(acts.id, [entry(7)])
+
+        async def written() -> bool:
+            return store.backlog == size(said)
+
+        await eventually(written)
+        await store.commit(acts.id, Change(events=(entry(8),)))
+        store.append(speaks.id, more)
+        assert store.backlog == size(said + more), "neither is any business of the other run's"
+        await store.commit(speaks.id, Change(events=(entry(9),)))
+        assert store.backlog == 0
+        assert numbers(await store.events(speaks.id)) == list(range(1, 10))
+        await store.close()
+
+    run(main())
+
+
+def test_who_reads_a_log_has_only_that_one_written(tmp_path: Path, patient: None) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        one, other = make_run(), make_run()
+        for each in (one, other):
+            await store.create_run(each, [entry(1)], reserved=99)
+            store.append(each.id, tokens(2, 5))
+        assert numbers(await store.events(one.id)) == list(range(1, 7))
+        assert store.backlog == size(tokens(2, 5))
+        await store.close()
+        again = SqliteStore(tmp_path / "store.db")
+        await again.open()
+        assert numbers(await again.events(other.id)) == list(range(1, 7)), "closing writes what is held"
+        await again.close()
+
+    run(main())
+
+
+def test_when_much_is_held_all_of_it_is_written(tmp_path: Path, patient: None) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        runs = [make_run() for _ in range(4)]
+        for one in runs:
+            await store.create_run(one, [entry(1)], reserved=9)
+        for one in runs[:3]:
+            store.append(one.id, [entry(2, "x" * (write_behind.MOST_BYTES // 3), delta=True)])
+        await store.commit(runs[0].id, Change(reserved=10))
+        assert store.backlog == write_behind.MOST_BYTES // 3 * 2
+        store.append(runs[3].id, [entry(2, "x" * (write_behind.MOST_BYTES // 4), delta=True)])
+        assert len(store._writer._held) == 3, "what a commit took along is no more counted"
+        store.append(runs[3].id, [entry(3, "x" * (write_behind.MOST_BYTES // 4), delta=True)])
+
+        async def written() -> bool:
+            return store.backlog == 0
+
+        await eventually(written)
+        await store.close()
+
+    run(main())
+
+
+def test_text_is_written_though_no_commit_comes(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        runs = [make_run() for _ in range(3)]
+        for one in runs:
+            await store.create_run(one, [entry(1)], reserved=99)
+            store.append(one.id, tokens(2, 1))
+        store.save(replace(runs[0], upstream={"at": 1}))  # which is due earlier than the rest
+
+        async def written() -> bool:
+            return store.backlog == 0
+
+        await eventually(written)
+        store.append(runs[1].id, tokens(3, 1))
+        await eventually(written)
+        await store.close()
+
+    run(main())

@@ -1,0 +1,105 @@
+"""The gateway's own pages name agents to this machine, to monitors and to clients of its doors, and to nobody else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from adapters.agent_connect.inbound import AgentConnectInbound
+from adapters.agent_connect.options import AgentConnectServe
+from gateway.adapter import Inbound
+from gateway.adapter.access import Authentication, Door, Person, uncreated
+from gateway.browsers import Names
+from gateway.config.models import Monitors
+from gateway.insiders import Insiders
+
+AGENTS = ("mail", "mail-test", "code")
+GATEWAY: Any = SimpleNamespace(created=uncreated)
+
+
+def door(*people: Person) -> Any:
+    return Door(Authentication(clients=people) if people else None, GATEWAY, lambda own: None)
+
+
+DOORS: list[Inbound] = [
+    door(),
+    door(Person(name="ann", token="first", agents=("mail*",)), Person(name="eve", token="both", agents=("code",))),
+    door(Person(name="bob", token="second"), Person(name="eve", token="both", agents=("mail",))),
+]
+NONE = Monitors()
+MONITORS = Monitors.model_validate({"tokens": ["scraper", "scraper-next"], "networks": ["10.42.0.0/16", "fd00::/8"]})
+
+
+def asked(client: str | None = "203.0.113.7", monitors: Monitors = NONE, **headers: str) -> list[str] | None:
+    """The agents that somebody at that address may know; None: none at all."""
+    pairs = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    scope = {"type": "http", "headers": pairs, "client": (client, 1) if client is not None else None}
+    sees = Insiders(DOORS, monitors, Names(("gateway.example",))).sees(Request(scope))
+    return None if sees is None else [agent for agent in AGENTS if sees(agent)]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_who_asks_from_this_machine_may_know_every_agent(host: str) -> None:
+    assert asked(host) == list(AGENTS)
+
+
+@pytest.mark.parametrize(
+    "name", ["localhost:8080", "127.0.0.1:8080", "[::1]:8080", "gateway.example", "Gateway.Example:1"]
+)
+def test_so_may_a_browser_on_this_machine_that_asks_for_the_gateway(name: str) -> None:
+    assert asked("127.0.0.1", host=name) == list(AGENTS)
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "evil.example:8080", "localhost.evil.example", "[::1", "127.0.0.1.evil"]
+)
+def test_a_browser_on_this_machine_that_asks_for_another_site_may_know_none(name: str) -> None:
+    assert asked("127.0.0.1", host=name) is None
+    assert asked("10.42.0.7", MONITORS, host=name) == list(AGENTS)
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "10.42.0.7", "fe80::1%eth0", "0.0.0.0", "nonsense", None])
+def test_who_asks_from_elsewhere_may_know_none(host: str | None) -> None:
+    assert asked(host) is None
+
+
+@pytest.mark.parametrize(
+    "header", ["forwarded", "via", "x_forwarded_for", "x_forwarded_host", "x_forwarded_proto", "x_real_ip"]
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.42.0.7"])
+def test_a_proxy_asks_for_somebody_else(host: str, header: str) -> None:
+    assert asked(host, MONITORS, **{header: "127.0.0.1"}) is None
+
+
+def test_a_token_of_any_door_may_know_the_agents_that_are_there_for_it() -> None:
+    assert asked(authorization="Bearer first") == ["mail", "mail-test"]
+    assert asked(x_api_key="first") == ["mail", "mail-test"]
+    assert asked(authorization="Bearer second") == list(AGENTS)
+
+
+def test_a_token_of_two_doors_may_know_the_agents_of_both() -> None:
+    assert asked(authorization="Bearer both") == ["mail", "code"]
+
+
+@pytest.mark.parametrize("value", ["Bearer third", "Basic first", "first", "Bearer ", "Bearer scrapér"])
+def test_a_token_of_nobody_may_know_none(value: str) -> None:
+    assert asked(authorization=value, monitors=MONITORS) is None
+
+
+@pytest.mark.parametrize("token", ["scraper", "scraper-next"])
+def test_a_monitor_may_know_every_agent(token: str) -> None:
+    assert asked(monitors=MONITORS, authorization=f"Bearer {token}") == list(AGENTS)
+    assert asked(authorization=f"Bearer {token}") is None
+
+
+@pytest.mark.parametrize("host", ["10.42.0.7", "::ffff:10.42.0.7", "fd00::9"])
+def test_so_may_who_asks_from_a_network_of_the_monitors(host: str) -> None:
+    assert asked(host, MONITORS) == list(AGENTS)
+
+
+def test_a_monitors_token_opens_no_door() -> None:
+    served = AgentConnectInbound(AgentConnectServe(), GATEWAY)
+    assert served.sees([(b"authorization", b"Bearer scraper")]) is None
