@@ -35,23 +35,27 @@ class Asking(RunRecord):
 
     async def ask(self, interrupt: Interrupt) -> Answer:
         """See `RunContext.ask`."""
-        interrupt = self._named(interrupt)
-        if interrupt.id in self.answered:
-            return self.answered.pop(interrupt.id)
-        if self.cancelled or self._ending:
-            return CANCELLED
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asks[interrupt.id] = future
+        async with self._record:  # an answer to it that is being written has been given, or it has not
+            interrupt = self._named(interrupt)
+            if interrupt.id in self.answered:
+                return self.answered.pop(interrupt.id)
+            if self.cancelled or self._ending:
+                return CANCELLED
+            future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+            self._asks[interrupt.id] = future
+        withdrawn = False
         try:
             await self._whole.change(self._ask(interrupt, future))
             with self._clock.paused():
                 return await future
         except asyncio.CancelledError:
-            if not (self.detached or self.ended):
-                self.keep(asyncio.ensure_future(self._withdrawn(interrupt.id)))
+            withdrawn = not (self.detached or self.ended)
             raise
         finally:
-            self._asks.pop(interrupt.id, None)
+            if withdrawn:  # its name stays taken until that is written: it is no answer for who asks under it again
+                self.keep(asyncio.ensure_future(self._withdrawn(interrupt.id)))
+            else:
+                del self._asks[interrupt.id]
 
     def _named(self, interrupt: Interrupt) -> Interrupt:
         """The question under a name of its own: its agent's, with a count where that is another's, whose answer is
@@ -101,8 +105,11 @@ class Asking(RunRecord):
 
     async def _withdrawn(self, interrupt_id: str) -> None:
         """The agent does not wait for this answer any more."""
-        with contextlib.suppress(InterlinguaError):
-            await self.answer(CANCELLED, interrupt_id)
+        try:
+            with contextlib.suppress(InterlinguaError):
+                await self.answer(CANCELLED, interrupt_id)
+        finally:
+            del self._asks[interrupt_id]
 
     def _answer_all(self) -> None:
         """Whoever waits for an answer is told that none will come."""

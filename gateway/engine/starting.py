@@ -221,8 +221,8 @@ class Starting(Agents, Relays):
 
     async def _finish_up(self) -> None:
         """Wait for what has been begun. Bounded: see `LiveRun.call_cancel`."""
-        while self._unfinished:
-            await asyncio.gather(*self._unfinished, return_exceptions=True)
+        while begun := [work for work in self._unfinished if not work.done()]:  # of done ones `gather` may not yield
+            await asyncio.gather(*begun, return_exceptions=True)
 
     def _owes(self, delivery: Delivery) -> None:
         self.on_owed(delivery)

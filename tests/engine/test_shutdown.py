@@ -162,3 +162,14 @@ def test_a_run_that_is_being_created_when_the_gateway_stops_is_refused_and_has_e
             assert found.status is RunStatus.CANCELLED
 
     run(scene())
+
+
+def test_a_gateway_may_stop_in_the_turn_in_which_a_run_was_created() -> None:
+    """Of Python 3.12 on, `asyncio.gather` of what is done already gives no other task a turn."""
+
+    async def scene() -> None:
+        async with engine((route(), agent := Scripted(echo))) as gateway:
+            await gateway.start(request())
+        assert not agent.contexts and not gateway._unfinished
+
+    run(scene())

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Raw
@@ -63,7 +64,7 @@ class Connection:
         self.sessions = Sessions(self)
         self._peer = Peer(pipe, self, errors=_said, linger=linger)
         self._ready: asyncio.Future[None] | None = None
-        self._prompts: dict[Id, str] = {}
+        self._prompts: dict[Id, _Waiting] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._methods: dict[str, Callable[[Raw], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -206,18 +207,25 @@ class Connection:
         log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, start)
 
     def _cancel_request(self, id: Id) -> Awaitable[None] | None:
-        session_id = self._prompts.get(id)
-        if session_id is not None:
-            return self._cancel(session_id)
+        prompt = self._prompts.get(id)
+        if prompt is not None:
+            return self._cancel(prompt.session_id)
         self._peer.cancel_incoming(id)
         return None
 
     async def _cancel(self, session_id: str) -> None:
-        """A session that is not open here is taken up: only then it is known what runs in it."""
+        """What came before it is cancelled, and nothing that comes after: that waits meanwhile, for the store alone,
+        never for the agent of a session that is not open.
+        """
+        for prompt in self._prompts.values():
+            if prompt.session_id == session_id:
+                prompt.cancelled = True
         try:
-            session = await self.sessions.get(session_id)
-            await session.opened()
-            session.cancel()
+            session = self.sessions.here(session_id)
+            if session is not None and session.opened:
+                session.cancel()
+            else:
+                await self.sessions.cancel(session_id)
         except InterlinguaError as error:
             log.debug("%s: session %s was not cancelled: %s", self._peer.pipe.name, session_id, error)
 
@@ -273,8 +281,8 @@ class Connection:
     async def _logout(self, params: Raw) -> Raw | JsonObject:
         if not self.visitor.proven:
             return await self.beside("logout", params)
+        self.visitor.forget()  # first: nothing is opened for them any more while their sessions are closed
         await self.sessions.leave()
-        self.visitor.forget()
         return {}
 
     async def beside(self, method: str, params: Raw, session: Session | None = None) -> Raw:
@@ -339,12 +347,20 @@ class Connection:
 
     async def _prompt(self, params: Raw, id: Id) -> JsonObject:
         asked = read(params, wire.Prompt)
-        self._prompts[id] = asked.session_id
+        mine = self._prompts[id] = _Waiting(asked.session_id)
         try:
             session = await self.sessions.get(asked.session_id)
-            return await session.prompt(asked, params)
+            return await session.prompt(asked, params, cancelled=mine.cancelled)
         finally:
             self._prompts.pop(id, None)
+
+
+@dataclass
+class _Waiting:
+    """A prompt that is not answered. `cancelled` counts until its session, being open, has it."""
+
+    session_id: str
+    cancelled: bool = False
 
 
 def _auth_methods(native: JsonObject) -> list[Any]:

@@ -74,6 +74,7 @@ class Session:
         self._gate = asyncio.Event()
         self._ready = asyncio.Event()
         self._failed: Exception | None = None
+        self._closed = False
         self._idle = asyncio.Event()
         self._envelope = envelope(self.id)
         self._task: asyncio.Task[None] | None = None
@@ -89,6 +90,8 @@ class Session:
         try:
             if way is not Way.NEW:
                 await self.voice.prepare()
+            if self._closed:
+                raise Unavailable(f"session {self.id} was closed")
             self.connection.clients.opened(self)
             self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
             await self._ready.wait()
@@ -104,16 +107,18 @@ class Session:
         """Whether it is followed; False if that has failed, and it is to be opened again."""
         return self._task is None or not self._task.done()
 
-    async def opened(self) -> None:
-        """Wait until it is known what runs in it, or it could not be opened."""
-        await self._ready.wait()
+    @property
+    def opened(self) -> bool:
+        """Whether it is known what runs in it, or it could not be opened."""
+        return self._ready.is_set()
 
     def go(self) -> None:
         """The client has been answered, and knows the session."""
         self._gate.set()
 
     async def close(self) -> None:
-        """Follow it no more. A run in progress goes on."""
+        """Follow it no more, also if it is being opened. A run in progress goes on."""
+        self._closed = True
         self.connection.clients.closed(self)
         if self._task is not None:
             self._task.cancel()
@@ -187,15 +192,15 @@ class Session:
 
     # --- turns ------------------------------------------------------------------------------------------------
 
-    async def prompt(self, asked: wire.Prompt, params: Raw) -> JsonObject:
-        """The answer of `session/prompt`.
+    async def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool = False) -> JsonObject:
+        """The answer of `session/prompt`. `cancelled`: it was given up before this session was open.
 
         Raises Conflict while there is another, Invalid for content that the agent cannot take, the agent's own
         RpcError and the errors of the tree.
         """
         if self.turn is not None:
             raise Conflict(f"session {self.id} is busy with its last prompt")
-        return await self.voice.prompt(asked, params)
+        return await self.voice.prompt(asked, params, cancelled=cancelled)
 
     async def take(self, turn: Turn, asked: wire.Prompt, params: Raw) -> bool:
         """Begin what a prompt asks for, whose `turn` this is. False if it was cancelled before anything has begun.

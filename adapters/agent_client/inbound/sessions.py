@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
-from adapters.agent_client.inbound import choices, governed, lists, servers, turns
+from adapters.agent_client.inbound import choices, governed, lists, replay, servers, turns
 from adapters.agent_client.inbound.session import Session, Way
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -23,6 +24,8 @@ from gateway.wire.jsonrpc import read
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.connection import Connection
+
+log = logging.getLogger(__name__)
 
 
 class Sessions:
@@ -89,6 +92,18 @@ class Sessions:
         if not visitor.owns(thread) or (name is not None and not visitor.may_use(name)):
             return False
         return self._agent is None or name in (None, self._agent)
+
+    async def cancel(self, session_id: str) -> None:
+        """Cancel what runs in one that is not open here. Never waits for its agent. Raises NotFound, Unavailable."""
+        thread = await self.find(session_id)
+        for run in await replay.active(self._gateway, thread.id):
+            self._connection.keep(self._cancelled(run.id))
+
+    async def _cancelled(self, run_id: str) -> None:
+        try:
+            await self._whole(self._gateway.cancel(run_id, reason="cancelled by the client"))
+        except InterlinguaError as error:
+            log.warning("run %s could not be cancelled: %s", run_id, error)
 
     async def leave(self) -> None:
         """The client has gone. What is going on goes on."""
@@ -260,18 +275,30 @@ class Sessions:
             await self._whole(self._gateway.delete_thread(thread_id))
 
     async def _opened(self, thread: Thread, agent: str, params: Raw, way: Way) -> Session:
-        """Open a session and tell what is to be told before its client is answered. Raises NotFound, Unavailable."""
+        """Open a session and tell what is to be told before its client is answered.
+
+        Raises NotFound, Unavailable, and Denied for a client that has logged out since it asked for it.
+        """
+        self._still(thread)
         if len(self._open) >= self._connection.clients.options.max_sessions:
             raise Unavailable("too many sessions are open on this connection; close some")
         session = Session(self._connection, thread, agent, Raw(bytes(params)))
         self._open[session.id] = session
         try:
             await session.open(way)
+            self._still(thread)
         except BaseException:
+            await session.close()
             if self._open.get(session.id) is session:
                 del self._open[session.id]
             raise
         return session
+
+    def _still(self, thread: Thread) -> None:
+        """Raises Denied or NotFound where the client is, by now, nobody who may have the session."""
+        self._connection.visitor.check("", self._agent)
+        if not self.may_have(thread):
+            raise NotFound(f"no session {thread.id}")
 
     def _shown(self, session: Session, answer: Any) -> Any:
         """The answer that makes the session known: what happens in it is told when this has been sent."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Raw
@@ -27,10 +28,11 @@ from adapters.agent_context.wire.constants import (
     VERSION,
 )
 from gateway.core import delta
-from gateway.core.errors import AgentBroken, AgentError, InterlinguaError, NotFound
+from gateway.core.errors import AgentBroken, AgentError, NotFound
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp import versions
 from gateway.mcp.client.contract import Session
+from gateway.mcp.client.news import listen
 from gateway.mcp.wire import LISTEN
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -43,7 +45,6 @@ AWAY: Final = frozenset({OFFLINE, REVOKED})
 """`status` of an entry of which there is nobody to call."""
 MOST_TOLD: Final = 100
 """Names in an error."""
-RETRY_SECONDS: Final = 5.0
 
 
 class Server:
@@ -83,7 +84,8 @@ class Server:
         """Who is told that they are others now, or may be. From the first on a session is kept to hear of it."""
         self._changed.append(changed)
         if self._news is None:
-            self._news = asyncio.create_task(self._listen(), name="news of agents")
+            news = listen(self._link.target, self._listening, self._tell)
+            self._news = asyncio.create_task(news, name="news of agents")
 
     async def aclose(self) -> None:
         """Listen no more. The link is closed by who made it."""
@@ -143,21 +145,11 @@ class Server:
         for changed in self._changed:
             changed()
 
-    async def _listen(self) -> None:
-        """What may have changed unheard, while there was no session or (remote) for long, is told too."""
-        target = self._link.target
-        heard = False
-        while True:
-            try:
-                async with self._link.lease(alone=False) as session:
-                    await self._subscribed(session)
-                    if heard:
-                        self._tell()
-                    heard = True
-                    await asyncio.wait([session.closed], timeout=target.idle if target.url else None)
-            except InterlinguaError as error:
-                log.info("no news of the agents: %s", error)
-                await asyncio.sleep(RETRY_SECONDS)
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[Session]:
+        async with self._link.lease(alone=False) as session:
+            await self._subscribed(session)
+            yield session
 
     async def _subscribed(self, session: Session) -> None:
         resources = capabilities_of(session).get("resources")

@@ -18,10 +18,6 @@ class _Meta(Struct, gc=False):
     progressToken: Any = None
 
 
-class _Marks(Struct, gc=False):
-    meta: Any = msgspec.field(default=None, name="_meta")
-
-
 class _Content(Struct, gc=False):
     type: Any = None
 

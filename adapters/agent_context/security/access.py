@@ -74,11 +74,6 @@ class Access:
         self._holders = TokenOwners(clients, options.jwt if options is not None else None)
         self._verifier = Verifier(self._holders.clients.values())
 
-    @property
-    def restricted(self) -> bool:
-        """Whether there is anything that not everybody may do."""
-        return self._options is not None
-
     def principal(
         self, bearer: str | None, auth: AgentAuth | None = None, record: JsonObject | None = None
     ) -> Principal:

@@ -8,6 +8,7 @@ session.py   ClientSession: which revision; calls, lists, questions and news of 
 calls.py     the calls under way, and what belongs to which
 target.py    for adapters: a route's target, one agent or all that live there
 turn.py      for adapters: one run over a session
+news.py      for adapters: a session that stays open to hear that a list has changed
 asks.py      for adapters: what a server asks meanwhile, to be answered as the run's questions
 channel.py   how a session's messages travel: Channel
 piped.py     over a Pipe: stdio, WebSocket, HTTP+SSE

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from adapters.agent_client.inbound.dialects.v1 import V1Voice
-from adapters.agent_client.inbound.session import Session
 from gateway.core.errors import Unavailable
 from tests.adapters.agent_client.editor import Editor, Refused, said
 from tests.adapters.agent_client.inbound_rig import Rig, held, native, rig, scripted
@@ -164,34 +163,60 @@ def test_a_cancel_while_a_client_is_told_what_was_ends_what_goes_on() -> None:
     run(main())
 
 
-def test_a_cancel_while_a_session_fails_to_open_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_cancel_of_a_session_whose_opening_hangs_holds_up_nothing(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     async def main() -> None:
-        began, waits, go = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        opened = Session.opened
+        began, go = asyncio.Event(), asyncio.Event()
 
-        async def fails(_: V1Voice) -> None:
+        async def hangs(_: V1Voice) -> None:
             began.set()
             await go.wait()
-            raise Unavailable("the disk is full")
-
-        async def waited(session: Session) -> None:
-            waits.set()
-            await opened(session)
+            if fails:
+                raise Unavailable("the disk is full")
 
         async with rig(scripted(echo)) as gateway:
             session, editor = await before(gateway)
             with monkeypatch.context() as patched:
-                patched.setattr(V1Voice, "prepare", fails)
-                patched.setattr(Session, "opened", waited)
+                patched.setattr(V1Voice, "prepare", hangs)
                 loading = await editor.begin("session/load", params("session/load", session))
                 await began.wait()
                 await editor.notify("session/cancel", {"sessionId": session})
+                assert await editor.prompt(await editor.new(), "other") == {"stopReason": "end_turn"}
+                go.set()
                 async with asyncio.timeout(30):
-                    await waits.wait()
-                    go.set()
                     await asyncio.wait([loading])
-            assert isinstance(loading.exception(), Refused)
+            assert isinstance(loading.exception(), Refused) if fails else loading.result() == {}
             assert await editor.load(session) == {}
+
+    run(main())
+
+
+def test_a_cancel_is_of_the_prompts_that_wait_for_their_session_and_of_none_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        began, go = asyncio.Event(), asyncio.Event()
+
+        async def hangs(_: V1Voice) -> None:
+            began.set()
+            await go.wait()
+
+        async with rig(scripted(echo)) as gateway:
+            session, editor = await before(gateway)
+            monkeypatch.setattr(V1Voice, "prepare", hangs)
+            given_up = await editor.begin("session/prompt", said(session, "two"))
+            await began.wait()
+            await editor.notify("session/cancel", {"sessionId": session})
+            resumed = await editor.begin("session/set_mode", {"sessionId": session, "modeId": "m"})
+            await editor.new()
+            go.set()
+            async with asyncio.timeout(30):
+                assert await given_up == CANCELLED
+                await asyncio.wait([resumed])
+            assert await editor.prompt(session, "three") == {"stopReason": "end_turn"}
+            assert editor.text() == "three ", "nothing was begun for the one that was given up"
 
     run(main())
 

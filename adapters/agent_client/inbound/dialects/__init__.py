@@ -99,8 +99,8 @@ class Voice(Protocol):
     def account(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> Account:
         """`mine`: a prompt of this client started the run. `past`: it is history."""
 
-    async def prompt(self, asked: wire.Prompt, params: Raw) -> JsonObject:
-        """The answer of `session/prompt`. See `Session.take` for what it raises."""
+    async def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool) -> JsonObject:
+        """The answer of `session/prompt`. See `Session.prompt`, and `Session.take` for what it raises."""
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
         """The updates that a word about the session is, an agent's or the gateway's own; none if it is no update."""

@@ -90,10 +90,10 @@ class V1Voice:
         """See `Voice.account`."""
         return V1Account(self._session, run, agent, mine=mine, past=past)
 
-    async def prompt(self, asked: wire.Prompt, params: Raw) -> JsonObject:
+    async def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool) -> JsonObject:
         """See `Voice.prompt`. Nothing but "cancelled" once the turn was cancelled."""
         session = self._session
-        mine = session.turn = Turn()
+        mine = session.turn = Turn(cancelled=cancelled)
         try:
             how = await mine.over if await session.take(mine, asked, params) else turns.CANCELLED
         except InterlinguaError as error:

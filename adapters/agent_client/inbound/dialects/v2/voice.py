@@ -72,10 +72,11 @@ class V2Voice:
 
     # --- prompts ----------------------------------------------------------------------------------------------
 
-    async def prompt(self, asked: wire.Prompt, params: Raw) -> JsonObject:
+    async def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool) -> JsonObject:
         """See `Voice.prompt`. An agent of version 2 names the message itself, and may still refuse it."""
         session = self._session
-        mine = Prompt(blocks=[block for block in asked.prompt if isinstance(block, dict)])
+        blocks = [block for block in asked.prompt if isinstance(block, dict)]
+        mine = Prompt(blocks=blocks, cancelled=cancelled)
         session.turn = mine
         session.connection.linger_for(mine.over)
         try:

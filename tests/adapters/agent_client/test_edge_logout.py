@@ -1,0 +1,81 @@
+"""`logout` while a session is being opened: nobody follows it after that, whoever logs in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from adapters.agent_client.inbound.dialects.v1 import V1Voice
+from adapters.agent_client.inbound.dialects.v2.voice import V2Voice
+from adapters.agent_client.inbound.visitor import Visitor
+from tests.adapters.agent_client import v2_editor
+from tests.adapters.agent_client.authentication_rig import ANA, AUTHENTICATION, BOB, METHOD, NOT_FOUND, UNKNOWN
+from tests.adapters.agent_client.editor import Editor, Refused
+from tests.adapters.agent_client.inbound_rig import Rig, native, rig
+from tests.support.aio import run
+from tests.support.scripted import echo
+
+LOGIN = {1: "authenticate", 2: "auth/login"}
+LOGOUT = {1: "logout", 2: "auth/logout"}
+VOICES: dict[int, Any] = {1: V1Voice, 2: V2Voice}
+
+
+async def ana(gateway: Rig, version: int) -> Editor:
+    visitor = Visitor(gateway.inbound.clients.people)
+    editor = await (gateway.raw if version == 1 else v2_connect(gateway))(visitor=visitor)
+    await editor.initialize()
+    await log_in(editor, version, ANA)
+    return editor
+
+
+def v2_connect(gateway: Rig) -> Any:
+    async def raw(visitor: Visitor) -> Editor:
+        editor = await v2_editor.raw(gateway, visitor=visitor)
+        editor.free = True
+        return editor
+
+    return raw
+
+
+async def log_in(editor: Editor, version: int, token: str) -> None:
+    await editor.request(LOGIN[version], {"methodId": METHOD, "_meta": {"token": token}})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("method", ["session/resume", "session/set_config_option"])
+@pytest.mark.parametrize("then", ["", BOB, ANA])
+def test_a_session_that_is_being_opened_at_the_logout_is_not_followed(
+    version: int, method: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`then`: who logs in while it is still being opened."""
+
+    async def main() -> None:
+        async with rig(native(echo), authentication=AUTHENTICATION, v2=True) as gateway:
+            first = await ana(gateway, version)
+            session = await first.new()
+            await first.pipe.aclose()
+            editor = await ana(gateway, version)
+            began, go = asyncio.Event(), asyncio.Event()
+
+            async def hangs(_: Any) -> None:
+                began.set()
+                await go.wait()
+
+            monkeypatch.setattr(VOICES[version], "prepare", hangs)
+            params = {"sessionId": session, "cwd": "/work", "mcpServers": [], "configId": "x", "value": "y"}
+            opening = await editor.begin(method, params)
+            await began.wait()
+            await editor.request(LOGOUT[version], {})
+            if then:
+                await log_in(editor, version, then)
+            go.set()
+            async with asyncio.timeout(30):
+                await asyncio.wait([opening])
+            assert isinstance(error := opening.exception(), Refused)
+            assert error.code in (UNKNOWN, NOT_FOUND, -32603), error
+            assert not [each for each in gateway.connections(session) if each.visitor.name != "ana"]
+            assert not [each for each in gateway.connections(session) if each.sessions.here(session) is None]
+
+    run(main())
