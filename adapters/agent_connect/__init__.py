@@ -37,6 +37,8 @@ ADAPTER = Adapter(
         "cancel_unsupported": "The agent's server cannot cancel: the run ends here and may go on there.",
         "threads_unsupported": "The agent has no threads: it does not remember the session's earlier runs.",
         "thread_recreated": "The agent's server has lost the thread: the session goes on with an empty one.",
+        "thread_state": "The agent does not know the state that its thread was copied or patched with.",
+        "thread_messages": "The agent does not know the messages that its thread was copied or patched with.",
     },
     example="curl -s {url}/runs/wait -H 'content-type: application/json' "
     '-d \'{"agent_id": "{agent}", "input": {"message": "Hello"}}\'',

@@ -31,6 +31,10 @@ class StepRefused(AgentFailed):
     """The agent answered a step with an error that does not tell whether it failed or has no step left."""
 
 
+class StepUnfit(AgentFailed):
+    """The agent refused the body of a step (422) and has not executed it. `detail` is its reason."""
+
+
 class Api:
     """One agent's operations; made once a route, used by many runs at once.
 
@@ -88,11 +92,16 @@ class Api:
         return _read(wire.Task, _checked(response, "the task"), "the task")
 
     async def execute(self, task: str, body: JsonObject, trace: str | None) -> wire.Step:
-        """`POST steps`. Raises AgentFailed if the agent says it failed, StepRefused where that may be its end."""
+        """`POST steps`. Raises AgentFailed if the agent says it failed, StepRefused where that may be its end.
+
+        Raises StepUnfit for a body that it does not take.
+        """
         try:
             response = await self._request("POST", f"/{_id(task)}/steps", trace, body, timeout=self._slow)
         except AgentTimeout as error:
             raise AgentTimeout(f"the agent's step was not done within {self._slow:g} s", detail=str(error)) from error
+        if response.status == 422:
+            raise StepUnfit(f"the agent answered 422 to a step{_said(response)}", detail=_said(response)[2:])
         if response.status >= 400:
             refused = StepRefused if response.status in _NO_STEP_LEFT else AgentFailed
             raise refused(f"the agent answered {response.status} to a step{_said(response)}")

@@ -7,7 +7,7 @@ import mimetypes
 from collections.abc import AsyncIterator, Sequence
 
 from adapters.agent_protocol import codec, upstream, wire
-from adapters.agent_protocol.api import Api, StepRefused
+from adapters.agent_protocol.api import Api, StepRefused, StepUnfit
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.upstream import Record
 from gateway.adapter import RunContext
@@ -19,6 +19,13 @@ from gateway.transport.http import FilePart
 
 class Stopped(Exception):
     """A cancel was asked for: no more steps."""
+
+
+class _Ended:
+    """The run has ended: its client declined."""
+
+
+_ENDED = _Ended()
 
 
 class Drive:
@@ -52,7 +59,8 @@ class Drive:
         self._record = record
         self._plan = await self._api.steps(record.task_id, self._trace)
         missed = [step for step in self._plan if step.status == "completed" and step.step_id not in record.done]
-        waiting = [i for i in self._context.run.interrupts if codec.is_step_question(i)]
+        ours = f"{record.task_id}/"
+        waiting = [i for i in self._context.run.interrupts if codec.is_step_question(i) or i.id.startswith(ours)]
         if any(step.is_last and step.status == "completed" for step in self._plan):
             for step in missed:
                 await self._tell(step, again=True)
@@ -70,7 +78,7 @@ class Drive:
         try:
             body = await self._ask(question)
             if body is not None:
-                await self._steps(body)
+                await self._steps(body, question)
         except Stopped:
             await self._cancelled()
 
@@ -117,9 +125,12 @@ class Drive:
 
     # its steps
 
-    async def _steps(self, body: JsonObject) -> None:
+    async def _steps(self, body: JsonObject, question: Interrupt | None = None) -> None:
+        """To the last step. `question`: what the first one's `body` answers."""
         for _ in range(self._target.max_steps):
-            step = await self._execute(body)
+            step = await self._answered(body, question)
+            if isinstance(step, _Ended):
+                return
             if step is None:
                 await self._finish()
                 return
@@ -133,15 +144,33 @@ class Drive:
             if step.is_last:
                 await self._finish()
                 return
-            if not self._asks:
+            question = self._question(step)
+            if question is None:
                 body = {}
                 continue
             await self._fetch_all()
-            given = await self._ask(self._question(step))
+            given = await self._ask(question)
             if given is None:
                 return
             body = given
         raise AgentFailed(f"the agent's task was not done after {self._target.max_steps} steps")
+
+    async def _answered(self, body: JsonObject, question: Interrupt | None) -> wire.Step | _Ended | None:
+        """`_execute`; an answer to the agent's own question that the agent refuses is asked for again."""
+        attempt = 1
+        while True:
+            try:
+                return await self._execute(body)
+            except StepUnfit as refused:
+                if question is None or codec.is_step_question(question):
+                    raise
+                self._record.in_flight = False
+                await self._save()
+                attempt += 1
+                given = await self._ask(upstream.again(question, refused.detail or str(refused), attempt))
+            if given is None:
+                return _ENDED
+            body = given
 
     async def _execute(self, body: JsonObject) -> wire.Step | None:
         """One step, done; None if the agent turns out to have none left. Raises Stopped, AgentError."""
@@ -202,15 +231,29 @@ class Drive:
     def _busy(self) -> bool:
         return any(step.status == "running" for step in self._plan)
 
-    def _question(self, step: wire.Step) -> Interrupt:
+    def _question(self, step: wire.Step) -> Interrupt | None:
+        """What is asked after a step: the agent's own question, however it is driven; else what `drive` asks."""
         record = self._record
+        own = upstream.asked(record.task_id, len(record.done), step)
+        if own is not None or not self._asks:
+            return own
         return upstream.question(record.task_id, len(record.done), step, self._plan, approve=self._approve)
 
     async def _ask(self, question: Interrupt) -> JsonObject | None:
         """The next step's body. None if the client declines: the run ends, and the next one goes on with the task."""
         answer = await self._context.ask(question)
+        own = not codec.is_step_question(question)
+        if own and answer.outcome is not Outcome.ANSWERED:
+            self._record.finished = True  # nothing but an answer goes on with it: the next run has a new task
+            await self._save()
         if answer.outcome is Outcome.CANCELLED:
             raise Stopped
+        if own:
+            if answer.outcome is Outcome.ANSWERED:
+                return upstream.reply_body(answer)
+            self._context.lost("decline_not_in_protocol")
+            await self._end()
+            return None
         refused = question.kind == codec.PERMISSION and answer.value != codec.GO_ON
         if answer.outcome is Outcome.DECLINED or refused:
             await self._end()

@@ -3,6 +3,8 @@
 LOSSES = {
     "cancel_not_in_protocol": "The protocol has no cancel: no further step is executed, but the one that the agent is "
     "executing goes on there.",
+    "decline_not_in_protocol": "The protocol has no way to decline an agent's question: the run ends here, and the "
+    "agent's task still waits there.",
     "additional_input_key_taken": "Config and metadata travel as `config` and `metadata` in `additional_input`; an "
     "input document that has a key of that name keeps it, and the other is not sent.",
     "artifact_unavailable": "The agent listed an artifact and did not deliver it.",

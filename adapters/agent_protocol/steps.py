@@ -116,7 +116,10 @@ def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
     if question is not None and leg.end is None and not _is_step_of(leg):
         asked = question.message or codec.as_text(question.payload) or ""
         found = choices.offered(question.answer_schema)
-        shown = (asked if not text.endswith(asked) else "", choices.listing(found[0]) if found else "")
+        listed = choices.listing(found[0]) if found else ""
+        if text.endswith(SEPARATOR.join(filter(None, (asked, listed)))):
+            return text or None  # it was said already: by an agent that is a gateway itself
+        shown = (asked if not text.endswith(asked) else "", listed)
         text = SEPARATOR.join(filter(None, (text, *shown)))
     return text or None
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters.agent_protocol import codec, wire
 from gateway.core import events as e
+from gateway.core.delta import encode
 from gateway.core.projection import USER, text_of, wrap
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Role, Run, Thread
 
@@ -149,6 +151,37 @@ def question(task: str, count: int, step: wire.Step, plan: Sequence[wire.Step], 
         else codec.as_text(step.output) or f"Input for the next step{then}",
         answer_schema=codec.APPROVAL if approve else codec.STEP_BODY,
     )
+
+
+def asked(task: str, count: int, step: wire.Step) -> Interrupt | None:
+    """The question that an agent which is a gateway itself ends a step with, None if there is none.
+
+    It has the form that steps.py writes.
+    """
+    found = step.additional_output.get("interrupt") if isinstance(step.additional_output, dict) else None
+    if step.is_last or not isinstance(found, dict) or not isinstance(found.get("answer_schema"), dict):
+        return None
+    try:
+        return replace(msgspec.convert(found, Interrupt), id=f"{task}/{count}")
+    except msgspec.ValidationError:
+        return None
+
+
+def again(question: Interrupt, reason: str, attempt: int) -> Interrupt:
+    """The same question after an answer that the agent refused for `reason`."""
+    message = "\n\n".join(filter(None, (reason, question.message)))
+    return replace(question, id=f"{question.id}/{attempt}", message=message)
+
+
+def reply_body(answer: Answer) -> JsonObject:
+    """Body of the `POST steps` that answers a question of `asked`: such that it is read as just this value.
+
+    An object goes as `additional_input`: as a text it might be taken for the text of an answer.
+    """
+    value = answer.value
+    if isinstance(value, dict) and value:
+        return {"additional_input": value}
+    return {"input": value if isinstance(value, str) else encode(value).decode()}
 
 
 def failure(step: wire.Step) -> str | None:

@@ -81,7 +81,32 @@ class Runs:
         if not threaded and body.get("on_completion") == "keep":
             thread = new_thread()
             return await self._start_on(thread, replace(request, thread=thread.id, attributes={KEPT: True}))
-        return await self._gateway.start(request, told=told)
+        unknown = await self._unknown(request) if threaded else ()
+        run = await self._gateway.start(request, told=told)
+        for what in unknown:
+            self._gateway.lost(run.id, what)
+        return run
+
+    async def _unknown(self, request: RunRequest) -> Sequence[str]:
+        """What the agent will not know of a thread that was copied, or patched, before its first run: the losses.
+
+        An Agent Connect agent is given the values (`outbound/start.py`), and who calls it knows whether it took them.
+        """
+        thread_id = request.thread or ""
+        try:
+            thread = await self._gateway.thread(thread_id)
+        except NotFound:
+            return ()  # the run is refused for it
+        if thread.upstream or await self._gateway.runs(RunQuery(thread=thread_id, limit=1)):
+            return ()
+        unknown = []
+        if thread.values is not None:
+            agent = await self._agent(request.agent)
+            if agent is None or wire.PROTOCOL not in agent.extra:
+                unknown.append("thread_state")
+        if any(point.messages for point in await self._gateway.history(thread_id, limit=PAGE)):
+            unknown.append("thread_messages")
+        return unknown
 
     async def _exists(self, thread_id: str | None) -> bool:
         try:

@@ -196,7 +196,26 @@ class Starter:
             self._context.lost("threads_unsupported")
             return None
         known = (self._context.upstream_thread or {}).get("thread_id")
-        return known if isinstance(known, str) else await self._new_thread()
+        if isinstance(known, str):
+            return known
+        thread_id = await self._new_thread()
+        await self._carry(thread_id)
+        return thread_id
+
+    async def _carry(self, thread_id: str) -> None:
+        """Give the agent's new thread the state that ours had before any agent: a copy's, or a patch's.
+
+        A thread that another agent has worked on is left alone: its state is that agent's, in its own schema.
+        """
+        thread = self._context.thread
+        if thread is None or thread.upstream or thread.values is None:
+            return
+        body, taken = encode({"values": thread.values}), False
+        if isinstance(thread.values, dict):  # the specification has no other
+            reply = await self._calls.send("PATCH", f"/threads/{segment(thread_id)}", body, trace=self._trace)
+            taken = 200 <= reply.status < 300
+        if not taken:
+            self._context.lost("thread_state")
 
     async def _new_thread(self) -> str:
         where = "POST /threads"
