@@ -27,7 +27,7 @@ class Insiders:
     """
 
     def __init__(self, doors: Iterable[Inbound], monitors: Monitors, names: Names) -> None:
-        """`doors` is read with each request. `names`: what the gateway is called, for this machine's browsers."""
+        """`doors` is read with each request. `names`: what the gateway is called, for browsers that are near."""
         self._doors = doors
         self._names = names
         self._networks = monitors.networks
@@ -48,14 +48,12 @@ class Insiders:
         return token is not None and any([hmac.compare_digest(token.encode(), each) for each in self._tokens])
 
     def _near(self, request: Request) -> bool:
-        """Whether it comes from this machine or a network of the options, and not through a proxy there. A browser on
-        this machine asks for pages of any site whose name leads here: it counts only where it asks for the gateway.
+        """Whether it comes from this machine or a network of the options, and not through a proxy there. A browser
+        there asks for pages of any site whose name leads here: it counts only where it asks for the gateway.
         """
         if request.client is None or any(name in request.headers for name in FORWARDED):
             return False
         here = address(request.client.host)
-        if here is None:
+        if here is None or not (here.is_loopback or any(here in network for network in self._networks)):
             return False
-        if here.is_loopback and self._names.asked(request.headers.get("host", "")):
-            return True
-        return any(here in network for network in self._networks)
+        return self._names.asked(request.headers.get("host", ""))

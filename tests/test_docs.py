@@ -14,8 +14,9 @@ import pytest
 import typer.main
 import yaml
 
-from gateway import cli, registry, tracing
+from gateway import registry, tracing
 from gateway.adapter import Adapter
+from gateway.cli.commands import app
 from gateway.config import loads
 from gateway.core import events as e
 from gateway.tracing import names
@@ -167,7 +168,7 @@ def shell_lines(page: Path) -> Iterator[list[str]]:
 
 @every_page
 def test_every_command_is_one(page: Path) -> None:
-    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     for words in shell_lines(page):
         program = words[0].rpartition("/")[2] if words else ""

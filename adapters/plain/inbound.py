@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
@@ -33,6 +33,8 @@ def answered(handler: Handler) -> Handler:
             return await handler(self, request)
         except InterlinguaError as error:
             return self.refusal(error)
+        except ClientDisconnect:  # in the middle of its body: nobody reads this
+            return Response(status_code=400)
 
     return wrapper
 

@@ -257,7 +257,9 @@ class Monitors(Section):
         default=(), description="What they show as `Authorization: Bearer`. They open nothing else."
     )
     networks: tuple[IPvAnyNetwork, ...] = Field(
-        default=(), description="Networks (CIDR) where whoever asks is one, unless through a proxy that says so."
+        default=(),
+        description="Networks (CIDR) where whoever asks is one, by an address or one of `hosts`, and not through a "
+        "proxy that says so.",
     )
 
 

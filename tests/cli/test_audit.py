@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.cli import app
+from gateway.cli.commands import app
 from gateway.engine.records import Records
 from gateway.governance.audit import AuditLog, Head, KeptHead, Signer
 from gateway.store import open_store

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from gateway.cli.logs import JsonFormatter
-from tests.support.processes import PROGRAM, Gateway, start
+from tests.support.processes import PROGRAM, ROOT, Gateway, start
 
 DEAF = ["sh", "-c", "trap '' TERM; exec \"$@\"", "sh"]
 """Begins a program as the first process of a container begins: SIGTERM does nothing to it until it says otherwise."""
@@ -32,6 +32,18 @@ def test_sigterm_before_it_is_up_ends_it_in_order(tmp_path: Path) -> None:
     os.mkfifo(table)  # who reads it waits for whoever writes it, so it is in the middle of its start
     with start([*DEAF, *PROGRAM, "serve", str(table), "--port", "0"], fresh=True) as process:
         process.wait_until(lambda: opened(table), "reading its routes")
+        process.signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert process.stdout() + process.stderr() == ""
+
+
+def test_sigterm_ends_it_before_it_has_imported_what_it_needs(tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    (tmp_path / "typer.py").write_text(f"open({str(held)!r}).read()")  # the first thing of others that it imports
+    env = {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    with start([*DEAF, *PROGRAM, "serve", str(tmp_path / "none.yaml")], env, fresh=True) as process:
+        process.wait_until(lambda: opened(held), "importing")
         process.signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stdout() + process.stderr() == ""

@@ -1,16 +1,20 @@
-"""uvicorn's HTTP protocol with a bound for what it keeps, and a short way for the pieces of a streamed answer.
+"""uvicorn's HTTP protocol with bounds for what it keeps and waits for, and a short way for the pieces of a streamed
+answer.
 
 uvicorn itself sends a piece by a coroutine that looks through a message. Whoever has a piece that is to go out now can
-hand it over by a call, which needs no task of its own. And its parser keeps a head or a trailer that never ends, at a
-cost that grows with its square. Everything else is uvicorn's.
+hand it over by a call, which needs no task of its own. Its parser keeps a head or a trailer that never ends, at a
+cost that grows with its square, and it waits for ever for the rest of a request. Everything else is uvicorn's, also how
+long a connection is kept between requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 EXTENSION = "interlingua.pieces"
 """Among a scope's `extensions`: the connection's `PieceProtocol`, where the server has that."""
@@ -18,12 +22,95 @@ EXTENSION = "interlingua.pieces"
 HEAD_LIMIT = 64 * 1024
 """Bytes of a head, or of trailers, after which no more of it is taken. What comes in one read is taken whole."""
 
+LOOK_SECONDS = 10.0
+"""How often each connection is looked at. A limit in seconds ends with the first look after it."""
+HEAD_SECONDS = 60.0
+"""For a whole head, and for a connection's first byte. As long as nginx and Node wait."""
+SILENT_SECONDS = 120.0
+"""For the next byte of a body that is not whole, however long the whole takes."""
+
+
+class Owed(Enum):
+    """What a client has to send before anything can go on, and how long it may take, in seconds."""
+
+    BEGINNING = "beginning"
+    HEAD = "head"
+    BODY = "body"
+
+    @property
+    def limit(self) -> float:
+        """Seconds."""
+        return SILENT_SECONDS if self is Owed.BODY else HEAD_SECONDS
+
 
 class PieceProtocol(HttpToolsProtocol):
     """For uvicorn's option `http`."""
 
     _kept = 0
     """Bytes that came since the parser last gave some on."""
+    _looks = 0
+    """How often in a row it was looked at and the same was owed, without a sign of it between."""
+    _owed: Owed | None = None
+    """At the last look."""
+    _ended = False
+    """Whether the client was given up."""
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Look at it now and then: one timer for as long as it lasts, and none that a request has to set."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """No more of that."""
+        self._stop_looking()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self) -> None:
+        """Nor where it is another protocol's from now on."""
+        self._stop_looking()
+        super().handle_websocket_upgrade()
+
+    def _stop_looking(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def look(self) -> None:
+        """End the connection of a client that owes something for too long."""
+        self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
+        if self._ended:  # it does not take what was sent to it either
+            self.transport.abort()
+        if self.transport.is_closing():
+            return
+        owed = self._owes()
+        self._looks = self._looks + 1 if owed is self._owed else 1
+        self._owed = owed
+        if owed is None or (self._looks - 1) * LOOK_SECONDS < owed.limit:
+            return
+        self._ended = True
+        if owed is Owed.BEGINNING:  # browsers connect in advance, and would take an answer for that of a later request
+            self.transport.close()
+        elif owed is Owed.HEAD:
+            self._refuse(408, f"The request's head was not whole after {owed.limit:g} seconds.")
+        else:
+            self._refuse(408, f"Nothing more of the request's body came for {owed.limit:g} seconds.")
+
+    def _owes(self) -> Owed | None:
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            if self.scope is not None and (cycle is None or cycle.scope is not self.scope):
+                return Owed.HEAD
+            # Between requests uvicorn's own timer runs, unless bytes have come since that begin none.
+            return Owed.BEGINNING if self.timeout_keep_alive_task is None else None
+        ours = cycle.response_started or cycle.waiting_for_100_continue or self.flow.read_paused
+        return Owed.BODY if cycle.more_body and not ours else None
+
+    def _refuse(self, status: int, said: str) -> None:
+        """Answer in plain text, and close."""
+        head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(said)
+        self.transport.write(STATUS_LINE[status] + head + said.encode("ascii"))
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Refuse whoever sends a head that does not end."""
@@ -36,7 +123,7 @@ class PieceProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """The parser keeps nothing of a body."""
-        self._kept = 0
+        self._kept = self._looks = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -46,6 +133,7 @@ class PieceProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Tell the application of the short way."""
+        self._looks = 0
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 from starlette.applications import Starlette
+from starlette.types import Message
 
 from adapters.plain.inbound import PlainInbound
 from adapters.plain.options import PlainServe
@@ -32,5 +33,28 @@ def test_what_is_no_number_is_refused(method: str, path: str, body: bytes) -> No
                 ident = started.text.partition('{"run":"')[2].partition('"')[0]
                 answer = await client.request(method, path.format(run=ident), content=body)
                 assert answer.status_code == 422, answer.text
+
+    run(case())
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body_is_no_failure_of_ours() -> None:
+    async def case() -> None:
+        heard: list[Message] = [
+            {"type": "http.request", "body": b"{", "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+        sent: list[Message] = []
+
+        async def receive() -> Message:
+            return heard.pop(0)
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        async with engine((route(), Scripted(echo))) as gateway:
+            app = Starlette(routes=list(PlainInbound(PlainServe(), gateway).routes()))
+            scope = {"type": "http", "method": "POST", "path": "/scripted", "query_string": b"", "headers": []}
+            await app(scope, receive, send)
+        assert sent[0]["status"] == 400
 
     run(case())

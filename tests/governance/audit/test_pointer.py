@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from typer.testing import CliRunner
 
-from gateway.cli import app
+from gateway.cli.commands import app
 from gateway.core.errors import Invalid
 from gateway.governance.audit import AuditLog, Head, Signer, Terms
 from gateway.governance.audit.pointer import path_for, read

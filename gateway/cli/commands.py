@@ -1,0 +1,239 @@
+"""The commands of `interlingua`. They only parse here; each imports what it needs when it runs.
+
+Exit codes: 0 success, 1 failed, 2 wrong usage or a wrong file, 3 the agent needs an answer, 130 cancelled.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+app = typer.Typer(
+    name="interlingua",
+    help="A gateway between the agent protocols called ACP: any client of one reaches any agent of another.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+audit_app = typer.Typer(help="Check an audit log.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(audit_app, name="audit")
+
+Routes = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]")
+]
+Gateway = Annotated[str | None, typer.Option(metavar="URL", help="Use a running gateway instead.")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error", "critical"],
+    typer.Option(metavar="LEVEL", case_sensitive=False, help="debug, info, warning, error or critical."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        try:
+            print(metadata.version("interlingua"))
+        except metadata.PackageNotFoundError:
+            print("not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    routes: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
+    *,
+    watch: Annotated[bool, typer.Option(help="Reload the routes when the file changes.")] = True,
+    log_level: LogLevel = "info",
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option(help="json: an object a line, and no banner, for who collects logs.")
+    ] = "text",
+) -> None:
+    """Serve the agents of a route table to the clients of every protocol.
+
+    SIGHUP, or a change of the file, reloads the routes without dropping a run.
+    """
+    signal.signal(signal.SIGTERM, _leave)
+    from gateway.cli.logs import configure
+
+    configure(log_level, log_format)
+    from gateway.cli.serve import serve as work
+
+    raise SystemExit(work(routes, host, port, watch=watch, greet=log_format == "text"))
+
+
+def _leave(number: int, frame: object) -> None:
+    """SIGTERM before there is a gateway that handles it: the first process of a container would not notice."""
+    raise SystemExit
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
+    host: Annotated[str, typer.Option(help="Address that it is to be served on.")] = "127.0.0.1",
+) -> None:
+    """Say what is wrong with a route table (exit code 1), or what it says."""
+    from gateway.cli.check import check as work
+
+    raise SystemExit(work(file, host))
+
+
+@app.command()
+def agents(routes: Routes = None, gateway: Gateway = None, log_level: LogLevel = "warning") -> None:
+    """List the agents of a route table or of a running gateway."""
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.run import list_agents
+
+    raise SystemExit(list_agents(routes, gateway))
+
+
+@app.command()
+def run(
+    agent: Annotated[str, typer.Argument(help="The agent's name.")],
+    prompt: Annotated[str, typer.Argument(help="What to tell it; '-' reads standard input.")],
+    *,
+    routes: Routes = None,
+    gateway: Gateway = None,
+    answer: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
+    ] = None,
+    files: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the files that it makes there.")] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Run an agent and show its answer as it comes.
+
+    Its questions are asked on the terminal, where Ctrl-C and Ctrl-D cancel the run. Without a terminal the exit code
+    is 3: a run of a gateway waits there then, and it is said how to answer it; any other is cancelled.
+    """
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.run import run_agent
+
+    if prompt == "-":
+        try:
+            prompt = typer.get_binary_stream("stdin").read().decode()
+        except UnicodeDecodeError as error:
+            raise typer.BadParameter(f"standard input is not UTF-8: byte {error.start} is wrong") from None
+    raise SystemExit(run_agent(agent, prompt, routes, gateway, answers=answer or (), files=files))
+
+
+@app.command()
+def stdio(
+    agent: Annotated[str | None, typer.Argument(help="The agent's name. [default: the client chooses]")] = None,
+    *,
+    protocol: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What to speak. [default: what editors speak]")
+    ] = None,
+    routes: Routes = None,
+    gateway: Gateway = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]"),
+    ] = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Be an agent on standard input and output, for an editor to start.
+
+    Nothing but the protocol goes to standard output; the log goes to standard error.
+    """
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.stdio import serve_stdio
+
+    raise SystemExit(serve_stdio(agent, protocol, routes, gateway, token_file))
+
+
+@app.command()
+def manifest(
+    agent: Annotated[str, typer.Argument(help="The agent's name.")],
+    *,
+    routes: Routes = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Print an ACP.md (AIP-44) for an agent: what it can do through this gateway, and what governs it."""
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.manifest import print_manifest
+
+    raise SystemExit(print_manifest(agent, routes))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of routes.yaml, for editors."""
+    import json
+
+    from gateway import registry
+    from gateway.config import schema as of
+
+    print(json.dumps(of(registry.scan()), indent=2, ensure_ascii=False))
+
+
+@audit_app.command("verify")
+def audit_verify(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="The log's files, or the folder that they are in.")
+    ],
+    *,
+    head: Annotated[
+        str | None, typer.Option(metavar="SEQ:HASH", help="An entry that the log must hold, best its last.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Take that entry from the gateway's store instead.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The log's name in the store. [default: the only one]")] = None,
+    pointer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take it from a head pointer. [default: .well-known/head-pointer.json]",
+        ),
+    ] = None,
+    keyring: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Public keys: check that the entries are signed.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(metavar="SEQ:HASH", help="The entry before the first, if older files are elsewhere.")
+    ] = None,
+    any_form: Annotated[
+        bool, typer.Option("--any-form", help="Take lines that are not canonical JSON: another program's log.")
+    ] = False,
+) -> None:
+    """Find every line of an audit log that was changed, removed, moved, put in or cut off (exit code 1)."""
+    from gateway.cli.audit import verify_log
+
+    code = verify_log(
+        files, head=head, store=store, name=name, pointer=pointer, keys=keyring, after=after, any_form=any_form
+    )
+    raise SystemExit(code)
+
+
+@audit_app.command("keyring")
+def audit_keyring(
+    keys: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Ed25519 private keys, PEM.")],
+) -> None:
+    """Print the keyring of public keys that checks what these private keys sign."""
+    from gateway.cli.audit import print_keyring
+
+    raise SystemExit(print_keyring(keys))

@@ -1,0 +1,51 @@
+"""The program without standard input, output or error (`>&-`), as some that start others leave them."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import PROGRAM, ROOT, free_port, start, url_answers
+
+ALL = "<&- >&- 2>&-"
+HERE = {"PYTHONPATH": str(ROOT)}
+TABLE = "store: {url: 'sqlite:///store.db'}\nroutes:\n  - {name: echo, target: {protocol: plain, url: 'http://127.0.0.1:1'}}\n"
+
+
+def without(streams: str, *arguments: str) -> list[str]:
+    return ["sh", "-c", f'exec "$@" {streams}', "sh", *PROGRAM, *arguments]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "streams", "code", "said"),
+    [
+        (["agents"], ">&-", 0, ""),
+        (["agents"], "2>&-", 0, "echo\t0.0.0\t\n"),
+        (["run", "echo", "hello"], ">&-", 1, "error: no connection could be made to 127.0.0.1:1\n"),
+        (["run", "echo", "hello"], ALL, 1, ""),
+        (["stdio", "echo"], "<&- >&-", 0, ""),
+        (["serve", "nothing.yaml"], "2>&-", 2, ""),
+    ],
+)
+def test_a_command_works_and_what_it_says_there_goes_nowhere(
+    arguments: list[str], streams: str, code: int, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "routes.yaml").write_text(TABLE)
+    with start(without(streams, *arguments), HERE, cwd=tmp_path) as process:
+        assert process.wait(120) == code
+        assert process.stdout() + process.stderr() == said
+
+
+def test_a_gateway_serves_and_none_of_its_files_is_a_stream(tmp_path: Path) -> None:
+    (tmp_path / "routes.yaml").write_text(TABLE)
+    port = free_port()
+    argv = without(ALL, "serve", "--port", str(port))
+    ready = url_answers(f"http://127.0.0.1:{port}/readyz")
+    with start(argv, HERE, cwd=tmp_path, port=port, ready=ready) as process:
+        streams = [Path(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        if streams[0].parent.exists():
+            assert [str(stream.readlink()) for stream in streams] == ["/dev/null"] * 3
+        process.signal(signal.SIGTERM)
+        assert process.wait(60) == 0
