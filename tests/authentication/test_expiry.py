@@ -43,9 +43,10 @@ async def expired(there: Doors) -> AsyncIterator[None]:
 
 
 async def held(there: Doors) -> str:
-    """The id of the run that `held` works on."""
+    """The id of the run that `held` works on, once it does."""
+    works = RunQuery(statuses=(RunStatus.RUNNING,))
     async with asyncio.timeout(30):
-        while not (found := await there.engine.runs(RunQuery())):  # noqa: ASYNC110 - the store tells nobody
+        while not (found := await there.engine.runs(works)):  # noqa: ASYNC110 - the store tells nobody
             await asyncio.sleep(0.001)
     return found[0].id
 

@@ -59,6 +59,12 @@ async def told(end: MemoryPipe, count: int = 1) -> list[Any]:
     return found
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is owed is waited for however long it takes."""
+    monkeypatch.setattr(pipe_bridge, "LINGER_SECONDS", 3600.0)
+
+
 def test_what_one_says_the_other_is_told_as_it_is() -> None:
     async def main() -> None:
         async with ends() as made:
@@ -70,7 +76,7 @@ def test_what_one_says_the_other_is_told_as_it_is() -> None:
     run(main())
 
 
-def test_a_client_that_has_said_its_last_is_still_told_what_it_is_answered() -> None:
+def test_a_client_that_has_said_its_last_is_still_told_what_it_is_answered(patient: None) -> None:
     async def main() -> None:
         async with ends() as made:
             await made.editor.send([HELLO, PROMPT])
@@ -87,7 +93,7 @@ def test_a_client_that_has_said_its_last_is_still_told_what_it_is_answered() -> 
     run(main())
 
 
-def test_so_is_one_whose_last_are_in_an_array() -> None:
+def test_so_is_one_whose_last_are_in_an_array(patient: None) -> None:
     async def main() -> None:
         async with ends() as made:
             await made.editor.send([b"[" + HELLO + b"," + PROMPT + b"]"])
@@ -115,9 +121,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: py
     run(main())
 
 
-def test_a_client_that_is_owed_nothing_ends_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipe_bridge, "LINGER_SECONDS", 3600.0)
-
+def test_a_client_that_is_owed_nothing_ends_it_at_once(patient: None) -> None:
     async def main() -> None:
         async with ends() as made:
             await made.editor.send([HELLO])

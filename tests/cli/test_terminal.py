@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.conftest import statuses
-from tests.support.processes import PROGRAM, ROOT, environment, launch
+from tests.support.processes import PROGRAM, ROOT, Gateway, environment, launch
 
 WITHIN = 60.0
 
@@ -82,7 +82,9 @@ def terminal(*arguments: str) -> Iterator[Screen]:
 
 
 @pytest.mark.parametrize("way", ["Ctrl-C", "Ctrl-D"])
-def test_ctrl_c_and_ctrl_d_at_a_question_cancel_the_run_at_once(way: str, where: list[str]) -> None:
+def test_ctrl_c_and_ctrl_d_at_a_question_cancel_the_run_at_once(
+    way: str, where: list[str], request: pytest.FixtureRequest
+) -> None:
     prompt = f"please send, or rather {way}"
     with terminal("run", "mailcomposer", prompt, *where) as screen:
         screen.until("> ")
@@ -94,7 +96,8 @@ def test_ctrl_c_and_ctrl_d_at_a_question_cancel_the_run_at_once(way: str, where:
         assert screen.shown.count("cancelled") == 1
         assert "Aborted" not in screen.shown and "Traceback" not in screen.shown
     if where[0] == "--gateway":
-        assert statuses(where[1], prompt) == ["error"]
+        gateway: Gateway = request.getfixturevalue("gateway")
+        gateway.process.wait_until(lambda: statuses(where[1], prompt) == ["error"], "told of the cancel")
 
 
 def test_a_question_is_asked_with_its_choices_until_its_answer_is_taken(where: list[str]) -> None:

@@ -39,9 +39,9 @@ asked = pytest.mark.parametrize("name", [name for name in NAMES if name not in N
 bad = pytest.mark.parametrize("handler", [pytest.param(handler, id=what) for what, handler in GARBAGE.items()])
 
 
-async def described(name: str, url: str) -> InterlinguaError | None:
+async def described(name: str, url: str, *, patient: bool = False) -> InterlinguaError | None:
     """The error that asking for a description ends in, None if there is a description."""
-    async with tidy(), calling(name, "echo", url, **IMPATIENT[name]) as made:
+    async with tidy(), calling(name, "echo", url, **({} if patient else IMPATIENT[name])) as made:
         try:
             async with asyncio.timeout(BOUND):
                 await made.describe()
@@ -50,9 +50,9 @@ async def described(name: str, url: str) -> InterlinguaError | None:
     return None
 
 
-async def tried(name: str, url: str) -> e.Event | InterlinguaError:
+async def tried(name: str, url: str, *, patient: bool = False) -> e.Event | InterlinguaError:
     """How a run ends there."""
-    async with tidy(), calling(name, "echo", url, **IMPATIENT[name]) as made:
+    async with tidy(), calling(name, "echo", url, **({} if patient else IMPATIENT[name])) as made:
         async with asyncio.timeout(BOUND):
             return await outcome(made, somebody(message(name, "echo")))
 
@@ -60,7 +60,7 @@ async def tried(name: str, url: str) -> e.Event | InterlinguaError:
 @asked
 def test_a_dead_target_is_gone_and_may_be_asked_again(name: str) -> None:
     with quiet():
-        error = run(described(name, f"http://127.0.0.1:{free_port()}"))
+        error = run(described(name, f"http://127.0.0.1:{free_port()}", patient=True))
     assert isinstance(error, AgentGone) and error.retryable
 
 
@@ -68,7 +68,7 @@ def test_a_dead_target_is_gone_and_may_be_asked_again(name: str) -> None:
 def test_a_run_at_a_dead_target_is_gone_and_may_be_tried_again(name: str) -> None:
     began = time.monotonic()
     with quiet():
-        error = run(tried(name, f"http://127.0.0.1:{free_port()}"))
+        error = run(tried(name, f"http://127.0.0.1:{free_port()}", patient=True))
     assert isinstance(error, AgentGone) and error.retryable
     assert time.monotonic() - began < BOUND
 

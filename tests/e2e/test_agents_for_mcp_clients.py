@@ -274,7 +274,7 @@ def test_a_reload_is_told_to_every_client_that_is_there(bee: Process, tmp_path: 
         with conversation("ts", *steps, url=url) as process:
             process.wait_until(lambda: "agents/list" in process.stdout(), "the first list")
             running.file.write_text(f"routes:\n{one}{one.replace('name: bee', 'name: second')}")
-            seen = lines_of(process, 30)
+            seen = lines_of(process, 100)
     before, after = results(seen, "agents/list")
     assert [agent["name"] for agent in before["agents"]] == ["bee"]
     assert [agent["name"] for agent in after["agents"]] == ["bee", "second"]

@@ -119,7 +119,8 @@ def test_every_agent_is_a_choice_and_the_first_is_chosen(told: Told) -> None:
 
 def test_an_agent_protocol_agent_streams_its_text_and_its_steps_are_a_plan(told: Told) -> None:
     chunks = [update["content"] for update in updates(told.streams, "agent_message_chunk")]
-    assert len([chunk for chunk in chunks if "step" in chunk.get("text", "")]) == 3, "each step comes when it is done"
+    steps = [chunk for chunk in chunks if "step" in chunk.get("text", "")]
+    assert 1 < len(steps) <= 3, "a step comes when it is done, or with the one before where the gateway was held up"
     assert text(told.streams) == "\n\n".join(STEPS)
     assert [chunk["name"] for chunk in chunks if chunk["type"] == "resource_link"] == ["output.txt"]
     plans = updates(told.streams, "plan")

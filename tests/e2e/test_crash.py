@@ -20,7 +20,7 @@ from tests.support import peers
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 60.0
-WATCHED = "3 seconds"
+WATCHED = "5 seconds"
 """What the agent is told whose run is watched: a tick each tenth of a second."""
 SLOW = "agent: slow, reconnect_timeout: 0.1"
 """A target that is not looked for when it has gone."""
@@ -114,7 +114,7 @@ def test_a_background_run_is_taken_up_again_and_its_watcher_misses_and_repeats_n
     again = list(watch(crash.client, crash.watched, after=seen[-1][0]))
     whole = settled(crash.client, crash.watched)
     assert whole["run"]["status"] == "success", whole
-    expected = " ".join(f"tick {n}" for n in range(1, 31)) + " done"
+    expected = " ".join(f"tick {n}" for n in range(1, 51)) + " done"
     assert whole["output"]["values"]["message"] == expected
     assert again[-1][1]["values"]["message"] == expected and again[-1][1]["status"] == "success"
     numbers = [int(number) for number, _ in [*seen, *again]]

@@ -74,9 +74,9 @@ class Chain:
     behind: str
 
     def entries(self, of: str) -> list[dict[str, Any]]:
-        """The audit log of one of them."""
-        lines = (getattr(self, of) / "audit-log.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        """The audit log of one of them, which may go on being written."""
+        lines = (getattr(self, of) / "audit-log.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last may be half written
 
     def acts(self, of: str) -> list[tuple[str, str]]:
         """What was recorded of tool calls, by action and tool."""
@@ -133,7 +133,7 @@ SAID = {
     "sneaked and rejected": ("reject", "sneak smtp-send"),
     "files": ("allow", "steal {room}/x"),
     "no files": ("allow", "steal {room}/out/secret steal /etc/passwd steal {room}/../../secret"),
-    "late": ("allow", "late mail-draft"),
+    "late": ("allow", "late mail-draft@{room}/over"),
 }
 
 
@@ -143,7 +143,8 @@ def said(chain: Chain) -> dict[str, list[list[Line]]]:
     steps: list[str] = ["--root", str(chain.room)]
     for how, words in SAID.values():
         steps += ["--permission", how, "--say", words.format(room=chain.room)]
-    steps += ["--await", "was late", "--reconnect", "--session", "@0", "--do", "load", "--do", "close"]
+    steps += ["--file", "over=the turn is", "--await", "was late"]
+    steps += ["--reconnect", "--session", "@0", "--do", "load", "--do", "close"]
     outside = json.dumps({"cwd": str(chain.outer.parent), "mcpServers": []})
     steps += ["--call", f"session/new {outside}"]
     new = {"cwd": str(chain.room), "mcpServers": [], "_meta": {"rig/session": 1}}
@@ -240,8 +241,7 @@ def test_files_are_the_clients_within_the_roots_and_nowhere_else(told: dict[str,
 
 
 def test_a_call_outside_of_a_turn_is_told_to_nobody_and_audited(told: dict[str, list[Line]], chain: Chain) -> None:
-    lines = [*told["late"], *told["end"]]  # it may overtake the answer to the prompt
-    late = next(line for line in lines if "was late" in json.dumps(line) and line["op"] == "session/update")
+    late = next(line for line in told["end"] if "was late" in json.dumps(line) and line["op"] == "session/update")
     assert "_meta" not in late["params"]["update"]
     refused = [entry for entry in chain.entries("inner") if entry["action"] == "tool.refused"]
     assert "mail-draft" in [entry["metadata"]["aip44"]["audit"]["tool"] for entry in refused]

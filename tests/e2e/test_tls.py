@@ -23,6 +23,11 @@ from cryptography.x509.oid import NameOID
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 60.0
+USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+"""Of a key; from Python 3.13 on a certificate has to name what RFC 5280 wants."""
 
 
 def authority(folder: Path, name: str) -> tuple[Path, Path]:
@@ -38,8 +43,12 @@ def authority(folder: Path, name: str) -> tuple[Path, Path]:
         return made.not_valid_before(now - day).not_valid_after(now + day)
 
     root = certificate(who, its.public_key()).add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+    signs = dict.fromkeys(("key_cert_sign", "crl_sign"), True)
+    root = root.add_extension(x509.KeyUsage(**dict.fromkeys(USES, False) | signs), True)
+    root = root.add_extension(x509.SubjectKeyIdentifier.from_public_key(its.public_key()), False)
     there = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     server = certificate(x509.Name([]), key.public_key()).add_extension(there, True)
+    server = server.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(its.public_key()), False)
     pem = serialization.Encoding.PEM
     known, chain = folder / f"{name}.pem", folder / f"{name}-server.pem"
     known.write_bytes(root.sign(its, hashes.SHA256()).public_bytes(pem))

@@ -103,7 +103,7 @@ STEPS = [*tool("count", upto=2), *tool("ask", about="you"), *tool("fail")]
 def test_an_agent_uses_an_editors_server_as_any_other(gateway: Gateway, agent: str) -> None:
     wire = ["--do", "tools", *STEPS, *tool("sum", numbers=[1, 2]), "--sampling", "mine", *tool("sample", about="x")]
     slow = (
-        ["--start-tool", "slow {}", "--within", "1", "--await", "never", "--within", "60", "--cancel", *tool("seen")]
+        ["--start-tool", "slow {}", "--within", "3", "--await", "never", "--within", "60", "--cancel", *tool("seen")]
         if agent == "plain"
         else []
     )

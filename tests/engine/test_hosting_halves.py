@@ -77,7 +77,7 @@ def test_a_hosted_agent_that_is_attached_finds_the_runs_it_started_in_progress(t
             async with self.gateway.watch(inner) as watch:
                 assert watch.run.id in self.gateway.live, "else it could not be answered or cancelled"
                 gate.set()
-                while await watch.next(5) is not None:
+                while await watch.next(30) is not None:
                     pass
             context.emit(e.RunFinished(output=(await self.gateway.run(inner)).output))
 

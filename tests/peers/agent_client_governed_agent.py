@@ -4,7 +4,7 @@
 |---|---|
 | `want TOOL` | announces a call, asks permission (`ok`, `ever`, `no`), makes it if it may; says `want OUTCOME` |
 | `sneak TOOL` | makes a call without asking |
-| `late TOOL` | makes a call a moment after the turn's answer |
+| `late TOOL@FILE` | makes a call once there is that file, after the turn's answer; says `was late` |
 | `steal PATH` | reads that file by the client, then writes `z` into it; says `stole CONTENT`, `wrote`, or `CODE` |
 | `heard` | says the resources that came with the prompt, as JSON |
 | `told` | says what it was sent in `_meta` with the prompt, as JSON |
@@ -14,6 +14,7 @@ A call has the tool's name in `_meta.aip44.tool` and arguments; names that begin
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import agent_client_agent
@@ -69,9 +70,12 @@ class Governed(Turn):
         await self.done(await self.call(tool, "in_progress"))
         await self.say("sneaked ")
 
-    async def on_late(self, tool: str) -> None:
+    async def on_late(self, told: str) -> None:
+        tool, _, file = told.partition("@")
+
         async def later() -> None:
-            await asyncio.sleep(0.05)
+            while not Path(file).exists():  # noqa: ASYNC110, ASYNC240 - nobody tells
+                await asyncio.sleep(0.01)
             await self.call(tool, "in_progress")
             await self.say("was late ")
 

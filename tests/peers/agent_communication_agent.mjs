@@ -141,7 +141,7 @@ function addTroubles(acp) {
   add(acp, "big", "Says much", z.object({ chunks: z.number().int(), size: z.number().int() }), text, big);
   const die = async (_input, delta) => {
     await delta({ text: "bye " });
-    await later(50); // what was sent is still on its way
+    await acp.server.ping(); // whose answer says that what was sent before has come
     process.exit(3);
   };
   add(acp, "die", "Ends the process", prompt, text, die);

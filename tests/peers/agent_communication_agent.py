@@ -226,8 +226,7 @@ def add_troubles(server: Server, told: Path | None) -> None:
     @server.agent("die", "Ends the process", input=Prompt, output=Text)
     async def die(input: Prompt, ctx: Context) -> Text:
         await ctx.report_agent_run_progress(Text(text="bye "))
-        # what was sent is still on its way through the SDK's streams
-        await asyncio.sleep(0.1)
+        await ctx.request_context.session.send_ping()  # whose answer says that what was sent before has come
         os._exit(3)
 
 

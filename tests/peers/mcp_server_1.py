@@ -78,7 +78,7 @@ async def call(name: str, arguments: dict[str, Any]) -> Any:
                 await session.send_progress_notification(token, number, None, str(number), related_request_id=related)
             if name == "drop" and context.close_sse_stream is not None:
                 await context.close_sse_stream()
-                await anyio.sleep(0.1)  # what is stored while a stream is opened again, the SDK does not send
+                await reopened(context)
         text = str(arguments["upto"])
     elif name in ("ask", "ask_astray"):
         answer = await session.elicit(about, FORM, related_request_id=id if name == "ask" else None)
@@ -111,6 +111,13 @@ async def call(name: str, arguments: dict[str, Any]) -> Any:
     return [types.TextContent(type="text", text=text)]
 
 
+async def reopened(context: Any) -> None:
+    """The stream of the request is open again: what is stored while it is being opened, the SDK does not send."""
+    transport = managers["/resume"]._server_instances[context.request.headers["mcp-session-id"]]
+    while str(context.request_id) not in transport._request_streams:  # noqa: ASYNC110 - the SDK tells nobody
+        await anyio.sleep(0.005)
+
+
 class Events(EventStore):
     """Every event of every stream."""
 
@@ -134,13 +141,15 @@ options = server.create_initialization_options(NotificationOptions(tools_changed
 server.create_initialization_options = lambda *args, **more: options  # type: ignore[method-assign]
 
 
+managers = {
+    "/mcp": StreamableHTTPSessionManager(server),
+    "/json": StreamableHTTPSessionManager(server, json_response=True),
+    "/stateless": StreamableHTTPSessionManager(server, stateless=True),
+    "/resume": StreamableHTTPSessionManager(server, event_store=Events(), retry_interval=20),
+}
+
+
 def app() -> Starlette:
-    managers = {
-        "/mcp": StreamableHTTPSessionManager(server),
-        "/json": StreamableHTTPSessionManager(server, json_response=True),
-        "/stateless": StreamableHTTPSessionManager(server, stateless=True),
-        "/resume": StreamableHTTPSessionManager(server, event_store=Events(), retry_interval=20),
-    }
     sse = SseServerTransport("/messages/")
 
     async def events(request: Request) -> Response:

@@ -30,7 +30,7 @@ SCRIPT = """
 --token 0 --run 'stream {"prompt": "zero"}' --token none --run 'stream {"prompt": "none"}' --token auto
 --run 'nested {"prompt": "a b"}' --run 'count {"upto": 2}' --run 'nulls {"prompt": "a"}'
 --run 'log {"prompt": "a"}' --run 'ask {"prompt": "a"}' --sampling error --run 'ask {"prompt": "a"}'
---run 'fail {"prompt": "a"}' --within 0.5 --cancel-after 2 --run 'slow {"prompt": "a"}' --within 20
+--run 'fail {"prompt": "a"}' --within 3 --cancel-after 2 --run 'slow {"prompt": "a"}' --within 20
 --run 'nobody {}' --run 'echo {"wrong": 1}' --run 'big {"chunks": 3, "size": 100000}'
 --create 'nothing {}' --create 'maker {"greeting": "hi"}' --run 'made-1 {"prompt": "you"}'
 --destroy echo --destroy made-1

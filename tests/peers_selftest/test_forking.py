@@ -44,7 +44,7 @@ def program(tmp_path: Path) -> str:
 
 def told(command: Sequence[str], cwd: Path) -> tuple[int, bytes, bytes]:
     env = {**os.environ, "GIVEN": 'a "thing" ü', "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run(command, input=b"some words", capture_output=True, check=False, timeout=30, cwd=cwd, env=env)
+    done = subprocess.run(command, input=b"some words", capture_output=True, check=False, timeout=100, cwd=cwd, env=env)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -72,7 +72,7 @@ def gone(pid: int) -> bool:
 
 
 def waited(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    for _ in range(1000):
+    for _ in range(3000):
         if what():
             return
         with pytest.raises(subprocess.TimeoutExpired):

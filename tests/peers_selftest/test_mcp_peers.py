@@ -25,7 +25,7 @@ SCRIPT = """
 --run 'stream {"prompt": "a b"}' --tool 'stream {"prompt": "a b"}'
 --elicitation '{"name": "Bo"}' --tool 'elicit {"prompt": "a"}' --run 'elicit {"prompt": "a"}'
 --tool 'sample {"prompt": "a"}' --run 'log {"prompt": "a"}' --run 'fail {"prompt": "a"}' --tool 'fail {"prompt": "a"}'
---within 0.5 --cancel-after 2 --run 'slow {"prompt": "a"}' --cancel-after 2 --tool 'slow {"prompt": "a"}' --within 20
+--within 20 --cancel-after 2 --run 'slow {"prompt": "a"}' --cancel-after 2 --tool 'slow {"prompt": "a"}'
 --run 'nobody {}' --run 'big {"chunks": 3, "size": 100000}'
 """
 CALLS = [

@@ -92,7 +92,7 @@ def test_a_forked_gateway_is_a_process_that_ends_by_a_signal(tmp_path: Path) -> 
     with Gateway("routes: [{name: a, target: {protocol: plain, url: 'http://127.0.0.1:9'}}]\n", tmp_path) as gateway:
         assert gateway.process.alive and port_answers(gateway.port)()
         gateway.kill9()
-        assert gateway.process.wait(1) == -signal.SIGKILL and not port_answers(gateway.port)()
+        assert gateway.process.wait(60) == -signal.SIGKILL and not port_answers(gateway.port)()
         gateway.restart()
         gateway.process.signal(signal.SIGTERM)
         assert gateway.process.wait(60) == 0

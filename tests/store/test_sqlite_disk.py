@@ -185,7 +185,7 @@ def test_a_store_that_closed_with_something_unwritten_leaves_the_event_loop_alon
             await store.close()
         with pytest.raises(Unavailable):
             await flushed
-        assert writer._alarm is None
+        assert writer._alarm is None or writer._alarm.cancelled()  # it was set before the end, where that came late
         other.close()
 
     run(main())

@@ -58,30 +58,26 @@ def test_while_another_process_holds_the_file_commits_end_unavailable_and_tokens
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
+        monkeypatch.setattr(schema, "BUSY_SECONDS", 60.0)
         store = SqliteStore(path)
         await store.open()
         one = make_run()
         await store.create_run(one, [entry(1)], reserved=99)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
+        waits = asyncio.ensure_future(store.create_run(make_run(), [], reserved=1))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waits.done(), "the event loop did not wait for the lock"
+        other.execute("COMMIT")
+        assert await asyncio.wait_for(waits, 60)
+        monkeypatch.setattr(schema, "BUSY_SECONDS", 0.2)
+        other.execute("BEGIN IMMEDIATE")
         store.append(one.id, tokens(2, 5))
-        turns, stop = 0, asyncio.Event()
-
-        async def ticking() -> None:
-            nonlocal turns
-            while not stop.is_set():
-                await asyncio.sleep(0)
-                turns += 1
-
-        ticks = asyncio.ensure_future(ticking())
         running = make_run(one.id, status=RunStatus.RUNNING)
         calls = [store.commit(one.id, Change(run=running)), store.create_run(make_run(), [], reserved=1), store.flush()]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        stop.set()
-        await ticks
         assert [type(result) for result in results] == [Unavailable] * 3
-        assert turns > 100, "the event loop did not wait for the lock"
         assert store.backlog > 0
         with pytest.raises(Unavailable):
             await store.events(one.id)  # cannot answer truthfully

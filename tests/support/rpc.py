@@ -61,7 +61,7 @@ async def two(
     """Two peers talking to each other; `options` are the left one's. No task of theirs is left behind."""
     before = asyncio.all_tasks()
     here, there = pair(limit, eager=eager)
-    a, b = Peer(here, left or Recorder(), **{"grace": 1.0, **options}), Peer(there, right or Recorder(), grace=1.0)
+    a, b = Peer(here, left or Recorder(), **{"grace": 30.0, **options}), Peer(there, right or Recorder(), grace=30.0)
     try:
         async with a, b:
             yield a, b
@@ -78,7 +78,7 @@ async def one(
     before = asyncio.all_tasks()
     here, there = pair(limit, eager=eager)
     try:
-        async with Peer(here, handler or Recorder(), **{"grace": 1.0, **options}) as peer:
+        async with Peer(here, handler or Recorder(), **{"grace": 30.0, **options}) as peer:
             yield peer, there
     finally:
         await settled()

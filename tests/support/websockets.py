@@ -42,7 +42,7 @@ async def uvicorn_serving(endpoint: Callable[[WebSocket], Awaitable[None]], **op
 
     app = Starlette(routes=[WebSocketRoute("/ws", call)])
     settings = {"ws": MessageProtocol, "ws_per_message_deflate": False, "ws_max_size": HARD_LIMIT, **options}
-    server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=2, **settings))
+    server = _Server(uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=30, **settings))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -53,13 +53,13 @@ async def uvicorn_serving(endpoint: Callable[[WebSocket], Awaitable[None]], **op
             yield f"ws://127.0.0.1:{listener.getsockname()[1]}/ws"
         finally:
             server.should_exit = True
-            await asyncio.wait([running], timeout=30)
+            await asyncio.wait([running], timeout=60)
 
 
 @asynccontextmanager
 async def library_serving(handler: Callable[[ServerConnection], Awaitable[None]], **options: Any) -> AsyncIterator[str]:
     """The URL of a server of the `websockets` library."""
-    async with serve(handler, "127.0.0.1", 0, **{"max_size": None, "close_timeout": 0.5, **options}) as server:
+    async with serve(handler, "127.0.0.1", 0, **{"max_size": None, "close_timeout": 10.0, **options}) as server:
         yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}/ws"
 
 

@@ -20,6 +20,7 @@ from gateway.transport.guard import Guard
 from gateway.transport.http import Auth, FilePart, HttpClient, StreamResponse, Unreachable, segment
 from gateway.transport.http.gunzip import PIECE, Gunzip
 from tests.support import aio
+from tests.support.processes import free_port
 from tests.support.raw_http import Exchange, serving
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -216,14 +217,8 @@ def test_values_that_no_request_can_carry_are_the_callers_fault(run: Run) -> Non
 # -- agents that are not there ---------------------------------------------------------------------
 
 
-def closed_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def test_a_refused_connection_is_unreachable_and_named_without_secrets(run: Run) -> None:
-    port = closed_port()
+    port = free_port()
 
     async def test() -> None:
         async with HttpClient(f"http://user:secret@127.0.0.1:{port}/x?") as client:
@@ -942,7 +937,7 @@ def test_a_download_comes_in_pieces_and_stops_at_the_limit(run: Run) -> None:
 def test_cookies_are_not_kept_and_proxies_of_the_environment_are_not_used(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed_port()}")
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.delenv("no_proxy", raising=False)
 
     async def handler(exchange: Exchange) -> None:

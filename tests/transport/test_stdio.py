@@ -24,6 +24,12 @@ Run: TypeAlias = Callable[[Coroutine[Any, Any, None]], None]
 MIB = 1024 * 1024
 
 
+@pytest.fixture(autouse=True)
+def moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a process ended is known within a moment of the end of its output, however slow the machine is."""
+    monkeypatch.setattr(stdio_pipe, "SETTLE", 30.0)
+
+
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
     return lambda coro: aio.run(closing(coro), loop_factory=request.param)
@@ -192,11 +198,7 @@ def test_what_an_agent_said_before_it_died_arrives_before_the_error(run: Run) ->
     run(scene())
 
 
-def test_a_send_that_fails_because_the_agent_is_dying_says_how_it_died(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stdio_pipe, "SETTLE", 10)
-
+def test_a_send_that_fails_because_the_agent_is_dying_says_how_it_died(run: Run) -> None:
     async def scene() -> None:
         pipe = await start(["sh", "-c", "exec <&-; echo ready; sleep 0.1; exit 9"])
         await receive(pipe, 1)
@@ -215,7 +217,9 @@ def test_an_agent_that_was_killed_is_reported_with_the_signal(run: Run) -> None:
     run(scene())
 
 
-def test_an_agent_may_close_its_output_and_listen_on(run: Run) -> None:
+def test_an_agent_may_close_its_output_and_listen_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio_pipe, "SETTLE", 0.05)  # which it outlives
+
     async def scene() -> None:
         pipe = await start(agent("mute"))
         assert await pipe.receive() == []
@@ -226,7 +230,9 @@ def test_an_agent_may_close_its_output_and_listen_on(run: Run) -> None:
     run(scene())
 
 
-def test_an_agent_may_close_its_input_and_speak_on(run: Run) -> None:
+def test_an_agent_may_close_its_input_and_speak_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio_pipe, "SETTLE", 0.05)  # which it outlives
+
     async def scene() -> None:
         pipe = await start(agent("closed_input"), grace=QUICK)
         await receive(pipe, 1)
@@ -306,7 +312,11 @@ def test_an_agent_that_leaves_at_the_end_of_input_gets_no_signal(run: Run) -> No
     run(scene())
 
 
-def test_what_was_sent_just_before_the_end_still_arrives(run: Run, tmp_path: Path) -> None:
+def test_what_was_sent_just_before_the_end_still_arrives(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stdio_pipe, "FLUSH", 30.0)
+
     async def scene() -> None:
         pipe = await start(["sh", "-c", "sleep 0.1; cat > heard"], cwd=tmp_path)
         sending = asyncio.create_task(pipe.send([b"x" * 200_000]))

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.core.errors import AgentGone, AgentTimeout
 from gateway.transport.stdio import Grace, process, spawn
+from gateway.transport.stdio import pipe as stdio_pipe
 from tests.support import aio, processes
 from tests.transport.stdio_support import (
     PROGRAMS,
@@ -32,6 +33,12 @@ import runpy, sys
 sys.platform = "elsewhere"
 runpy.run_path({path!r}, run_name="__main__")
 """
+
+
+@pytest.fixture(autouse=True)
+def moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How a process ended is known within a moment of the end of its output, however slow the machine is."""
+    monkeypatch.setattr(stdio_pipe, "SETTLE", 30.0)
 
 
 def _our_zombies() -> list[int]:

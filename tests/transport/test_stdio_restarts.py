@@ -10,6 +10,7 @@ import pytest
 
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError
 from gateway.transport.stdio import StdioPipe, Supervisor
+from gateway.transport.stdio import pipe as stdio_pipe
 from gateway.transport.stdio.supervisor import Backoff
 from tests.transport.stdio_support import QUICK, marked, receive, start, until_async
 from tests.transport.supervisor_support import BROKEN, NEVER, SOON, Opener, run, supervisor
@@ -250,7 +251,9 @@ class Session:
         await self._reading
 
 
-def test_an_agent_that_was_killed_is_started_again_for_the_next_prompt() -> None:
+def test_an_agent_that_was_killed_is_started_again_for_the_next_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stdio_pipe, "SETTLE", 30.0)  # however slow the machine is, its end is noticed
+
     async def scene() -> None:
         with marked() as mark:
 

@@ -15,7 +15,7 @@ from gateway.transport.stdio.stderr import StderrLog
 from gateway.wire.ndjson import frame
 
 FLUSH = 0.5
-SETTLE = 0.5
+SETTLE = 2.0
 SAID = 300
 
 

@@ -76,8 +76,13 @@ class Fake:
         await self.streams[session].say("".join(frames).encode())
 
     def tell(self, session: str | None, *messages: dict[str, Any]) -> None:
-        """The same, without waiting: the connection of a POST is free as soon as that is answered."""
-        task = asyncio.create_task(self.say(session, *messages))
+        """The same, without waiting, or caring who hears it: the connection of a POST is free once that is answered."""
+
+        async def said() -> None:
+            with contextlib.suppress(ConnectionError):
+                await self.say(session, *messages)
+
+        task = asyncio.create_task(said())
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 

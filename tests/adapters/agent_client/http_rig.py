@@ -181,8 +181,10 @@ async def rig(
 
 @contextlib.asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
-    """uvicorn on a free port; its URL."""
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", http="httptools")
+    """uvicorn on a free port; its URL. Clients drop connections that nobody uses before it does."""
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", http="httptools", timeout_keep_alive=120
+    )
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started)
@@ -191,6 +193,16 @@ async def serving(app: Any) -> AsyncIterator[str]:
     finally:
         server.should_exit = server.force_exit = True
         await task
+
+
+async def dropped(server: HttpServer, session: str | None = None) -> None:
+    """Wait until the server has heard that nobody reads this stream of its only connection any more.
+
+    What it writes before it has heard of that is lost.
+    """
+    (link,) = server._links._links.values()
+    lane = link.main if session is None else link.sessions._sessions[session].lane
+    await until(lambda: not lane.read)
 
 
 class Stream:

@@ -34,7 +34,7 @@ from tests.adapters.agent_client.authentication_rig import (
 from tests.adapters.agent_client.editor import Refused
 from tests.adapters.agent_client.inbound_rig import asking, native, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import echo
+from tests.support.scripted import echo, until
 
 OPTIONS = Authentication.model_validate(AUTHENTICATION)
 HOUSE = People(OPTIONS)
@@ -274,8 +274,7 @@ def test_after_some_wrong_tokens_the_connection_ends_and_none_is_told_or_logged(
                     await log_in(editor, f"stolen-token-{number}")
                 assert caught.value.code == UNKNOWN
                 assert "stolen" not in f"{caught.value.message}{caught.value.data}"
-            await editor.until(lambda: editor.ended)
-            assert gateway.inbound.clients.connections == 0
+            await until(lambda: editor.ended and gateway.inbound.clients.connections == 0)
             burst = await known(gateway, None)
             params = [{"methodId": METHOD, "_meta": {"token": each}} for each in ("a", "b", "c", ANA)]
             made = [{"jsonrpc": "2.0", "id": n, "method": "authenticate", "params": p} for n, p in enumerate(params)]

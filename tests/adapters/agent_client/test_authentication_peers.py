@@ -86,7 +86,7 @@ async def stdio(url: str, *words: str, env: dict[str, str] | None = None) -> tup
     process = await asyncio.create_subprocess_exec(*argv, cwd=ROOT, env=environment(env), **pipes)
     assert process.stdin and process.stdout and process.stderr
     answers: list[Any] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(100):
         for method, params in (("initialize", {"protocolVersion": 1}), ("session/new", {"cwd": "/", "mcpServers": []})):
             message = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
             process.stdin.write(json.dumps(message).encode() + b"\n")

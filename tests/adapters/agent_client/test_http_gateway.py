@@ -10,21 +10,22 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from adapters.agent_client.inbound import AgentClientInbound
+from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.options import AgentClientServe
 from gateway.adapter import RunContext
 from gateway.core import events as e
-from tests.adapters.agent_client.http_rig import CONNECTION, MOUNT, Client, Stream, client, serving
+from tests.adapters.agent_client.http_rig import CONNECTION, MOUNT, Client, Stream, client, dropped, serving
 from tests.support import scripted
 from tests.support.aio import run
 
 
 @contextlib.asynccontextmanager
-async def gateway(script: scripted.Script) -> AsyncIterator[str]:
-    """The URL of a gateway with the agent `scripted`."""
+async def gateway(script: scripted.Script) -> AsyncIterator[tuple[str, HttpServer]]:
+    """The URL of a gateway with the agent `scripted`, and its server."""
     async with scripted.engine((scripted.route(), scripted.Scripted(script))) as engine:
         inbound = AgentClientInbound(AgentClientServe(), engine)
         async with serving(Starlette(routes=[Mount(MOUNT, routes=list(inbound.routes()))])) as url:
-            yield f"{url}{MOUNT}/scripted"
+            yield f"{url}{MOUNT}/scripted", inbound._http
 
 
 async def opened(here: Client, main: Stream) -> str:
@@ -57,7 +58,7 @@ def test_a_turn_goes_on_without_its_connection_and_is_followed_on_another() -> N
         context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
 
     async def case() -> None:
-        async with gateway(gated) as url:
+        async with gateway(gated) as (url, _):
             async with client(url) as here, here.stream() as main:
                 session = await opened(here, main)
                 async with here.stream(session) as stream:
@@ -84,11 +85,12 @@ def test_a_stream_that_drops_in_a_turn_goes_on_where_it_was() -> None:
         context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
 
     async def case() -> None:
-        async with gateway(gated) as url, client(url) as here, here.stream() as main:
+        async with gateway(gated) as (url, server), client(url) as here, here.stream() as main:
             session = await opened(here, main)
             async with here.stream(session) as stream:
                 asked = await here.prompt(session, "go")
                 assert await said(stream, "one ") == ["one "]
+            await dropped(server, session)
             gate.set()
             async with here.stream(session) as stream:
                 assert await said(stream, "two") == ["two"]

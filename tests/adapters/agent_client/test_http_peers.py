@@ -35,7 +35,7 @@ from tests.support.agent_client import (
 from tests.support.aio import run
 from tests.support.processes import Process
 
-WITHIN = 60.0
+WITHIN = 120.0
 
 
 class Relay:

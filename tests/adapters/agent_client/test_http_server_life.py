@@ -14,7 +14,7 @@ from starlette.types import Message
 from adapters.agent_client.inbound.http import stream as streams
 from adapters.agent_client.inbound.http.request_stream import Lane
 from gateway.transport.asgi import Exchange
-from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, client, rig
+from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, client, dropped, rig
 from tests.support.aio import Clock, later, run
 from tests.support.scripted import until
 
@@ -25,7 +25,7 @@ async def raw_stream(here: Client, session: str) -> AsyncIterator[asyncio.Stream
     parts = urlsplit(here.url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=4096)
     head = f"GET {parts.path} HTTP/1.1\r\nHost: x\r\n{CONNECTION}: {here.connection}\r\n{SESSION}: {session}\r\n"
-    writer.write(f"{head}Accept: text/event-stream\r\n\r\n".encode())
+    writer.write(f"{head}Accept: text/event-stream\r\nConnection: close\r\n\r\n".encode())
     try:
         async with asyncio.timeout(30):
             assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
@@ -42,6 +42,7 @@ def test_a_stream_that_drops_loses_nothing_that_was_not_written() -> None:
                 await here.prompt(session, "before")
                 assert await stream.text() == "before"
                 assert await stream.next()
+            await dropped(there.server, session)
             asked = await here.prompt(session, "say in between")
             async with here.stream(session) as stream:
                 assert [await stream.text(), await stream.text()] == ["in", "between"]
@@ -55,6 +56,7 @@ def test_the_connections_stream_may_be_opened_again_too() -> None:
         async with rig() as there, client(there.url) as here:
             async with here.stream() as main:
                 await here.new(main)
+            await dropped(there.server)
             asked = await here.ask("session/new", {"cwd": "/", "mcpServers": []})
             async with here.stream() as main:
                 assert (await main.next())["id"] == asked

@@ -264,18 +264,21 @@ def test_an_agent_that_ends_instead_of_answering_initialize_is_an_error() -> Non
 
 
 def test_a_client_that_leaves_before_initialize_is_answered_leaves_nothing() -> None:
-    left = asyncio.Event()
+    came, left = asyncio.Event(), asyncio.Event()
 
     async def slow(pipe: Pipe, agent: str | None) -> None:
         assert await pipe.receive()
+        came.set()
         assert not await pipe.receive()
         left.set()
 
     async def case() -> None:
         async with rig(slow) as there, httpx2.AsyncClient() as http:
-            with pytest.raises(httpx2.ReadTimeout):
-                await http.post(there.url, json=INITIALIZE, timeout=httpx2.Timeout(30, read=0.2))
+            asking = asyncio.create_task(http.post(there.url, json=INITIALIZE))
             async with asyncio.timeout(30):
+                await came.wait()
+                assert not left.is_set()
+                asking.cancel()
                 await left.wait()
 
     run(case())

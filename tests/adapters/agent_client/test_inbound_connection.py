@@ -296,7 +296,7 @@ def test_one_session_too_many_is_refused_until_another_is_closed() -> None:
 def test_a_client_that_has_said_its_last_is_still_answered() -> None:
     async def main() -> None:
         async with rig(scripted(echo)) as gateway:
-            gateway.inbound.linger = 5.0
+            gateway.inbound.linger = 30.0
             editor = await gateway.raw()
             first = await editor.begin("initialize", {"protocolVersion": 1})
             second = await editor.begin("session/new", {"cwd": "/", "mcpServers": []})

@@ -366,9 +366,12 @@ def test_a_question_in_words_that_another_client_answers_is_answered_here_too() 
             editor = await gateway.connect()
             session = await editor.new()
             assert await editor.prompt(session) == END_TURN
-            await gateway.engine.answer(await interrupted(gateway, session), Answer(value="Ada"))
+            run_id = await interrupted(gateway, session)
+            await gateway.engine.answer(run_id, Answer(value="Ada"))
             await editor.heard("answered Ada.")
             assert editor.text("user_message_chunk") == "Ada"
+            ended = await gateway.engine.wait(run_id)  # which is a moment after its last word
+            assert ended is not None and ended.status.ended
             assert await editor.prompt(session, "next") == END_TURN
             assert len(await gateway.runs(session)) == 2
 

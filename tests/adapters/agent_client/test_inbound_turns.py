@@ -377,8 +377,12 @@ def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
             turn = await editor.start(session)
             (connection,) = gateway.connections(session)
             await gateway.engine.wait((await gateway.run(session)).id)
-            waiting = connection._peer._outbox.size + editor.pipe.most_unread
-            assert 4_000_000 < waiting < 6_000_000, "as much as may wait, and no more"
+
+            def waiting() -> int:
+                return connection._peer._outbox.size + editor.pipe.most_unread
+
+            await until(lambda: waiting() > 4_000_000)
+            assert waiting() < 6_000_000, "as much as may wait, and no more"
             editor.reads.set()
             assert await turn == {"stopReason": "end_turn"}
             assert editor.text() == chunk * 160

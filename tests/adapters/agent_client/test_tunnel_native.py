@@ -120,9 +120,8 @@ def test_a_request_that_either_side_gives_up_is_given_up_at_the_other() -> None:
             said = await client.steps(session, *steps)
             assert said[-1]["error"]["code"] == -32800
             called = await client.message("tools/call")
-            assert {"requestId": called["id"]} in [
-                each["params"] for each in client.told if each["method"] == "$/cancel_request"
-            ]
+            await client.until(lambda: any(each["method"] == "$/cancel_request" for each in client.told))
+            assert {"requestId": called["id"]} in [each["params"] for each in client.told]
 
     run(body())
 
@@ -216,8 +215,8 @@ def test_where_the_agent_works_the_answer_says_that_it_was_not_told_of_new_serve
     async def body() -> None:
         async with rig("native") as it:
             client, session = await opened(it, KIT)
-            await client.start(session, json.dumps([SERVERS, ["hear"]]))
-            await client.until(lambda: len(it.tunnels._servers) == 1)
+            await client.start(session, json.dumps([SERVERS, connect(), ["hear"]]))
+            await client.until(lambda: bool(client.of_mcp("mcp/connect")))  # so it works
             back = await it.connect()
             more = [{**KIT, "name": "more", "serverId": "more-1"}]
             asked = {"sessionId": session, "cwd": "/work", "mcpServers": more}

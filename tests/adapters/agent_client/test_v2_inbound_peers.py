@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -77,18 +78,24 @@ def stories(gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def _check(wire: Any) -> None:
-    """Whatever the gateway said is of the schema."""
-    methods: dict[Any, str] = {}
-    for line in wire.read_text().splitlines():
-        said, towards = json.loads(line)["message"], json.loads(line)["to"]
-        if towards == "agent" and "method" in said and "id" in said:
-            methods[said["id"]] = said["method"]
-        elif towards == "client" and "method" in said:
+    """Whatever the gateway said is of the schema.
+
+    An answer may be written down before its request, which one SDK does only when that is sent; and another connection
+    numbers its requests anew. So the n-th answer of an id is that of its n-th request.
+    """
+    lines = [json.loads(line) for line in wire.read_text().splitlines()]
+    methods: defaultdict[Any, deque[str]] = defaultdict(deque)
+    for line in lines:
+        if line["to"] == "agent" and {"method", "id"} <= line["message"].keys():
+            methods[line["message"]["id"]].append(line["message"]["method"])
+    for line in lines:
+        said, towards = line["message"], line["to"]
+        if towards == "client" and "method" in said:
             assert said["method"] in {*EditorV2.params, "_rig/ask", "_rig/note"}, said
             if said["method"] in EditorV2.params:
                 check(EditorV2.params[said["method"]], said["params"])
-        elif towards == "client" and "result" in said and methods[said["id"]] in METHODS:
-            check(f"{METHODS[methods[said['id']]]}Response", said["result"])
+        elif towards == "client" and (method := methods[said["id"]].popleft()) in METHODS and "result" in said:
+            check(f"{METHODS[method]}Response", said["result"])
 
 
 Told = dict[str, list[Line]]

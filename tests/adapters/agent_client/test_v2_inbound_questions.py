@@ -145,6 +145,7 @@ def test_several_questions_are_one_wait_that_ends_with_the_last() -> None:
             await editor.choose(second, second["params"]["options"][0]["optionId"])
             await gateway.engine.answer((await gateway.run(session)).id, Answer(value=True), "q1")
             assert await editor.over() == idle()
+            await editor.until(lambda: bool(editor.told))  # which may come after the end
             assert editor.told[-1] == {
                 "jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": first["id"]}
             }  # fmt: skip
@@ -164,6 +165,7 @@ def test_an_answer_from_a_client_of_the_other_version_withdraws_the_question() -
             assert "subject" not in theirs["params"] and theirs["params"]["toolCall"]["title"] == "Which one?"
             await old.choose(theirs, theirs["params"]["options"][1]["optionId"])
             assert await editor.over() == idle()
+            await editor.until(lambda: bool(editor.told))  # which may come after the end
             (withdrawn,) = editor.told
             assert withdrawn["params"] == {"requestId": ours["id"]}
             assert editor.states() == ["running", "requires_action", "running", "idle"]

@@ -63,7 +63,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             session = it.outbound._sessions._by_thread["t1"]
             before = session._strays
             found["later"] = await it.ask("later", "t1")
-            await until(lambda: session._strays == before + 2)
+            await until(lambda: session._strays >= before + 2)
             for word in ("one", "work", "two", "busy", "three", "again", "four", "five"):
                 found[word] = await it.ask(word, "t1")
             found["exit"] = await it.ask("exit", "t1")

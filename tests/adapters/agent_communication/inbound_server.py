@@ -90,7 +90,9 @@ async def served(**options: Any) -> AsyncIterator[Served]:
         inbound = AgentCommunicationInbound(AgentCommunicationServe(**options), running)
         running.roster.on_change = inbound.agents_changed
         app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
-        config = uvicorn.Config(app, host="127.0.0.1", port=0, lifespan="off", log_level="warning")
+        how: dict[str, Any] = {"lifespan": "off", "log_level": "warning"}
+        how["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
+        config = uvicorn.Config(app, host="127.0.0.1", port=0, **how)
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve())
         await until(lambda: server.started)

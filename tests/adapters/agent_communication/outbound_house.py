@@ -72,7 +72,7 @@ def output(run: Run) -> Json:
 @contextlib.asynccontextmanager
 async def house(**target: Any) -> AsyncIterator[House]:
     """The agent is `it`, wherever `target` says."""
-    options = AgentCommunicationTarget.model_validate({"protocol": PROTOCOL, "stop_timeout": 1, **target})
+    options = AgentCommunicationTarget.model_validate({"protocol": PROTOCOL, "stop_timeout": 30, **target})
     outbound = AgentCommunicationOutbound(options)
     engine = Engine(open_store("sqlite://"))
     engine.use([Entry(Route(name="it", target=options), outbound)])

@@ -18,7 +18,7 @@ from tests.adapters.agent_communication.inbound_server import Served, served
 from tests.support.agent_communication import Client, Line, asked, client, deltas, errors, results, told
 from tests.support.aio import run
 
-WITHIN = 90.0
+WITHIN = 240.0
 RUN = "agents/run"
 CALL = "tools/call"
 PROGRESS = "notifications/progress"

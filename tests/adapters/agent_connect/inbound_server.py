@@ -181,9 +181,9 @@ class Server:
             assert ADAPTER.serve is not None
             inbound = ADAPTER.serve(self.options, self.engine)
             app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
-            config = uvicorn.Config(
-                app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", http=PieceProtocol
-            )
+            options: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "http": PieceProtocol}
+            options["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
+            config = uvicorn.Config(app, host="127.0.0.1", port=0, **options)
             server = uvicorn.Server(config)
             task = asyncio.create_task(server.serve())
             await scripted.until(lambda: server.started)

@@ -20,9 +20,9 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @asynccontextmanager
 async def calling(url: str, agent: str | None, **options: Any) -> AsyncIterator[AgentConnectOutbound]:
-    """An outbound half with short patience, closed at the end."""
-    fast = {"idle_timeout": 0.4, "poll_interval": 0.1, "reconnect_timeout": 2.0, "request_timeout": 10.0}
-    target = AgentConnectTarget(protocol="agent_connect", url=url, agent=agent, **{**fast, **options})
+    """An outbound half that looks often and gives nothing up, unless a test says so; closed at the end."""
+    patient = {"idle_timeout": 60.0, "poll_interval": 0.1, "reconnect_timeout": 60.0, "request_timeout": 60.0}
+    target = AgentConnectTarget(protocol="agent_connect", url=url, agent=agent, **{**patient, **options})
     outbound = AgentConnectOutbound(target)
     try:
         yield outbound

@@ -279,7 +279,7 @@ def test_what_the_transport_refuses_itself_has_the_correlation_id_too(
 def test_so_has_a_request_whose_id_is_taken() -> None:
     async def main() -> None:
         async with rig() as there, there.socket() as client:
-            waits = {"target": "asker", "content": request()}
+            waits = {"target": "held", "content": request()}
             asked = [await client.begin("agent/message", id="one", meta={"correlationId": "a"}, **waits)]
             asked.append(await client.begin("agent/message", id="one", meta={"correlationId": "b"}, **waits))
             with pytest.raises(Refused, match="under way already") as refused:

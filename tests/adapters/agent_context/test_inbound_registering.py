@@ -327,7 +327,8 @@ def test_who_learns_of_agents_that_come_and_go() -> None:
             await client.ask("resources/subscribe", uri="agent://directory")
             async with there.socket(hello=AGENT) as painter:
                 await painter.register("painter")
-                assert await client.hears("notifications/resources/updated") == [{"uri": "agent://directory"}]
+                told = await client.hears("notifications/resources/updated")
+                assert {each["uri"] for each in told} == {"agent://directory"}
                 await client.hears("notifications/resources/list_changed")
                 client.told.clear()
                 await painter.ask("agent/unregister", agentId="painter")

@@ -263,9 +263,9 @@ def test_such_a_client_listens_to_what_it_wants_to_know() -> None:
                                 assert said["params"]["uri"] == "agent://directory"
                         if heard == ["notifications/subscriptions/acknowledged"]:
                             await painter.register("painter")
-                        if len(heard) >= 3:
+                        if len({*heard}) >= 3:
                             break
-            assert sorted(heard[1:]) == ["notifications/resources/list_changed", "notifications/resources/updated"]
+            assert {*heard[1:]} == {"notifications/resources/list_changed", "notifications/resources/updated"}
 
     run(main())
 

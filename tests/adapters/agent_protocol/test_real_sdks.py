@@ -90,7 +90,9 @@ async def served(script: Any) -> AsyncIterator[str]:
     """The inbound half on a real port; its address without `/ap/v1`."""
     async with engine((route("writer"), Scripted(script, agent=AGENT))) as gateway:
         port = free_port()
-        server = uvicorn.Server(uvicorn.Config(app(gateway), port=port, log_level="warning", lifespan="off"))
+        options: dict[str, Any] = {"log_level": "warning", "lifespan": "off"}
+        options["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
+        server = uvicorn.Server(uvicorn.Config(app(gateway), port=port, **options))
         serving = asyncio.ensure_future(server.serve())
         try:
             await until(lambda: server.started)

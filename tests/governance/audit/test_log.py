@@ -38,7 +38,7 @@ class Disk:
     def sync(self, fd: int) -> None:
         self.syncs += 1
         self.reached.set()
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         if self.full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._real(fd)
@@ -81,7 +81,7 @@ def test_nothing_is_acknowledged_before_it_is_on_disk_and_the_loop_does_not_wait
             disk.go.clear()
             disk.reached.clear()
             first = log.append(event(1))
-            await asyncio.to_thread(disk.reached.wait, 10)
+            await asyncio.to_thread(disk.reached.wait, 60)
             rest = [log.append(event(number)) for number in range(500)]  # all this while the disk stands still
             assert not first.done() and log.head is None
             before = disk.syncs
@@ -105,7 +105,7 @@ def test_what_a_killed_process_left_is_on_disk_before_anybody_is_told_of_it(tmp_
         disk.reached.clear()
         log = AuditLog(tmp_path, on_head=on_head)
         opening = asyncio.ensure_future(log.open())
-        await asyncio.to_thread(disk.reached.wait, 10)
+        await asyncio.to_thread(disk.reached.wait, 60)
         assert not opening.done() and told == []
         disk.go.set()
         await opening
@@ -270,7 +270,7 @@ def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Pat
     run(scenario())
     for each in threading.enumerate():
         if each.name == "audit-writer":
-            each.join(10)
+            each.join(60)
             assert not each.is_alive()
 
 

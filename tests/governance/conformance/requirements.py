@@ -212,11 +212,13 @@ def no_file_is_touched_outside_of_the_authorised_roots(room: Room) -> None:
 def a_call_outside_of_a_turn_is_told_to_nobody(room: Room) -> None:
     with room.editor("aware") as editor:
         session = editor.new()
-        assert "result" in editor.prompt(f"late {FREE}")
+        over = room.folder / f"over-{session}"
+        assert "result" in editor.prompt(f"late {FREE}@{over}")
+        over.touch()
         while "was late" not in editor.said():
             editor.next()
         assert not editor.updates(*CALLS)
-        assert f"tool.refused {FREE}" in room.acts("aware", session)
+        assert room.will_say("aware", session, f"tool.refused {FREE}")
 
 
 def history_is_marked_as_untrusted(room: Room) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,13 @@ class Room:
     def acts(self, route: str, session: str) -> list[str]:
         """What the log says of a session: actions, with the tool where there is one."""
         return [short(line) for line in self.log(route) if audited(line).get("session") == session]
+
+    def will_say(self, route: str, session: str, act: str) -> bool:
+        """Whether the log says so of a session, now or soon: what nobody waits for may be written late."""
+        until = time.monotonic() + PATIENCE
+        while not (found := act in self.acts(route, session)) and time.monotonic() < until:
+            time.sleep(0.01)
+        return found
 
     @contextlib.contextmanager
     def editor(self, route: str, **capabilities: Any) -> Iterator[Editor]:

@@ -126,9 +126,10 @@ async def house(
 
 
 def audited(folder: Path) -> list[dict[str, Any]]:
-    """The log, line by line."""
+    """The log, line by line, without one that is being written."""
     file = folder / "audit-log.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    whole, _, _ = (file.read_bytes() if file.exists() else b"").rpartition(b"\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 def told(folder: Path) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, AgentTimeout, Denied, InterlinguaError
+from gateway.mcp.client.http import streamable
 from gateway.mcp.client.session import ClientSession
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.client.rig import (
@@ -334,7 +335,7 @@ def test_a_slow_listener_keeps_the_stream_from_being_read() -> None:
             listener.hold = asyncio.Event()
             task = asyncio.create_task(session.call("tools/call", listener=listener))
             before = -1
-            while before != written[0] or not written[0]:  # until the server is stuck
+            while before != written[0] or not listener.heard:  # until the server is stuck
                 before = written[0]
                 await asyncio.wait([task], timeout=0.05)
             assert written[0] < 15_000 and len(listener.heard) == 1
@@ -395,6 +396,32 @@ def test_the_last_progress_is_waited_for_where_it_comes_on_another_stream() -> N
             listener = Listens()
             await session.call("tools/call", listener=listener)
             assert listener.said == ["1", "2"]
+
+    run(story())
+
+
+def test_progress_that_comes_together_with_the_answer_on_another_stream_is_heard() -> None:
+    """As both do for a client that was not given the processor for a while."""
+
+    async def story() -> None:
+        async def news(exchange: Exchange, _: Any) -> None:
+            opened.append(exchange)
+            await stream(exchange, end=False)
+            await exchange.gone()
+
+        async def at_once(exchange: Exchange, message: Any) -> None:
+            body = json.dumps(result(message["id"], {})).encode()
+            head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            exchange.writer.write(head.encode() + body)  # and no `drain`: the client finds all of it at once
+            for told in progress(message, 1, 2):
+                opened[0].writer.write(b"data: " + json.dumps(told).encode() + b"\n\n")
+
+        opened: list[Exchange] = []
+        async with one({"GET": news, "tools/call": at_once}) as (_, _, session):
+            for _ in range(5):
+                listener = Listens()
+                await session.call("tools/call", listener=listener)
+                assert listener.said == ["1", "2"]
 
     run(story())
 
@@ -612,7 +639,9 @@ def test_a_target_is_in_one_place_and_spoken_to_in_one_way(options: dict[str, An
         target(**options)
 
 
-def test_the_first_call_waits_for_nothing_that_is_not_there() -> None:
+def test_the_first_call_waits_for_nothing_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streamable, "OPEN_SECONDS", 0.2)
+
     async def story() -> None:
         async def never(exchange: Exchange, _: Any) -> None:
             await exchange.gone()

@@ -12,7 +12,6 @@ import pytest
 
 from gateway.core.errors import AgentGone
 from gateway.mcp.client import Pool, Session
-from gateway.mcp.client.http import streamable
 from gateway.transport.http import HttpClient
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.client.rig import YES, Listens, pool, text
@@ -146,13 +145,6 @@ async def seen(session: Session) -> Any:
     return json.loads(await tool(session, "seen"))
 
 
-@pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session hears what belongs to no call from its beginning, however slow the machine is."""
-    monkeypatch.setattr(streamable, "OPEN_SECONDS", 60.0)
-
-
-@pytest.mark.usefixtures("heard")
 def test_a_question_beside_every_stream_goes_to_the_lease_that_has_the_session(servers: dict[str, Process]) -> None:
     async def story() -> None:
         async with pool(**at(servers, "mcp-1/mcp")) as made:
@@ -168,7 +160,6 @@ def test_a_question_beside_every_stream_goes_to_the_lease_that_has_the_session(s
     run(story())
 
 
-@pytest.mark.usefixtures("heard")
 def test_progress_on_the_stream_that_is_nobodys_is_not_lost(servers: dict[str, Process]) -> None:
     async def story() -> None:
         async with pool(**at(servers, "mcp-1/mcp")) as made, made.lease() as session:

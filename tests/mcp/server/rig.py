@@ -215,9 +215,9 @@ async def rig(*, dialects: Mapping[str, str] | None = None, **options: Any) -> A
 @contextlib.asynccontextmanager
 async def serving(app: Any) -> AsyncIterator[str]:
     """uvicorn on a free port; its URL."""
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", http="httptools", ws="websockets-sansio"
-    )
+    options: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "http": "httptools"}
+    options["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, ws="websockets-sansio", **options)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started)

@@ -300,8 +300,8 @@ def test_who_does_not_come_back_has_gone(monkeypatch: pytest.MonkeyPatch) -> Non
                 session = await there.session()
                 sent = ask(session)
                 to = await events.next()
-            assert isinstance(session, HttpSession)
-            session.standalone._heard = math.inf  # as if it said something all the time
+                assert isinstance(session, HttpSession)
+                session.standalone._heard = math.inf  # as if it said something all the time
             await lost(session)
             waiting = ask(session)
             assert isinstance(await failure(waiting), AgentGone)

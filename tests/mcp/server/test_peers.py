@@ -24,7 +24,7 @@ CANCEL = ("--cancel-after", "1", "--tool", "wait")
 NEWS = ("--tool", "news", "--await", "list_changed")
 
 
-async def spoken(kind: Client, *conversations: dict[str, Any], within: float = 60.0) -> list[list[dict[str, Any]]]:
+async def spoken(kind: Client, *conversations: dict[str, Any], within: float = 150.0) -> list[list[dict[str, Any]]]:
     """Conversations with a server in this loop."""
     if kind == "ts":
         return [await asyncio.to_thread(client, kind, *one.pop("steps"), within=within, **one) for one in conversations]
@@ -186,4 +186,4 @@ def serve(case: Any) -> None:
         async with rig() as there:
             await case(there)
 
-    run(served(), timeout=120)
+    run(served(), timeout=280)

@@ -35,6 +35,8 @@ MOST_DELAY = 60.0
 SETTLE_SECONDS = 0.05
 """How long an answer waits for progress that comes on another stream; again if some came."""
 SETTLE_MOST = 1.0
+TURNS = 3
+"""Of the loop, in which what has come on another stream, if only together with the answer, is heard."""
 REST_SECONDS = 1.0
 """What a stream still says after the answer is read for this long, so that its connection can serve again."""
 
@@ -75,7 +77,7 @@ class Exchange:
                 raise unexpected(self._address.name, self._method, response)
         if self._answer is None:
             await self._resume(AgentGone(f"{self._address.name} ended its answer to {self._method} before it was one"))
-        if self._call is not None and self._call.elsewhere:
+        if self._call is not None and (self._call.elsewhere or self._channel.listens):
             await self._settle(self._call)
         if isinstance(self._answer, Response):
             error = self._answer.error
@@ -166,9 +168,19 @@ class Exchange:
         """What it was told on another stream was sent before the answer, but may come after it."""
         time = asyncio.get_running_loop().time
         end = time() + SETTLE_MOST
+        await _heard_elsewhere(call)
         while call.elsewhere and time() < end:
             call.elsewhere = False
             await asyncio.sleep(SETTLE_SECONDS)
+            await _heard_elsewhere(call)
+
+
+async def _heard_elsewhere(call: Call) -> None:
+    """Returns once it is known whether anything has come, also in a process that was held up meanwhile."""
+    for _ in range(TURNS):
+        if call.elsewhere:
+            return
+        await asyncio.sleep(0)
 
 
 def _same(answer: Response, id: int) -> bool:

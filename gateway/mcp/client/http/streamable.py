@@ -82,6 +82,11 @@ class StreamableChannel:
         """See `Channel`: so it is where nothing is said but on the streams of calls."""
         return self.session_id is None or versions.modern(self.version)
 
+    @property
+    def listens(self) -> bool:
+        """Whether there is a stream of news, on which something about a call may come."""
+        return self._listener is not None and not self._listener.done()
+
     # --- out -------------------------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:

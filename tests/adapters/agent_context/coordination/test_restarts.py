@@ -261,7 +261,8 @@ def test_consent_is_asked_for_once_whether_it_comes_before_or_after_the_restart(
 
 def test_a_cancel_reaches_the_attempt_after_the_restart(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with house(agents={"a": holds("hm", asyncio.Event())}, file=tmp_path / "s.db") as there:
+        first = holds("hm", asyncio.Event())
+        async with house(agents={"a": first}, file=tmp_path / "s.db", grace=60.0) as there:
             started = await there.delegate()
             await until(lambda: there.text(started) == "hm")
             live = there.engine.live[started.id]
