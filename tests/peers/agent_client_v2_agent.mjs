@@ -4,7 +4,8 @@
 // `--both` it is an agent of version 1 too, which says every word back and nothing else, chosen by the SDK's router.
 //
 // Unlike the Python SDK's agent it acknowledges a prompt before it says anything, tells its background work with every
-// state, and what a failure was.
+// state, and what a failure was. It alone knows the word `stoppable`: a tool call with a terminal that can be cancelled
+// one by one, and go on until they are, the terminal first.
 
 import { createServer } from "node:http";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -36,6 +37,13 @@ function agent() {
   };
   const turnOf = (ctx, session) => new Turn(rig, ctx.client, session, [], "");
   const cancel = (name) => rig.turns.get(name)?.cancel();
+  const stop = (name, id) => {
+    find(name);
+    const stops = rig.turns.get(name)?.stops;
+    stops?.get(id)?.();
+    if (!stops?.delete(id)) throw RequestError.invalidParams({ id });
+    return {};
+  };
 
   return sdk
     .agent({ name: "rig-v2-ts" })
@@ -120,6 +128,8 @@ function agent() {
       else setTimeout(() => void turn.run(), 5);
       return { messageId: turn.message };
     })
+    .onRequest("tool_call/cancel", ({ params }) => stop(params.sessionId, params.toolCallId))
+    .onRequest("terminal/cancel", ({ params }) => stop(params.sessionId, params.terminalId))
     .onNotification("session/cancel", ({ params }) => cancel(params.sessionId))
     .onRequest("_rig/echo", (params) => params, ({ params }) => ({ echo: params }));
 }

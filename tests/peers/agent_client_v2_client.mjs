@@ -2,6 +2,7 @@
 // `@agentclientprotocol/sdk` 2.4.0, experimental version 2: `node agent_client_v2_client.mjs --sdk FOLDER STEP... --
 // COMMAND ARG...`, where FOLDER holds the SDK's `node_modules`. Params and results are what the SDK parsed.
 //
+// It alone has `--do "cancel-call JSON"` and `--do "cancel-terminal JSON"`, whose params are without the session.
 // What the SDK does of its own accord: it gives the program an answer before notifications that came before it.
 
 import { spawn } from "node:child_process";
@@ -214,6 +215,10 @@ class Conversation {
       case "cancel":
         await this.connection.agent.notify("session/cancel", there);
         return this.editor.giveUp();
+      case "cancel-call":
+        return await this.request("tool_call/cancel", there);
+      case "cancel-terminal":
+        return await this.request("terminal/cancel", there);
       default:
         throw new Error(`--do ${name}`);
     }

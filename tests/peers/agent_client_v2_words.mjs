@@ -63,6 +63,7 @@ export class Turn {
   message = name("user");
   answer = name("msg");
   cancelled = new AbortController();
+  stops = new Map();
 
   constructor(rig, client, session, prompt) {
     Object.assign(this, { rig, client, session });
@@ -73,6 +74,10 @@ export class Turn {
 
   cancel() {
     this.cancelled.abort();
+  }
+
+  stopped(id) {
+    return new Promise((resolve) => this.stops.set(id, resolve));
   }
 
   send(kind, fields) {
@@ -245,6 +250,18 @@ export class Turn {
     }
     await this.send("terminal_update", { terminalId: "term_1", exitStatus: { exitCode: 0 } });
     await this.send("tool_call_update", { toolCallId: "call_t", status: "completed" });
+  }
+
+  async on_stoppable() {
+    const stopped = { call: this.stopped("call_1"), terminal: this.stopped("term_1") };
+    const capabilities = { cancel: {} };
+    const content = [{ type: "terminal", terminalId: "term_1" }];
+    await this.call({ title: "Watching", kind: "execute", status: "in_progress", content, capabilities });
+    await this.send("terminal_update", { terminalId: "term_1", command: "watch", capabilities });
+    await stopped.terminal;
+    await this.send("terminal_update", { terminalId: "term_1", exitStatus: { signal: "SIGTERM" }, capabilities: null });
+    await stopped.call;
+    await this.call({ status: "cancelled", capabilities: null });
   }
 
   async ask(subject) {

@@ -1,130 +1,31 @@
-"""How long the server waits for the rest of a request, on a real socket. Time is told by the tests: `look` is called
-as the timer would call it, which itself is set to times that no test lasts.
-"""
+"""How long the server waits for the rest of a request, on a real socket."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.transport.asgi import uvicorn as ours
-from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support.aio import run
 from tests.support.scripted import until
-
-LOOK, HEAD, SILENT = 1000.0, 6000.0, 12000.0
-HEAD_LOOKS, BODY_LOOKS, MANY = 7, 13, 50
-"""The look that finds so much time gone, counted from the first; and more than any of them."""
-
-WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-UPLOAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
-OK: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
+from tests.transport.patience_support import (
+    BODY_LOOKS,
+    HEAD_LOOKS,
+    MANY,
+    OK,
+    UPLOAD,
+    WHOLE,
+    Application,
+    connected,
+    no_time,
+)
 
 
 @pytest.fixture(autouse=True)
 def times(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("LOOK", LOOK), ("HEAD", HEAD), ("SILENT", SILENT)):
-        monkeypatch.setattr(ours, f"{name}_SECONDS", seconds)
-
-
-class Client:
-    """A connection, and the server's end of it."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Seen) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.server = server
-        self.sent = 0
-
-    async def send(self, data: bytes) -> None:
-        """Returns once the server has it."""
-        self.sent += len(data)
-        self.writer.write(data)
-        await until(lambda: self.server.got == self.sent)
-
-    def looks(self, times: int) -> bool:
-        """Let so much time go by; whether the connection is still open."""
-        for _ in range(times):
-            self.server.look()
-        return not self.server.transport.is_closing()
-
-    async def rest(self) -> bytes:
-        """All that comes before the end."""
-        return await asyncio.wait_for(self.reader.read(), 60)
-
-
-class Seen(PieceProtocol):
-    """Tells how many bytes it got, and whether its connection is lost."""
-
-    made: list[Seen]
-    got = 0
-    lost = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.made.append(self)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self.got += len(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.lost = True
-
-
-@asynccontextmanager
-async def connected(application: ASGIApp, ws: str = "none") -> AsyncIterator[Client]:
-    made: list[Seen] = []
-    protocol = type("Seen", (Seen,), {"made": made})
-    config = uvicorn.Config(
-        application, lifespan="off", log_config=None, http=protocol, ws=ws, timeout_keep_alive=10_000
-    )
-    server = uvicorn.Server(config)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.setblocking(False)
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
-        reader, writer = await asyncio.open_connection(*listener.getsockname(), limit=1024)
-        try:
-            await until(lambda: bool(made))
-            yield Client(reader, writer, made[0])
-        finally:
-            writer.close()
-            server.should_exit = server.force_exit = True
-            await asyncio.wait([running], timeout=30)
-
-
-class Application:
-    """Reads the body, if it `reads`, then answers once it is `told`."""
-
-    def __init__(self, *, reads: bool = True, body: bytes = b"ok") -> None:
-        self.told = asyncio.Event()
-        self.heard: list[str] = []
-        self.asked = asyncio.Event()
-        self._reads = reads
-        self._body = body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.asked.set()
-        while self._reads:
-            message = await receive()
-            self.heard.append(message["type"])
-            if message["type"] == "http.disconnect":
-                return
-            if not message.get("more_body"):
-                break
-        await self.told.wait()
-        await send({**OK, "headers": [(b"content-length", b"%d" % len(self._body))]})
-        await send({"type": "http.response.body", "body": self._body})
+    no_time(monkeypatch)
 
 
 def is_refusal(answer: bytes) -> bool:
@@ -283,6 +184,23 @@ def test_nobody_owes_a_body_that_is_not_read_or_not_asked_for(request_: bytes) -
             await application.asked.wait()
             await until(lambda: client.server.flow.read_paused or client.server.cycle.waiting_for_100_continue)
             assert client.looks(MANY)
+
+    run(scene())
+
+
+def test_nobody_owes_a_body_while_an_earlier_request_is_being_answered() -> None:
+    async def scene() -> None:
+        application = Application()
+        async with connected(application) as client:
+            await client.send(WHOLE + UPLOAD + b"\r\nx")
+            await application.asked.wait()
+            await until(lambda: not client.server.flow.read_paused)  # the application listens
+            assert client.looks(MANY)
+            application.told.set()
+            await asyncio.wait_for(client.reader.readuntil(b"ok"), 60)
+            await until(lambda: not client.server.pipeline)
+            assert not client.looks(BODY_LOOKS)
+            assert is_refusal(await client.rest())
 
     run(scene())
 

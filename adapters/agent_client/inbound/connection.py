@@ -15,7 +15,8 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, errors
 from adapters.agent_client.inbound import choices, governed
 from adapters.agent_client.inbound.clients import Clients
-from adapters.agent_client.inbound.dialects import Dialect, negotiated, spoken
+from adapters.agent_client.inbound.dialects import Dialect
+from adapters.agent_client.inbound.dialects.negotiation import negotiated, spoken
 from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.session import Session
 from adapters.agent_client.inbound.sessions import Sessions

@@ -106,9 +106,12 @@ class Sessions:
             log.warning("run %s could not be cancelled: %s", run_id, error)
 
     async def leave(self) -> None:
-        """The client has gone. What is going on goes on."""
+        """The client has gone, or is another one from now on, also if it does not wait for this: then `gather` would
+        close none. What is going on goes on.
+        """
         sessions, self._open = list(self._open.values()), {}
-        await asyncio.gather(*(session.close() for session in sessions))
+        if sessions:
+            await asyncio.wait([asyncio.create_task(session.close()) for session in sessions])
 
     # --- methods ----------------------------------------------------------------------------------------------
 

@@ -10,11 +10,12 @@ long a connection is kept between requests.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 EXTENSION = "interlingua.pieces"
 """Among a scope's `extensions`: the connection's `PieceProtocol`, where the server has that."""
@@ -56,18 +57,32 @@ class PieceProtocol(HttpToolsProtocol):
     """Whether the client was given up."""
     _timer: asyncio.TimerHandle | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """See uvicorn."""
+        super().__init__(*args, **kwargs)
+        self._earlier: deque[RequestResponseCycle] = deque()
+        """Requests before `cycle` that may not be answered. uvicorn itself has forgotten the one that is at work."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Look at it now and then: one timer for as long as it lasts, and none that a request has to set."""
         super().connection_made(transport)
         self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No more of that."""
+        """No more of that. The application is told, whichever of the client's requests it is at."""
         self._stop_looking()
         super().connection_lost(exc)
+        for cycle in self._earlier:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Nor where it is another protocol's from now on."""
+        """Nor look where it is another protocol's from now on. That would write into an answer that is not whole."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.logger.warning("An upgrade was asked for before the request before it was answered.")
+            self.transport.close()
+            return
         self._stop_looking()
         super().handle_websocket_upgrade()
 
@@ -103,7 +118,8 @@ class PieceProtocol(HttpToolsProtocol):
                 return Owed.HEAD
             # Between requests uvicorn's own timer runs, unless bytes have come since that begin none.
             return Owed.BEGINNING if self.timeout_keep_alive_task is None else None
-        ours = cycle.response_started or cycle.waiting_for_100_continue or self.flow.read_paused
+        # In the pipeline it is if another answer comes first, which may take its time.
+        ours = cycle.response_started or cycle.waiting_for_100_continue or self.flow.read_paused or self.pipeline
         return Owed.BODY if cycle.more_body and not ours else None
 
     def _refuse(self, status: int, said: str) -> None:
@@ -134,6 +150,10 @@ class PieceProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Tell the application of the short way."""
         self._looks = 0
+        if self.cycle is not None and not self.cycle.response_complete:
+            while self._earlier and self._earlier[0].response_complete:
+                self._earlier.popleft()
+            self._earlier.append(self.cycle)
         super().on_message_begin()
         self.scope["extensions"] = {EXTENSION: self}  # type: ignore[dict-item]
 

@@ -15,7 +15,7 @@ from tests.adapters.agent_client.authentication_rig import ANA, AUTHENTICATION, 
 from tests.adapters.agent_client.editor import Editor, Refused
 from tests.adapters.agent_client.inbound_rig import Rig, native, rig
 from tests.support.aio import run
-from tests.support.scripted import echo
+from tests.support.scripted import echo, until
 
 LOGIN = {1: "authenticate", 2: "auth/login"}
 LOGOUT = {1: "logout", 2: "auth/logout"}
@@ -77,5 +77,27 @@ def test_a_session_that_is_being_opened_at_the_logout_is_not_followed(
             assert error.code in (UNKNOWN, NOT_FOUND, -32603), error
             assert not [each for each in gateway.connections(session) if each.visitor.name != "ana"]
             assert not [each for each in gateway.connections(session) if each.sessions.here(session) is None]
+
+    run(main())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_logout_that_is_given_up_leaves_its_sessions_all_the_same(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with rig(native(echo), authentication=AUTHENTICATION, v2=True) as gateway:
+            editor = await ana(gateway, version)
+            session = await editor.new()
+            forget = Visitor.forget
+
+            def and_given_up(visitor: Visitor) -> None:
+                forget(visitor)
+                if (task := asyncio.current_task()) is not None:
+                    task.cancel()  # as `$/cancel_request` does, from its next step on
+
+            monkeypatch.setattr(Visitor, "forget", and_given_up)
+            assert (await editor.refused(LOGOUT[version], {})).code == -32800
+            await until(lambda: not gateway.connections(session))
 
     run(main())

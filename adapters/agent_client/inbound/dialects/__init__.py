@@ -4,8 +4,9 @@ Between the halves of the adapter, and in the gateway's records, requests, state
 `Dialect` is one connection's: it turns what the client asks into that, and answers back. A `Voice` is one session's: it
 says what happens there, and answers prompts. An `Account` is a Voice's of one run.
 
-v1.py    nothing to turn; a prompt is answered when its run has ended
-v2/      voice.py, account.py: a prompt is answered when it is taken, and states are told
+v1.py           nothing to turn; a prompt is answered when its run has ended
+v2/             voice.py, account.py: a prompt is answered when it is taken, and states are told
+negotiation.py  which of them a connection speaks
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.asking import Form, Questions
-    from adapters.agent_client.inbound.connection import Connection
     from adapters.agent_client.inbound.session import Session
     from adapters.agent_client.inbound.turns import Turn
 
@@ -165,19 +165,3 @@ class Dialect(Protocol):
 
 Asker = Callable[[str, Raw], Any]
 """Sends a request as it is, and awaits its answer."""
-
-
-def spoken(version: int, connection: Connection) -> Dialect:
-    """The dialect of a connection that speaks this version."""
-    if version == 2:
-        from adapters.agent_client.inbound.dialects.v2 import V2
-
-        return V2(connection)
-    from adapters.agent_client.inbound.dialects.v1 import V1
-
-    return V1(connection)
-
-
-def negotiated(asked: int, *, v2: bool) -> int:
-    """The version that a client which asks for one is answered. `v2`: whether version 2 is served."""
-    return 2 if v2 and asked >= 2 else 1
