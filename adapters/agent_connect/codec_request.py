@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from adapters.agent_connect import wire
@@ -41,20 +40,13 @@ _EVENT_ID = re.compile(r"(\d{1,15})(?:\.(\d{1,3}))?")
 
 
 def read(adapter: TypeAdapter[T], body: bytes) -> T:
-    """The request body, validated. Raises Invalid with the path of what does not fit.
-
-    It is parsed once, by the parser that refuses NaN and 1e400; pydantic's own is asked only what is wrong.
-    """
+    """The request body, validated. Raises Invalid with the path of what does not fit."""
     try:
-        try:
-            parsed = msgspec.json.decode(body)
-        except (ValueError, RecursionError):
-            adapter.validate_json(body)
-            strict.check(body, "the body is not JSON")
-            raise
-        return adapter.validate_python(parsed)
+        value = adapter.validate_json(body)
     except ValidationError as error:
         raise _invalid(error) from None
+    strict.check(body, "the body is not JSON")
+    return value
 
 
 def _invalid(error: ValidationError) -> Invalid:

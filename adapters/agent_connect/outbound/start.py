@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import msgspec
 
@@ -14,7 +15,7 @@ from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.request import run_create
 from gateway.adapter import RunContext
-from gateway.core.errors import AgentBroken, AgentGone, NotFound, Unsupported
+from gateway.core.errors import AgentBroken, AgentError, AgentGone, NotFound, Unsupported
 from gateway.core.types import AgentCapabilities
 from gateway.transport.http import Response, segment
 
@@ -212,8 +213,9 @@ class Starter:
             return
         body, taken = encode({"values": thread.values}), False
         if isinstance(thread.values, dict):  # the specification has no other
-            reply = await self._calls.send("PATCH", f"/threads/{segment(thread_id)}", body, trace=self._trace)
-            taken = 200 <= reply.status < 300
+            with contextlib.suppress(AgentError):  # it has the thread by now: the run tells whether it is still there
+                reply = await self._calls.send("PATCH", f"/threads/{segment(thread_id)}", body, trace=self._trace)
+                taken = 200 <= reply.status < 300
         if not taken:
             self._context.lost("thread_state")
 
