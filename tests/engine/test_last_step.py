@@ -46,6 +46,17 @@ def cancels(change: Change) -> bool:
     return change.run is not None and change.run.cancel_reason is not None and not change.release
 
 
+async def closes_once_let_go(gateway: Engine, store: Slow) -> None:
+    """Close it while a commit waits, and not before that is let go."""
+    await asyncio.wait_for(store.reached.wait(), LONG)
+    closing = asyncio.create_task(gateway.close())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    store.go.set()
+    await asyncio.wait_for(closing, LONG)
+
+
 @pytest.mark.parametrize("queued", [False, True])
 def test_a_gateway_that_closes_waits_for_an_end_that_is_being_written(tmp_path: Path, queued: bool) -> None:
     async def scene() -> None:
@@ -57,13 +68,7 @@ def test_a_gateway_that_closes_waits_for_an_end_that_is_being_written(tmp_path: 
         started = await gateway.start(request(start_at=time.time() + 3600 if queued else None))
         if queued:
             await gateway.cancel(started.id)
-        await asyncio.wait_for(store.reached.wait(), LONG)
-        closing = asyncio.create_task(gateway.close())
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not closing.done()
-        store.go.set()
-        await asyncio.wait_for(closing, LONG)
+        await closes_once_let_go(gateway, store)
         async with engine((route(), Scripted(echo)), file=file) as again:
             assert (await again.run(started.id)).status is (RunStatus.CANCELLED if queued else RunStatus.SUCCESS)
 
@@ -83,13 +88,7 @@ def test_a_gateway_that_closes_waits_for_an_end_that_an_adapter_has_committed_by
         use(gateway, (route(), Scripted(agent)))
         await gateway.open()
         started = await gateway.start(request())
-        await asyncio.wait_for(store.reached.wait(), LONG)
-        closing = asyncio.create_task(gateway.close())
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert not closing.done()
-        store.go.set()
-        await asyncio.wait_for(closing, LONG)
+        await closes_once_let_go(gateway, store)
         async with engine((route(), Scripted(echo)), file=file) as again:
             assert (await again.run(started.id)).status is RunStatus.SUCCESS
 

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.support.aio import run
 from tests.support.scripted import until
-from tests.transport.patience_support import OK, UPLOAD, WHOLE, Application, connected, no_time
+from tests.transport.asgi_support import OK, UPLOAD, WHOLE, Application, connected, no_time
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.transport.asgi import uvicorn as ours
 from tests.support.aio import run
 from tests.support.scripted import until
-from tests.transport.patience_support import (
+from tests.transport.asgi_support import (
     BODY_LOOKS,
     HEAD_LOOKS,
     MANY,

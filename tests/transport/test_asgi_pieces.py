@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-import uvicorn
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from gateway.transport.asgi.uvicorn import HEAD_LIMIT, PieceProtocol, short_way
+from gateway.transport.asgi.uvicorn import HEAD_LIMIT, short_way
 from tests.support.aio import run
-from tests.support.scripted import until
+from tests.transport.asgi_support import WHOLE, connected
 
-REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 PIECE = b"x" * 4096
 START = {"type": "http.response.start", "status": 200, "headers": []}
 
@@ -43,30 +38,11 @@ class Served:
         await send({"type": "http.response.body", "body": b"end"})
 
 
-@asynccontextmanager
-async def connected(application: ASGIApp) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A client of a server with our protocol."""
-    config = uvicorn.Config(application, lifespan="off", log_config=None, http=PieceProtocol, ws="none")
-    server = uvicorn.Server(config)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.setblocking(False)
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        await until(lambda: server.started)
-        reader, writer = await asyncio.open_connection(*listener.getsockname(), limit=1024)
-        try:
-            yield reader, writer
-        finally:
-            writer.close()
-            server.should_exit = True
-            await asyncio.wait([running], timeout=30)
-
-
 async def served(application: Served, *, slow: bool = False) -> bytes:
     """What a client gets. A slow one reads only when the server has noticed that it is."""
-    async with connected(application) as (reader, writer):
-        writer.write(REQUEST)
+    async with connected(application) as client:
+        reader = client.reader
+        client.writer.write(WHOLE)
         if slow:
             await asyncio.wait_for(application.behind.wait(), 30)
         await reader.readuntil(b"\r\n\r\n")
@@ -117,27 +93,27 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 )
 def test_whoever_sends_a_head_that_does_not_end_is_cut_off(begun: bytes) -> None:
     async def scene() -> None:
-        async with connected(echo) as (_reader, writer), asyncio.timeout(60):
-            writer.write(begun)
+        async with connected(echo) as client, asyncio.timeout(60):
+            client.writer.write(begun)
             with pytest.raises(ConnectionError):  # what has been read by then is bounded; the rest finds nobody
                 while True:
-                    writer.write(b"x" * HEAD_LIMIT)
-                    await writer.drain()
+                    client.writer.write(b"x" * HEAD_LIMIT)
+                    await client.writer.drain()
 
     run(scene())
 
 
 def test_bodies_and_any_number_of_requests_have_no_such_bound() -> None:
     async def scene() -> None:
-        async with connected(echo) as (reader, writer), asyncio.timeout(60):
+        async with connected(echo) as client, asyncio.timeout(60):
             size = 8 * HEAD_LIMIT
             plain = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
             chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
             chunked = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + 2 * chunk + b"0\r\n\r\n"
             headed = b"POST / HTTP/1.1\r\nX: %b\r\nContent-Length: 0\r\n\r\n" % (b"x" * (HEAD_LIMIT // 2))
             for request, answer in [(plain, size), (chunked, 2 * size), *[(headed, 0)] * 8]:
-                writer.write(request)
-                await reader.readuntil(b"\r\n\r\n")
-                assert int(await reader.readexactly(9)) == answer
+                client.writer.write(request)
+                await client.reader.readuntil(b"\r\n\r\n")
+                assert int(await client.reader.readexactly(9)) == answer
 
     run(scene())

@@ -166,6 +166,13 @@ class Connection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def cancel_run(self, run_id: str) -> None:
+        """Cancel it for the client, who is not told if that fails."""
+        try:
+            await self.clients.whole(self.gateway.cancel(run_id, reason="cancelled by the client"))
+        except InterlinguaError as error:
+            log.warning("%s: run %s could not be cancelled: %s", self._peer.pipe.name, run_id, error)
+
     # --- from the client --------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:

@@ -230,8 +230,8 @@ class Session:
             run = await self._whole(self.gateway.start(request))
             turn.run = run.id
             await self._title(text)
-        if turn.cancelled:
-            await self._cancel_run(turn.run)
+        if turn.cancelled and turn.run is not None:
+            await self.connection.cancel_run(turn.run)
         return True
 
     async def _title(self, text: str) -> None:
@@ -258,7 +258,7 @@ class Session:
             self.turn.cancelled = True
             run = self.turn.run  # without one yet, the turn itself sees to it
         if run is not None:
-            self.connection.keep(self._cancel_run(run))
+            self.connection.keep(self.connection.cancel_run(run))
 
     async def stop(self) -> None:
         """Cancel what runs and wait until it has ended (`session/close`, `session/delete`)."""
@@ -270,13 +270,6 @@ class Session:
         if self.turn is not None:
             await asyncio.wait([self.turn.over], timeout=STOP_SECONDS)
         await self.voice.settled()
-
-    async def _cancel_run(self, run: str | None) -> None:
-        try:
-            if run is not None:
-                await self._whole(self.gateway.cancel(run, reason="cancelled by the client"))
-        except InterlinguaError as error:
-            log.warning("session %s: run %s could not be cancelled: %s", self.id, run, error)
 
     # --- what the run being followed reports ------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,6 @@ from gateway.wire.jsonrpc import read
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.connection import Connection
-
-log = logging.getLogger(__name__)
 
 
 class Sessions:
@@ -97,13 +94,7 @@ class Sessions:
         """Cancel what runs in one that is not open here. Never waits for its agent. Raises NotFound, Unavailable."""
         thread = await self.find(session_id)
         for run in await replay.active(self._gateway, thread.id):
-            self._connection.keep(self._cancelled(run.id))
-
-    async def _cancelled(self, run_id: str) -> None:
-        try:
-            await self._whole(self._gateway.cancel(run_id, reason="cancelled by the client"))
-        except InterlinguaError as error:
-            log.warning("run %s could not be cancelled: %s", run_id, error)
+            self._connection.keep(self._connection.cancel_run(run.id))
 
     async def leave(self) -> None:
         """The client has gone, or is another one from now on, also if it does not wait for this: then `gather` would

@@ -76,43 +76,39 @@ class Runs:
             now=time.time(),
             traceparent=call.header(b"traceparent"),
         )
-        if threaded and body.get("if_not_exists") == "create" and not await self._exists(request.thread):
+        thread = await self._found(request.thread) if threaded else None
+        if threaded and thread is None and body.get("if_not_exists") == "create":
             return await self._start_on(new_thread(request.thread), request)
         if not threaded and body.get("on_completion") == "keep":
-            thread = new_thread()
-            return await self._start_on(thread, replace(request, thread=thread.id, attributes={KEPT: True}))
-        unknown = await self._unknown(request) if threaded else ()
+            made = new_thread()
+            return await self._start_on(made, replace(request, thread=made.id, attributes={KEPT: True}))
+        unknown = await self._unknown(request, thread) if thread is not None else ()
         run = await self._gateway.start(request, told=told)
         for what in unknown:
             self._gateway.lost(run.id, what)
         return run
 
-    async def _unknown(self, request: RunRequest) -> Sequence[str]:
+    async def _unknown(self, request: RunRequest, thread: Thread) -> Sequence[str]:
         """What the agent will not know of a thread that was copied, or patched, before its first run: the losses.
 
         An Agent Connect agent is given the values (`outbound/start.py`), and who calls it knows whether it took them.
         """
-        thread_id = request.thread or ""
-        try:
-            thread = await self._gateway.thread(thread_id)
-        except NotFound:
-            return ()  # the run is refused for it
-        if thread.upstream or await self._gateway.runs(RunQuery(thread=thread_id, limit=1)):
+        if thread.upstream or await self._gateway.runs(RunQuery(thread=thread.id, limit=1)):
             return ()
         unknown = []
         if thread.values is not None:
             agent = await self._agent(request.agent)
             if agent is None or wire.PROTOCOL not in agent.extra:
                 unknown.append("thread_state")
-        if any(point.messages for point in await self._gateway.history(thread_id, limit=PAGE)):
+        if any(point.messages for point in await self._gateway.history(thread.id, limit=PAGE)):
             unknown.append("thread_messages")
         return unknown
 
-    async def _exists(self, thread_id: str | None) -> bool:
+    async def _found(self, thread_id: str | None) -> Thread | None:
         try:
-            return thread_id is not None and bool(await self._gateway.thread(thread_id))
+            return None if thread_id is None else await self._gateway.thread(thread_id)
         except NotFound:
-            return False
+            return None
 
     async def _start_on(self, thread: Thread, request: RunRequest) -> Run:
         """Start it on a thread that is made for it, and goes again if the run is refused."""

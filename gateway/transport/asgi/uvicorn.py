@@ -78,7 +78,9 @@ class PieceProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Nor look where it is another protocol's from now on. That would write into an answer that is not whole."""
+        """Not before the last request was answered: the upgrade would be written into that answer. From then on the
+        connection is another protocol's, and not looked at.
+        """
         if self.cycle is not None and not self.cycle.response_complete:
             self.logger.warning("An upgrade was asked for before the request before it was answered.")
             self.transport.close()
@@ -107,9 +109,9 @@ class PieceProtocol(HttpToolsProtocol):
         if owed is Owed.BEGINNING:  # browsers connect in advance, and would take an answer for that of a later request
             self.transport.close()
         elif owed is Owed.HEAD:
-            self._refuse(408, f"The request's head was not whole after {owed.limit:g} seconds.")
+            self._refuse(f"The request's head was not whole after {owed.limit:g} seconds.")
         else:
-            self._refuse(408, f"Nothing more of the request's body came for {owed.limit:g} seconds.")
+            self._refuse(f"Nothing more of the request's body came for {owed.limit:g} seconds.")
 
     def _owes(self) -> Owed | None:
         cycle = self.cycle
@@ -122,10 +124,10 @@ class PieceProtocol(HttpToolsProtocol):
         ours = cycle.response_started or cycle.waiting_for_100_continue or self.flow.read_paused or self.pipeline
         return Owed.BODY if cycle.more_body and not ours else None
 
-    def _refuse(self, status: int, said: str) -> None:
-        """Answer in plain text, and close."""
+    def _refuse(self, said: str) -> None:
+        """Answer 408 in plain text, and close."""
         head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(said)
-        self.transport.write(STATUS_LINE[status] + head + said.encode("ascii"))
+        self.transport.write(STATUS_LINE[408] + head + said.encode("ascii"))
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:

@@ -1,6 +1,4 @@
-"""A connection to a server of `PieceProtocol`, seen from both ends. Nothing there happens because time goes by: what
-does is set to times that no test lasts, and `look` is called as its timer would call it.
-"""
+"""A connection to a server of `PieceProtocol`, seen from both ends."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ OK: Message = {"type": "http.response.start", "status": 200, "headers": [(b"cont
 
 
 def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None goes by by itself."""
+    """What happens because time goes by is set to times that no test lasts: `look` is called as its timer would."""
     for name, seconds in (("LOOK", LOOK), ("HEAD", HEAD), ("SILENT", SILENT)):
         monkeypatch.setattr(ours, f"{name}_SECONDS", seconds)
 
