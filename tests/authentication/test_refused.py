@@ -22,6 +22,7 @@ MODERN = {
     "io.modelcontextprotocol/clientCapabilities": {},
 }
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "agents/list", "params": {"_meta": MODERN}}
+PLAIN = {"jsonrpc": "2.0", "id": 1, "method": "agents/list", "params": {}}
 NEWER = {"mcp-protocol-version": "2026-07-28", "mcp-method": "agents/list"}
 EITHER = {"accept": "application/json, text/event-stream"}
 
@@ -60,6 +61,7 @@ COMMUNICATION: list[tuple[str, str, Any, dict[str, str]]] = [
     ("POST", "/mcp", HELLO, EITHER),
     ("POST", "/mcp/echo", HELLO, EITHER),
     ("POST", "/mcp", LIST, {**EITHER, **NEWER}),
+    ("POST", "/mcp", PLAIN, {}),
     ("GET", "/mcp", None, {"accept": "text/event-stream", "mcp-session-id": SOME}),
     ("DELETE", "/mcp", None, {"mcp-session-id": SOME}),
     ("GET", "/sse", None, {"accept": "text/event-stream"}),

@@ -42,6 +42,9 @@ def test_the_agents_that_somebody_may_not_use_are_not_there() -> None:
                 assert await names(there, shown) == wanted
                 client = await there.mcp(shown)
                 assert [each["name"] for each in (await client.ask("agents/list"))["agents"]] == wanted
+                plain = {"jsonrpc": "2.0", "id": 1, "method": "agents/list"}
+                found = await there.said("POST", "/agent-communication/mcp", shown, json=plain)
+                assert [each["name"] for each in found["result"]["agents"]] == wanted
                 tools = [each["name"] for each in (await client.ask("tools/list"))["tools"]]
                 assert tools[: len(wanted)] == wanted
             have = "have echo, asker"

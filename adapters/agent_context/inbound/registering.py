@@ -34,7 +34,7 @@ class Registering:
         """`agent/register`, answered as in appendix B."""
         record = read(call.params, Register).agent
         if record.endpoint is None and versions.modern(call.client.version):
-            expected = f"an endpoint, of an agent that registers without a session (MCP {call.client.version})"
+            expected = "an endpoint: an agent that registers without a session is called there"
             raise refused("/agent/endpoint", "is missing", expected, "nothing")
         services = self._services
         principal = services.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])

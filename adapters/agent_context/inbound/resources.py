@@ -36,7 +36,7 @@ from gateway.core.types import JsonObject
 from gateway.mcp import versions
 from gateway.mcp.runs import listed, page
 from gateway.mcp.server.contract import Call, Session
-from gateway.wire.jsonrpc import RpcError
+from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,10 @@ class Resources:
         return {**found, "ttlMs": 0, "cacheScope": "private"} if versions.modern(call.client.version) else found
 
     async def subscribe(self, call: Call) -> JsonObject:
-        """`resources/subscribe`."""
+        """`resources/subscribe`. Refused where the request is the whole session: nothing could be told later."""
+        if versions.modern(call.client.version):
+            why = f"{call.method} needs a session: nothing can be told to a client of a single request"
+            raise RpcError(METHOD_NOT_FOUND, why, {"code": "unsupported", "retryable": False})
         uri = read(call.params, wire.Resource).uri
         principal = self._services.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)

@@ -50,7 +50,7 @@ class Out(Protocol):
 
 
 class Nowhere:
-    """An Out for what is answered before anything else can be said."""
+    """An Out for a call whose client gets the answer and nothing before it."""
 
     can_ask = False
     full = False

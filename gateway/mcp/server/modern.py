@@ -15,14 +15,16 @@ from gateway.adapter.access import Visit
 from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import Out, ServedCall, failure, read, refused, serve
+from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, read, refused, serve
 from gateway.mcp.server.contract import SUBSCRIBED, Client, Identity, InputRequired
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, Request, RpcError
+from gateway.wire.jsonrpc import Id, Notification, Request, RpcError
 
 ENVELOPE: Final = (wire.META_VERSION, wire.META_CAPABILITIES)
+PLAIN: Final[JsonObject] = {wire.META_VERSION: versions.V2026_07_28, wire.META_CAPABILITIES: {}}
+"""What a plain JSON-RPC request, which says nothing of its client, counts as saying."""
 LISTS: Final = ("/list",)
 """How the requests end whose results say how long they may be kept."""
 
@@ -91,9 +93,12 @@ def unsupported(requested: str, hub: Hub) -> RpcError:
 
 
 class ModernSession:
-    """See `gateway.mcp.server.contract.Session`. One request of such a client; raises RpcError if it may not be one."""
+    """See `gateway.mcp.server.contract.Session`. One request of such a client; raises RpcError if it may not be one.
 
-    def __init__(self, hub: Hub, agent: str | None, meta: JsonObject, carrier: Carrier) -> None:
+    plain: the request named no revision (`meta` has PLAIN), so its result has none of this revision's own members.
+    """
+
+    def __init__(self, hub: Hub, agent: str | None, meta: JsonObject, carrier: Carrier, *, plain: bool = False) -> None:
         check(meta)
         version, capabilities, info = meta[wire.META_VERSION], meta[wire.META_CAPABILITIES], meta.get(wire.META_CLIENT)
         if not isinstance(version, str) or not isinstance(capabilities, dict):
@@ -108,6 +113,7 @@ class ModernSession:
         self.bearer = carrier.bearer
         self.visit = carrier.visit
         self._carrier = carrier
+        self._plain = plain
         self.over = False
         self._wanted = Wanted()
         self._listens: tuple[Id, Out] | None = None
@@ -148,7 +154,10 @@ class ModernSession:
             out.put(jsonrpc.notification(method, {**said, wire.META: meta}))
 
     async def serve(self, out: Out, request: Request, meta: JsonObject) -> Any:
-        """The result of the request, with all that results of these revisions have. Raises RpcError."""
+        """The result of the request, with all that results of these revisions have. Raises RpcError.
+
+        A plain client also gets an answer to `ping`, and cannot listen: it reads nothing but the answer.
+        """
         try:
             return await self._serve(out, request, meta)
         finally:
@@ -161,13 +170,15 @@ class ModernSession:
             if (level := meta.get(wire.META_LOG_LEVEL)) is not None:
                 call.log_level = self.log_level = checked_level(level)
             identity = self.hub.service.identity(self)
-            wanted = _wanted(call.params, identity) if method == wire.LISTEN else None
+            wanted = _wanted(call.params, identity) if method == wire.LISTEN and not self._plain else None
         except Invalid as wrong:
             raise refused(self.hub.service, call, jsonrpc.INVALID_PARAMS, wrong) from None
         except Exception as error:
             raise failure(self.hub.service, call, error) from error
         if wanted is not None:
             return await self._listen(wanted, identity, call, out)
+        if method == wire.PING and self._plain:
+            return {}
         if method == wire.DISCOVER:
             found = wire.DiscoverResult(self.hub.versions, identity.capabilities, identity.instructions or UNSET)
             return _whole(found, wire.COMPLETE, identity.info)
@@ -176,6 +187,8 @@ class ModernSession:
         except InputRequired as asked:
             needed = wire.InputRequired(asked.requests or UNSET, asked.state)
             return _whole(needed, wire.INPUT_REQUIRED, identity.info)
+        if self._plain:
+            return value
         extra: JsonObject = {"ttlMs": 0, "cacheScope": "private"} if method.endswith(LISTS) else {}
         return _whole(value, wire.COMPLETE, identity.info, extra)
 
@@ -195,9 +208,9 @@ class ModernSession:
         return _whole({wire.META: belongs}, wire.COMPLETE, identity.info)
 
 
-def notified(hub: Hub, agent: str | None, method: str, params: Raw, carrier: Carrier) -> None:
+def notified(hub: Hub, agent: str | None, told: Notification, meta: JsonObject, carrier: Carrier) -> None:
     """A notification of such a client. The protocol knows none but `cancelled`; what adapters know may come."""
-    meta = wire.meta_of(params)
+    method = told.method
     if method in (wire.CANCELLED, wire.INITIALIZED) or not enveloped(meta):
         return
     try:
@@ -206,7 +219,7 @@ def notified(hub: Hub, agent: str | None, method: str, params: Raw, carrier: Car
         log.debug("%s is dropped: %s", method, error)
         return
     try:
-        hub.service.notification(session, method, params)
+        hub.service.notification(session, method, told.params or EMPTY)
     except Exception:
         log.exception("handling %s failed", method)
     finally:

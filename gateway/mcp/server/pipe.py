@@ -20,7 +20,7 @@ from gateway.mcp.server.session import HandshakeSession, cancelled_in
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class PipeSession(HandshakeSession):
         elif self.initialized:
             self.heard(method, params)
         else:
-            notified(self.hub, self.agent, method, params, self)
+            notified(self.hub, self.agent, Notification(method, params), wire.meta_of(params), self)
         return None
 
     def unreadable(self, what: Unreadable | Malformed) -> None:

@@ -1,4 +1,7 @@
-"""2026-07-28 over HTTP: a POST, its answer, and nothing beside it. Who goes away has cancelled the request."""
+"""2026-07-28 over HTTP: a POST, its answer, and nothing beside it. Who goes away has cancelled the request.
+
+A plain JSON-RPC request, without handshake and without MCP's headers, is served the same way (see `serve`).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from gateway.adapter.access import EXPIRED, Visit
 from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
-from gateway.mcp.server.call import EMPTY, read
+from gateway.mcp.server.call import Nowhere, read
 from gateway.mcp.server.http.endpoint import answer, bearer
 from gateway.mcp.server.http.response_out import ResponseOut
 from gateway.mcp.server.http.stream import Answering
 from gateway.mcp.server.hub import Hub
-from gateway.mcp.server.modern import ModernSession, check, notified
+from gateway.mcp.server.modern import PLAIN, ModernSession, check, notified
 from gateway.transport.asgi import ClientGone, Exchange, Reply
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, Notification, Request, RpcError
@@ -36,24 +39,35 @@ class _Named(Struct, gc=False):
     uri: Any = None
 
 
-async def serve(hub: Hub, exchange: Exchange, message: jsonrpc.Message, visit: Visit | None = None) -> Reply | None:
-    """Answer a POST whose header names such a revision. `visit`: see `Session`. Raises ClientGone, Unavailable."""
+async def serve(
+    hub: Hub, exchange: Exchange, message: jsonrpc.Message, visit: Visit | None = None, *, plain: bool = False
+) -> Reply | None:
+    """Answer a POST whose header names such a revision. `visit`: see `Session`. Raises ClientGone, Unavailable.
+
+    plain: the request names no revision and no session. It is a session of its own all the same, of a client that
+    cannot be asked; the answer is a JSON body, and a stream only where `Accept` names that.
+    """
     post = Post(exchange, visit)
     if isinstance(message, Notification):
-        notified(hub, exchange.agent, message.method, message.params or EMPTY, post)
+        said = wire.meta_of(message.params)
+        notified(hub, exchange.agent, message, {**said, **PLAIN} if plain else said, post)
         return Reply(202)
     if isinstance(message, Malformed):
         return answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
     if not isinstance(message, Request) or message.id is None:
         return answer(400, None, ErrorObject(jsonrpc.INVALID_REQUEST, "one request with an id is wanted"))
     meta = wire.meta_of(message.params)
+    streams = not plain or wire.EVENTS in (exchange.header("accept") or "")
     try:
-        _agree(exchange, message, meta)
-        session = ModernSession(hub, exchange.agent, meta, post)
+        if plain:
+            meta = {**meta, **PLAIN}
+        else:
+            _agree(exchange, message, meta)
+        session = ModernSession(hub, exchange.agent, meta, post, plain=plain)
     except RpcError as error:
         return answer(wire.STATUS.get(error.error.code, 200), message.id, error.error)
     with hub.seated():
-        return await _Exchange(hub, post, session, message, meta).run()
+        return await _Exchange(hub, post, session, message, meta, streams=streams).run()
 
 
 def _agree(exchange: Exchange, request: Request, meta: JsonObject) -> None:
@@ -87,9 +101,11 @@ class Post:
 
 
 class _Exchange:
-    """One request, until it is answered."""
+    """One request, until it is answered. streams: whether the client takes a stream as well as a JSON body."""
 
-    def __init__(self, hub: Hub, post: Post, session: ModernSession, request: Request, meta: JsonObject) -> None:
+    def __init__(
+        self, hub: Hub, post: Post, session: ModernSession, request: Request, meta: JsonObject, *, streams: bool
+    ) -> None:
         self._hub = hub
         self._exchange = post.exchange
         self._post = post
@@ -97,6 +113,7 @@ class _Exchange:
         self._request = request
         self._meta = meta
         self._stream = Answering("", 0)
+        self._streams = streams
         self._status = 200
         self._why = "the gateway is stopping"
 
@@ -105,7 +122,7 @@ class _Exchange:
         keep_alive = self._hub.options.keep_alive
         call = asyncio.create_task(self._call(), name=self._request.method)
         gone = asyncio.create_task(self._exchange.gone())
-        silent = asyncio.create_task(self._stream.silent(keep_alive))
+        silent = asyncio.create_task(self._stream.silent(keep_alive if self._streams else None))
         try:
             with self._hub.told(lambda: self._stop(call)), self._heard(call):
                 await asyncio.wait([gone, silent], return_when=asyncio.FIRST_COMPLETED)
@@ -146,8 +163,9 @@ class _Exchange:
 
     async def _call(self) -> None:
         id = self._request.id
+        out = ResponseOut(self._stream) if self._streams else Nowhere()
         try:
-            result = await self._session.serve(ResponseOut(self._stream), self._request, self._meta)
+            result = await self._session.serve(out, self._request, self._meta)
             self._stream.reply(jsonrpc.result(id, result))
         except RpcError as error:
             self._status = wire.STATUS.get(error.error.code, 200)

@@ -281,8 +281,11 @@ class Answering(Stream):
         if len(self.answers) == self._wanted:
             self.end()
 
-    async def silent(self, seconds: float) -> bool:
-        """Wait for all answers. True if nothing else was said, and they came in time: then they can be a JSON body."""
+    async def silent(self, seconds: float | None) -> bool:
+        """Wait for all answers. True if nothing else was said, and they came in time: then they can be a JSON body.
+
+        None: however long they take.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._said and not self.over:

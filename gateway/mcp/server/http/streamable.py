@@ -1,6 +1,6 @@
 """Streamable HTTP: POST, GET and DELETE of one endpoint, for clients that shake hands (2025-03-26 and later).
 
-A request that names 2026-07-28 is served by modern.py.
+A request that names 2026-07-28, or neither a session nor a revision, is served by modern.py.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Streamable(Endpoint):
     # --- POST ------------------------------------------------------------------------------------------------------
 
     async def _post(self, exchange: Exchange, version: str | None, visit: Visit | None) -> Reply | None:
-        accepts(exchange, wire.JSON, wire.EVENTS)
+        plain = version is None and exchange.header(wire.SESSION_HEADER) is None
+        accepts(exchange, wire.JSON, *(() if plain else (wire.EVENTS,)))
         data = await self.body(exchange)
         message = jsonrpc.decode(data)
         if version in versions.MODERN:
@@ -74,6 +75,8 @@ class Streamable(Endpoint):
             raise answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
         if isinstance(message, Request) and message.method == wire.INITIALIZE:
             return self._initialize(exchange, message, visit)
+        if plain:
+            return await modern.serve(self.hub, exchange, message, visit, plain=True)
         session = self._session(exchange, visit, message)
         session.bearer = bearer(exchange)
         with self._sessions.used(session):
@@ -84,6 +87,7 @@ class Streamable(Endpoint):
 
     def _initialize(self, exchange: Exchange, request: Request, visit: Visit | None) -> Reply:
         """The first request of a session, or once more."""
+        accepts(exchange, wire.JSON, wire.EVENTS)
         if request.id is None:
             raise refusal(400, "the id is null")
         again = exchange.header(wire.SESSION_HEADER) is not None
