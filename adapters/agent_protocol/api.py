@@ -12,7 +12,7 @@ from adapters.agent_protocol import wire
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.upstream import error_text
 from gateway.core.delta import encode
-from gateway.core.errors import AgentBroken, AgentFailed, AgentTimeout, Invalid, NotFound
+from gateway.core.errors import AgentBroken, AgentFailed, AgentTimeout, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
 from gateway.transport.http import Auth, FilePart, HttpClient, Response, StreamResponse, segment
 
@@ -94,7 +94,7 @@ class Api:
     async def execute(self, task: str, body: JsonObject, trace: str | None) -> wire.Step:
         """`POST steps`. Raises AgentFailed if the agent says it failed, StepRefused where that may be its end.
 
-        Raises StepUnfit for a body that it does not take.
+        Raises StepUnfit for a body that it does not take, Conflict while it executes another step.
         """
         try:
             response = await self._request("POST", f"/{_id(task)}/steps", trace, body, timeout=self._slow)
@@ -102,6 +102,8 @@ class Api:
             raise AgentTimeout(f"the agent's step was not done within {self._slow:g} s", detail=str(error)) from error
         if response.status == 422:
             raise StepUnfit(f"the agent answered 422 to a step{_said(response)}", detail=_said(response)[2:])
+        if response.status == 409:
+            raise Conflict(f"the agent is busy: it answered 409 to a step{_said(response)}")
         if response.status >= 400:
             refused = StepRefused if response.status in _NO_STEP_LEFT else AgentFailed
             raise refused(f"the agent answered {response.status} to a step{_said(response)}")

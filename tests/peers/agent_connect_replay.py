@@ -9,14 +9,18 @@ ids, times and the user's words put in. What it does that the specification does
 - after an error the same error comes three times and then bare `:` comments for as long as anybody listens;
 - an interrupt ends a stream without an event; the payload is keyed by the interrupt's name; resuming takes any object;
 - the stream of a run that is over is empty, and `/wait` alone tells the truth;
-- cancel, delete, background runs on threads and streams on threads are 500;
+- cancel, delete, background runs on threads, streams on threads and resuming on threads are 500;
+- waiting for a run on a thread that interrupts is 500, as it starts and later; the run is there, `interrupted`, and is
+  waited for and resumed below `/runs`;
+- a thread on which a run is pending is 409;
 - times carry no zone; errors are `{"detail": ...}`; deleting a thread is 200 with `null`; patching replaces metadata;
 - a stateless run has a thread id.
 
 The run's input message chooses what happens: `fail` in it fails, `interrupt` in it interrupts once, `slow` in it takes
 `--slow` seconds, anything else `--step`. Not recorded, so not to be relied on: streams that join a run which is still
-going (they send what a creating stream sends), the 401, getting and awaiting one run of a thread, and the 500 of a
-stream on a thread, whose connection was dropped while it was recorded (the body is the one of the background run).
+going (they send what a creating stream sends), the 401, and the 500 of a stream on a thread, whose connection was
+dropped while it was recorded (the body is the one of the background run). Not recorded, but read in the server's source
+(`apis/threads_runs.py` of workflow-srv 0.3.0): interrupts on threads, the 409, and getting one run of a thread.
 """
 
 import argparse
@@ -215,9 +219,17 @@ async def thread_runs(request: Request) -> Response:
 
 
 async def wait_on_thread(request: Request) -> Response:
+    """Create a run and wait for it, or wait for one that is there."""
     thread = thread_of(request)
-    run = await create(request, thread["thread_id"])
+    if request.method == "GET":
+        run = named(request)
+    elif any(run.status == "pending" for run in runs_of(thread)):
+        raise Refused(409, {"detail": f"Thread with ID {thread['thread_id']} has pending runs."})
+    else:
+        run = await create(request, thread["thread_id"])
     answer = await waited(run)
+    if run.status == "interrupted":  # it takes the question for an error's description, and cannot encode it
+        return await broken_on_thread(request)
     if run.output and run.output["type"] == "result":
         thread["values"] = run.output["values"]
     return answer
@@ -264,8 +276,11 @@ ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", "/threads/{thread_id}/runs", broken_on_thread),
     ("POST", "/threads/{thread_id}/runs/wait", wait_on_thread),
     ("GET", "/threads/{thread_id}/runs/{run_id}", get_run),
-    ("GET", "/threads/{thread_id}/runs/{run_id}/wait", wait_run),
+    ("GET", "/threads/{thread_id}/runs/{run_id}/wait", wait_on_thread),
     ("POST", "/threads/{thread_id}/runs/stream", broken_on_thread),
+    ("POST", "/threads/{thread_id}/runs/{run_id}", not_implemented),
+    ("POST", "/threads/{thread_id}/runs/{run_id}/cancel", not_implemented),
+    ("GET", "/threads/{thread_id}/runs/{run_id}/stream", not_implemented),
 ]
 
 

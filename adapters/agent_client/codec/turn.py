@@ -8,10 +8,11 @@ import msgspec
 from msgspec import Raw
 
 from adapters.agent_client.codec import plain
+from adapters.agent_client.codec.errors import ERRORS
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta, projection
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, AgentFailed
+from gateway.core.errors import AgentBroken, AgentFailed, Conflict
 from gateway.core.types import Agent, Failure, Json, JsonObject, Run, RunStatus, StopReason
 from gateway.wire.jsonrpc import INTERNAL_ERROR, REQUEST_CANCELLED, RpcError, unpack
 
@@ -108,7 +109,8 @@ def _error(run: Run, mine: JsonObject | None) -> RpcError:
     data: JsonObject = {"code": failure.code, "details": failure.message}
     if failure.retryable:
         data["retryable"] = True
-    return RpcError(INTERNAL_ERROR, failure.message, data)
+    code = ERRORS[Conflict] if failure.code == Conflict.code else INTERNAL_ERROR  # busy, not broken
+    return RpcError(code, failure.message, data)
 
 
 def _has_more(run: Run, agent: Agent) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -136,7 +136,20 @@ class Poller:
         return await self._unwaited(record) if record.status in STOPPED else None
 
     async def _wait(self, timeout: float) -> Verdict | None:
-        path = f"{self.path}/wait"
+        assert self.remote is not None
+        try:
+            return await self._wait_at(self.remote, timeout)
+        except NotOffered as refusal:
+            if refusal.reply.status != 500 or self.remote.thread is None:
+                raise
+        # Servers in use serve a run that asks only where those without a thread are: its question and its answer.
+        bare = replace(self.remote, thread=None)
+        verdict = await self._wait_at(bare, timeout)
+        self.remote = bare
+        return verdict
+
+    async def _wait_at(self, remote: RemoteRun, timeout: float) -> Verdict | None:
+        path = f"{remote.path}/wait"
         where = f"GET {path}"
         reply = await self._calls.patient("GET", path, timeout=timeout, trace=self._trace)
         if reply is None or reply.status in (204, 202, 408, 504):

@@ -15,7 +15,7 @@ from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.request import run_create
 from gateway.adapter import RunContext
-from gateway.core.errors import AgentBroken, AgentError, AgentGone, NotFound, Unsupported
+from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, NotFound, Unsupported
 from gateway.core.types import AgentCapabilities
 from gateway.transport.http import Response, segment
 
@@ -33,11 +33,14 @@ class Server:
         """(way, on a thread) that it does not offer."""
         self.stream_mode = True
         """It takes `stream_mode`."""
+        self.trusted = False
+        """It has started a run on a thread without making the client wait: a 500 from it means the run, not the way."""
 
     def forget(self) -> None:
         """Believe the descriptor again."""
         self.refused.clear()
         self.stream_mode = True
+        self.trusted = False
 
 
 class Starter:
@@ -59,6 +62,8 @@ class Starter:
         self._follower = follower
         self._relocated = False
         self._renewed: str | None = None
+        self._before: frozenset[str] | None = None
+        """Runs of the thread that are older than this one; None if that is not known."""
 
     @property
     def _can(self) -> AgentCapabilities:
@@ -67,25 +72,33 @@ class Starter:
     async def start(self) -> Verdict | None:
         """Send the run. Its verdict, if the agent's answer had one; None while it works.
 
-        Raises Unsupported where the server has no way for a run on a thread, AgentError for refusals.
+        Raises Unsupported where the server has no way for a run on a thread, Conflict where another run is in the way,
+        AgentError for other refusals.
         """
         thread = await self._thread()
         threaded = thread is not None
         known = self._server.refused
+        if thread is not None and self._before is None and not self._server.trusted:
+            with contextlib.suppress(AgentError):  # sending the run tells what is wrong
+                self._before = await self._listed(thread)
         ways = [way for way in self._ways(threaded) if (way, threaded) not in known]
         tried: list[str] = []
         for way in ways or self._ways(threaded)[-1:]:
             try:
                 verdict = await self._try(way, thread)
             except NotOffered as refusal:
-                if not _leaves_others(refusal.reply, threaded):
+                if refusal.reply.status == 409:
+                    raise Conflict(f"the agent is busy: {refusal.complaint()}") from None
+                if not _leaves_others(refusal.reply, threaded and not self._server.trusted):
                     raise refusal.complaint() from None
-                if refusal.reply.status == 500 and thread is not None and await self._find_active(thread):
-                    return None  # it failed to say so, but it runs: it is not sent twice
+                if refusal.reply.status == 500 and thread is not None and await self._find(self._renewed or thread):
+                    known |= {(way, threaded) for way in tried}
+                    return None  # the server failed to say so, but the run is there: it is not sent twice
                 last = refusal
                 tried.append(way)
             else:
                 known |= {(way, threaded) for way in tried}
+                self._server.trusted |= threaded and way != WAIT
                 return verdict
         complaint = last.complaint()
         if threaded and last.reply.status != 500:
@@ -136,7 +149,7 @@ class Starter:
     async def _blocking(self, path: str, body: bytes, thread: str) -> Verdict | None:
         """Start the run and hold the line until it stops. Its name is looked up meanwhile, for cancels and restarts."""
         follower, where = self._follower, f"POST {path}"
-        naming = asyncio.create_task(self._name_active(thread))
+        naming = asyncio.create_task(self._look_for(thread))
         try:
             reply = await self._calls.patient("POST", path, body, timeout=None, trace=self._trace)
         except AgentGone:
@@ -156,24 +169,34 @@ class Starter:
             raise AgentBroken(f"{where} answered without a run")
         return verdict
 
-    async def _name_active(self, thread: str) -> None:
-        """Find the run that was just started among the thread's: the only one that works."""
+    async def _look_for(self, thread: str) -> None:
+        """Name the run that was just started, as soon as the agent lists it."""
         for pause in NAMING:
             await asyncio.sleep(pause)
-            if await self._find_active(thread) is not False:
+            if await self._find(thread) is not False:
                 return
 
-    async def _find_active(self, thread: str) -> bool | None:
-        """Name the thread's only run that works. False if there is none, None if the agent does not list them."""
+    async def _find(self, thread: str) -> bool | None:
+        """Name the run that this request has made, whatever state it is in: the only one of the thread that was not
+        there before. False if there is none, None if the agent does not tell.
+        """
+        listed = await self._listed(thread)
+        if listed is None or self._before is None:
+            return None
+        made = listed - self._before
+        if len(made) != 1:
+            return False
+        (run_id,) = made
+        await self._follower.name(RemoteRun(run_id, thread, thread))
+        return True
+
+    async def _listed(self, thread: str) -> frozenset[str] | None:
+        """The ids of a thread's runs. None if the agent does not list them."""
         path = f"/threads/{segment(thread)}/runs"
         reply = await self._calls.send("GET", path, trace=self._trace)
         if reply.status != 200:
             return None
-        active = [r for r in decode.run_records(reply.body, f"GET {path}") if r.status == "pending"]
-        if len(active) != 1:
-            return False
-        await self._follower.name(RemoteRun(active[0].run_id, thread, thread))
-        return True
+        return frozenset(record.run_id for record in decode.run_records(reply.body, f"GET {path}"))
 
     def _modes(self) -> list[str] | None:
         """`stream_mode`, only where it says more than its absence: servers in use refuse it in any form."""
@@ -224,6 +247,7 @@ class Starter:
         thread = self._context.thread
         body = encode({"metadata": thread.metadata if thread is not None else {}})
         reply = await self._calls.send("POST", "/threads", body, trace=self._trace)
+        self._before = frozenset()
         if reply.status in (404, 405, 500, 501):
             raise Unsupported(f"the agent says that it has threads, but {where} answered {reply.status}")
         if not 200 <= reply.status < 300:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.errors import AgentError
+from gateway.core.errors import InterlinguaError
 from tests.adapters.agent_connect.outbound_calls import calling, play
 from tests.support.aio import run
 from tests.support.context import FakeContext, context
@@ -131,13 +131,22 @@ def ended(agent: Handler, **how: Any) -> FakeContext:
     return run(against(agent, **how))
 
 
-def raised(agent: Handler, error: type[AgentError], match: str, **how: Any) -> FakeContext:
+def raised(
+    agent: Handler,
+    error: type[InterlinguaError],
+    match: str,
+    *,
+    thread: str | None = None,
+    upstream_thread: dict[str, Any] | None = None,
+    **how: Any,
+) -> FakeContext:
     """The context of a run that fails so."""
     kept: list[FakeContext] = []
 
     async def go() -> None:
         async with serving(agent) as there, calling(there.url, "bad", **how) as outbound:
-            kept.append(context(await outbound.describe(), "hi"))
+            known = await outbound.describe()
+            kept.append(context(known, "hi", thread=thread, upstream_thread=upstream_thread))
             await outbound.run(kept[0])
 
     with pytest.raises(error, match=match):

@@ -7,7 +7,16 @@ import json
 import pytest
 
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, AgentTimeout, Unsupported
+from gateway.core.errors import (
+    AgentBroken,
+    AgentFailed,
+    AgentGone,
+    AgentTimeout,
+    Conflict,
+    InterlinguaError,
+    Unsupported,
+)
+from tests.adapters.agent_connect.outbound_calls import calling
 from tests.adapters.agent_connect.scripted_agent import (
     OTHER,
     REF,
@@ -29,7 +38,8 @@ from tests.adapters.agent_connect.scripted_agent import (
     text,
 )
 from tests.support.aio import Clock, later, run
-from tests.support.raw_http import Exchange, Server
+from tests.support.context import context
+from tests.support.raw_http import Exchange, Server, serving
 
 # --- the stream ------------------------------------------------------------------------------------------------
 
@@ -236,7 +246,7 @@ def test_a_text_that_grows_in_one_burst_of_the_network_is_not_told_piece_by_piec
             "POST /runs/stream answered 500: Internal",
         ),
         (says(b"<html><p>x</p></html>", "500 E", "text/html"), AgentFailed, "POST /runs/stream answered 500$"),
-        (says(text({"detail": "busy"}), "409 C"), AgentFailed, "POST /runs/stream answered 409: busy"),
+        (says(text({"detail": "busy"}), "409 C"), Conflict, "the agent is busy: POST /runs/stream answered 409: busy"),
         (says(text({"message": "later"}), "503 U"), AgentGone, "POST /runs/stream answered 503: later"),
         (says(b"", "504 T"), AgentTimeout, "POST /runs/stream answered 504$"),
         (says(b"", "302 Found"), AgentBroken, "POST /runs/stream answered 302$"),
@@ -248,7 +258,7 @@ def test_a_text_that_grows_in_one_burst_of_the_network_is_not_told_piece_by_piec
         ),
     ],
 )
-def test_a_refusal_says_what_was_asked_and_why_not(refusal: Handler, error: type[AgentError], said: str) -> None:
+def test_a_refusal_says_what_was_asked_and_why_not(refusal: Handler, error: type[InterlinguaError], said: str) -> None:
     raised(script(stream=refusal), error, said)
 
 
@@ -450,3 +460,41 @@ def test_a_run_on_a_thread_that_was_started_behind_a_500_is_found_and_not_sent_a
     )
     assert ended(agent, thread="t-1").output == {"m": "it ran"}
     assert sent == ["stream"]
+
+
+@pytest.mark.parametrize("listed_before", [True, False])
+def test_a_run_of_an_earlier_turn_is_not_taken_for_one_that_a_500_did_not_tell_of(listed_before: bool) -> None:
+    async def on_the_thread(asked: Exchange) -> None:
+        if asked.method == "GET" and (listed_before or known):
+            await says(text([record("pending", run_id=OTHER)]))(asked)
+        else:
+            await refuses("500 Internal Server Error")(asked)
+        known.append(asked.method)
+
+    known: list[str] = []
+    failing = refuses("500 Internal Server Error")
+    below = {"/threads/t/runs": on_the_thread, "/threads/t/runs/stream": failing, "/threads/t/runs/wait": failing}
+    ctx = raised(script(**below), AgentFailed, "500", thread="t-1", upstream_thread={"thread_id": "t"})
+    assert ctx.run.upstream is None and not ctx.asked
+
+
+def test_a_server_that_runs_on_threads_is_not_asked_what_is_there_before_and_its_500_is_a_failure() -> None:
+    tried: list[str] = []
+
+    async def on_the_thread(asked: Exchange) -> None:
+        tried.append(f"{asked.method} {asked.target}")
+        await (streams(event({"m": "it ran"}, status="success")) if len(tried) < 4 else refuses("500 E"))(asked)
+
+    names = ("stream", "wait")
+    below = {"/threads/t/runs": on_the_thread, **{f"/threads/t/runs/{name}": on_the_thread for name in names}}
+
+    async def thrice() -> None:
+        async with serving(script(**below)) as there, calling(there.url, "bad") as outbound:
+            agent = await outbound.describe()
+            for _ in range(3):
+                await outbound.run(context(agent, "hi", thread="t-1", upstream_thread={"thread_id": "t"}))
+
+    with pytest.raises(AgentFailed, match="POST /threads/t/runs/stream answered 500"):
+        run(thrice())
+    stream = "POST /threads/t/runs/stream"
+    assert tried == ["GET /threads/t/runs", stream, stream, stream]
