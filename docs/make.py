@@ -281,7 +281,10 @@ also [here](schemas/routes.schema.json); editors complete from it if the file be
 - `SIGHUP` or a change of the file reloads the routes without dropping a run; the other sections take effect at the
   next start. A bad file is refused, and the old routes stay.
 - Behind `https:` and `wss:` the gateway speaks to who is vouched for by an authority that this machine knows. Others,
-  as a cluster's own, are named by the environment variable `SSL_CERT_FILE` (or `SSL_CERT_DIR`) of the gateway.
+  as a cluster's own, are named by the environment variable `SSL_CERT_FILE` (or `SSL_CERT_DIR`) of the gateway. `check`
+  and `serve` warn about an `auth` that goes to another machine by `http:` or `ws:`.
+- The port's own certificate is no key of this file but two options of `serve`, `--tls-cert` and `--tls-key`
+  ([deployment](deployment.md#tls)).
 - A key that is not here is a mistake.
 
 Everything at once:

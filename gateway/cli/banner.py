@@ -33,10 +33,12 @@ def _path() -> str:
     return os.path.abspath(shutil.which(PROGRAM) or os.path.join(os.path.dirname(sys.executable), PROGRAM))
 
 
-def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[str]) -> str:
-    """Several lines, ready to print. `port` is the one that is listened on, `agents` the names of those there are."""
+def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[str], *, secure: bool = False) -> str:
+    """Several lines, ready to print. `port` is the one that is listened on, `agents` the names of those there are,
+    `secure` whether TLS is spoken.
+    """
     near = ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
-    url = f"http://{near}:{port}"
+    url = f"{'https' if secure else 'http'}://{near}:{port}"
     lines = [f"Interlingua is up at {url}", f"  {path}: {', '.join(agents) or 'no agents'}", ""]
     width = max((len(config.adapters[name].title) for name in config.inbound), default=0)
     tries = [f"curl {url}/readyz"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gateway.cli.certificate import Certificate
 from gateway.cli.codes import FAILED, OK
 from gateway.cli.files import allowed, read
 from gateway.config import Route
-from gateway.config.exposure import cautions, local
+from gateway.config.exposure import cautions, in_clear, local
 
 
-def check(path: Path, host: str = "127.0.0.1") -> int:
+def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None) -> int:
     """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served."""
     config = read(path, FAILED)
     if not local(host):
@@ -25,8 +26,10 @@ def check(path: Path, host: str = "127.0.0.1") -> int:
         caution for route in config.routes if route.binding for caution in route.binding.cautions
     ):
         print(f"caution: {caution}")
-    for mistake in cautions(config):
+    for mistake in (*cautions(config), *in_clear(config, inbound=tls is None and not local(host))):
         print(f"caution: {mistake}")
+    if tls is not None:
+        print(f"  TLS with the certificate {tls}")
     return OK
 
 

@@ -53,13 +53,25 @@ def _program(
     pass
 
 
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Serve https and wss with this certificate: PEM, intermediate ones behind it."),
+]
+TlsKey = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Its private key, PEM. $INTERLINGUA_TLS_PASSPHRASE opens an encrypted one."),
+]
+
+
 @app.command()
 def serve(
     routes: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8080,
     *,
-    watch: Annotated[bool, typer.Option(help="Reload the routes when the file changes.")] = True,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    watch: Annotated[bool, typer.Option(help="Reload the routes, and the certificate, when a file changes.")] = True,
     log_level: LogLevel = "info",
     log_format: Annotated[
         Literal["text", "json"], typer.Option(help="json: an object a line, and no banner, for who collects logs.")
@@ -67,15 +79,17 @@ def serve(
 ) -> None:
     """Serve the agents of a route table to the clients of every protocol.
 
-    SIGHUP, or a change of the file, reloads the routes without dropping a run.
+    SIGHUP, or a change of a file, reloads the routes and the certificate without dropping a run or a connection.
     """
     signal.signal(signal.SIGTERM, _leave)
     from gateway.cli.logs import configure
 
     configure(log_level, log_format)
+    from gateway.cli.certificate import certificate
     from gateway.cli.serve import serve as work
 
-    raise SystemExit(work(routes, host, port, watch=watch, greet=log_format == "text"))
+    tls = certificate(tls_cert, tls_key)
+    raise SystemExit(work(routes, host, port, tls=tls, watch=watch, greet=log_format == "text"))
 
 
 def _leave(number: int, frame: object) -> None:
@@ -87,11 +101,16 @@ def _leave(number: int, frame: object) -> None:
 def check(
     file: Annotated[Path, typer.Argument(help="The route table.")] = Path("routes.yaml"),
     host: Annotated[str, typer.Option(help="Address that it is to be served on.")] = "127.0.0.1",
+    *,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
 ) -> None:
     """Say what is wrong with a route table (exit code 1), or what it says."""
+    from gateway.cli.certificate import certificate
     from gateway.cli.check import check as work
+    from gateway.cli.codes import FAILED
 
-    raise SystemExit(work(file, host))
+    raise SystemExit(work(file, host, certificate(tls_cert, tls_key, FAILED)))
 
 
 @app.command()

@@ -1,18 +1,21 @@
-"""Files that are looked at again when they may have changed: written, replaced, swapped as a mounted ConfigMap is."""
+"""Files that are looked at again when they may have changed: written, replaced, or reached by a link that was swapped
+as Kubernetes swaps the one to a mounted ConfigMap's or Secret's folder.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
+import os
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from pathlib import Path
 
 DEBOUNCE_MS, STEP_MS = 200, 50
 """Several writes in a row are one change."""
 GONE_SECONDS = 0.2
-KUBERNETES_DATA = "..data"
-"""What a mounted ConfigMap swaps when it changes, instead of the file."""
+MOST_STEPS = 1000
+"""On the way to a file, after which its links lead in a circle."""
 
 
 def digest(files: Iterable[Path]) -> bytes | None:
@@ -33,27 +36,26 @@ async def changes(files: Callable[[], Collection[Path]]) -> AsyncIterator[None]:
     """Yields once it is watching, and whenever one of the files may have changed; nothing that changes meanwhile is
     missed. `files` is asked again each time.
 
-    A folder is watched only where a file is a link in it. Else the file alone is: the store and the audit log usually
-    lie beside it, and each of their writes would wake us. What has been replaced is another file, watched anew.
+    Watched are the files themselves and, for each link on the way to one, the folder that holds the link. Other folders
+    are not: the store and the audit log usually lie beside routes.yaml, and each of their writes would wake us. A file
+    that was replaced is watched anew.
     """
     from watchfiles import awatch
 
     while True:
-        now = {file.absolute() for file in files()}
-        links = {file for file in now if file.is_symlink()}
-        folders = {folder for file in links for folder in (file.parent, file.resolve().parent)}
-        names = {KUBERNETES_DATA, *(name for file in links for name in (file.name, file.resolve().name))}
-        plain = {file for file in now - links if file.exists()}
-        if not plain and not folders:
+        here = _watched(files())
+        there, links = here
+        existing = {file for file in there if file.exists()}
+        if not existing and not links:
             await asyncio.sleep(GONE_SECONDS)  # between two files
             continue
 
-        def ours(_: object, changed: str, plain: Collection[Path] = plain, names: Collection[str] = names) -> bool:
-            return Path(changed) in plain or Path(changed).name in names
+        def ours(_: object, changed: str, wanted: Collection[Path] = existing | links) -> bool:
+            return Path(changed) in wanted
 
         watching = awatch(
-            *plain,
-            *folders,
+            *existing,
+            *{link.parent for link in links},
             watch_filter=ours,
             recursive=False,
             debounce=DEBOUNCE_MS,
@@ -65,12 +67,33 @@ async def changes(files: Callable[[], Collection[Path]]) -> AsyncIterator[None]:
             try:
                 await asyncio.sleep(0)  # it begins to watch
                 yield None
-                if {file.absolute() for file in files()} == now:
-                    with contextlib.suppress(FileNotFoundError, StopAsyncIteration):
-                        await news
+                if _watched(files()) == here:
+                    missing = GONE_SECONDS if there - existing else None
+                    if (await asyncio.wait({news}, timeout=missing))[0]:
+                        with contextlib.suppress(FileNotFoundError, StopAsyncIteration):
+                            news.result()
             finally:
                 if not news.done():
                     news.cancel()
                 await asyncio.gather(news, return_exceptions=True)
-        if now - links - plain:
-            await asyncio.sleep(GONE_SECONDS)
+
+
+def _watched(files: Iterable[Path]) -> tuple[set[Path], set[Path]]:
+    """The files as they are called without links, and the links on the way to them."""
+    found: tuple[set[Path], set[Path]] = set(), set()
+    for file in files:
+        at, *rest = map(Path, file.absolute().parts)
+        ahead = rest[::-1]
+        for _ in range(MOST_STEPS):
+            if not ahead:
+                break
+            step = at / ahead.pop()
+            try:
+                target = step.readlink()
+            except OSError:  # no link
+                at = at.parent if step.name == os.pardir else step
+                continue
+            found[1].add(step)
+            ahead += map(Path, reversed(target.parts))  # an absolute target's first part leads back to the root
+        found[0].add(at)
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +29,10 @@ class Remote:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         # A run may be silent for as long as its agent thinks.
-        self._http = httpx2.AsyncClient(timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS), trust_env=False)
+        # Without `trust_env` httpx2 takes no proxy from the environment, but no SSL_CERT_FILE either: `ssl` does.
+        self._http = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS), trust_env=False, verify=ssl.create_default_context()
+        )
         self._door: str | None = None
         self._run: str | None = None
         self._asked: Question | None = None
@@ -187,6 +191,8 @@ class _Reached:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        if isinstance(error, httpx2.ConnectError) and "SSL" in str(error):
+            raise AgentGone(f"no TLS connection could be made to {self._url}: {error}") from error
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             raise AgentGone(f"no gateway answers at {self._url}") from error
         if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):

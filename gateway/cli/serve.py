@@ -8,7 +8,7 @@ import logging
 import math
 import signal
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -17,11 +17,12 @@ from gateway import tracing
 from gateway.app import App
 from gateway.cli import loop
 from gateway.cli.banner import banner
+from gateway.cli.certificate import BadCertificate, Certificate
 from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.file_changes import changes, digest
 from gateway.cli.files import allowed, read
 from gateway.config import Config, ConfigError, Mistake, load
-from gateway.config.exposure import cautions, exposed, local
+from gateway.config.exposure import cautions, exposed, in_clear, local
 from gateway.core.errors import InterlinguaError
 from gateway.registry import OPERATOR, BrokenAdapter
 from gateway.tracing import metrics
@@ -32,8 +33,11 @@ log = logging.getLogger("interlingua")
 BACKLOG = 2048
 
 
-def serve(path: Path, host: str, port: int, *, watch: bool = True, greet: bool = True) -> int:
-    """Serve until SIGINT or SIGTERM. Leaves with USAGE if the file is wrong or the port is taken.
+def serve(
+    path: Path, host: str, port: int, *, tls: Certificate | None = None, watch: bool = True, greet: bool = True
+) -> int:
+    """Serve until SIGINT or SIGTERM, over TLS if there is a certificate. Leaves with USAGE if the file is wrong or the
+    port is taken.
 
     `greet`: print the banner once it is up; else that is one more line of the log.
     """
@@ -42,10 +46,10 @@ def serve(path: Path, host: str, port: int, *, watch: bool = True, greet: bool =
     with contextlib.closing(listener):
         if _shared(listener):
             allowed(config)
-        for caution in cautions(config):
+        for caution in (*cautions(config), *in_clear(config, inbound=tls is None and _shared(listener))):
             log.warning("%s", caution)
         try:
-            loop.run(_Gateway(path, config, listener, host, greet).serve(watch))
+            loop.run(_Gateway(path, config, listener, host, tls=tls, greet=greet).serve(watch))
             return OK
         except InterlinguaError as error:
             leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
@@ -75,12 +79,12 @@ def _shared(listener: socket.socket) -> bool:
     return not local(str(listener.getsockname()[0]))
 
 
-def _address(listener: socket.socket, host: str) -> str:
+def _address(listener: socket.socket, host: str, tls: Certificate | None) -> str:
     """The URL of the listener for links; empty where it listens on every address and nobody knows which is ours."""
     if host in ("", "0.0.0.0", "::"):
         return ""
     shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{listener.getsockname()[1]}"
+    return f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}"
 
 
 class _Server(uvicorn.Server):
@@ -105,13 +109,16 @@ class _Server(uvicorn.Server):
 class _Gateway:
     """One serving: the application, its server, and the reloading of its route table."""
 
-    def __init__(self, path: Path, config: Config, listener: socket.socket, host: str, greet: bool) -> None:
+    def __init__(
+        self, path: Path, config: Config, listener: socket.socket, host: str, *, tls: Certificate | None, greet: bool
+    ) -> None:
         self._greet = greet
+        self._tls = tls
         self._path = path
         self._config = config
         self._listener = listener
         self._host = host
-        self._app = App(config, address=_address(listener, host), private=not _shared(listener))
+        self._app = App(config, address=_address(listener, host, tls), private=not _shared(listener))
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
@@ -119,6 +126,7 @@ class _Gateway:
 
     async def serve(self, watch: bool) -> None:
         tracing.configure(self._config.telemetry)
+        tls = self._tls
         server = _Server(
             uvicorn.Config(
                 self._app.asgi,
@@ -133,6 +141,7 @@ class _Gateway:
                 log_config=None,
                 server_header=False,
                 timeout_graceful_shutdown=math.ceil(self._config.limits.shutdown),
+                ssl_context_factory=(lambda *_: tls.context) if tls else None,
             ),
             self._announce,
         )
@@ -140,7 +149,9 @@ class _Gateway:
         await self._app.start()
         try:
             if watch:
-                self._keep(self._watch())
+                self._keep(self._watch(str(self._path), lambda: self._files, lambda: self._loaded, self._reload))
+            if watch and tls:
+                self._keep(self._watch(str(tls.files[0]), lambda: tls.files, lambda: tls.loaded, self._renew))
             await server.serve(sockets=[self._listener])
         finally:
             for task in self._tasks:
@@ -155,7 +166,12 @@ class _Gateway:
         with contextlib.suppress(NotImplementedError):
             for number in (signal.SIGINT, signal.SIGTERM):
                 running.add_signal_handler(number, self._end, server, number)
-            running.add_signal_handler(signal.SIGHUP, lambda: self._keep(self._reload("SIGHUP")))
+            running.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        self._keep(self._reload("SIGHUP"))
+        if self._tls:
+            self._keep(self._renew("SIGHUP"))
 
     def _end(self, server: uvicorn.Server, number: int) -> None:
         """Runs stay as they are: the next start takes them up. Open requests may finish, for a while."""
@@ -171,9 +187,11 @@ class _Gateway:
         loop.settled()
         port, agents = self._listener.getsockname()[1], self._app.gateway.names(OPERATOR)
         if self._greet:
-            print(banner(self._config, self._path, self._host, port, agents), flush=True)
+            print(banner(self._config, self._path, self._host, port, agents, secure=self._tls is not None), flush=True)
         else:
             log.info("up at %s:%d; routes: %s", self._host, port, ", ".join(agents) or "none")
+        if self._tls:
+            log.info("TLS with the certificate %s", self._tls)
 
     def _keep(self, work: object) -> None:
         task = asyncio.ensure_future(work)  # type: ignore[call-overload]
@@ -182,14 +200,31 @@ class _Gateway:
 
     # --- reload --------------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
+    async def _watch(
+        self,
+        name: str,
+        files: Callable[[], Collection[Path]],
+        loaded: Callable[[], bytes | None],
+        reload: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """Reload whenever the files say something else than what is `loaded`. The first of them is called `name`."""
         try:
-            async for _ in changes(lambda: self._files):
-                if digest(self._files) not in (None, self._loaded):
-                    what = self._path if len(self._files) == 1 else f"{self._path}, or a document that it names,"
-                    await self._reload(f"{what} has changed")
+            async for _ in changes(files):
+                if digest(files()) not in (None, loaded()):
+                    await reload(f"{name}{' or a file that goes with it' * (len(files()) > 1)} has changed")
         except Exception as error:  # no watching here: no more descriptors, a file system that cannot
-            log.warning("%s is not watched for changes (%s); send SIGHUP instead", self._path, error)
+            log.warning("%s is not watched for changes (%s); send SIGHUP instead", name, error)
+
+    async def _renew(self, why: str) -> None:
+        """Show new connections the certificate that the files hold now. A bad pair is refused and logged."""
+        assert self._tls is not None
+        async with self._busy:
+            try:
+                await asyncio.to_thread(self._tls.load)
+            except BadCertificate as error:
+                log.error("%s; the new certificate is refused and the old one stays: %s", why, error)
+            else:
+                log.info("%s; new connections get the certificate %s", why, self._tls)
 
     async def _reload(self, why: str) -> None:
         """Take the file as it is now, and what governs its routes. A bad one is refused, its mistakes are logged, and

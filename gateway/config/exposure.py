@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from gateway.adapter import InboundOptions
 from gateway.config.models import Config
@@ -40,6 +41,36 @@ def cautions(config: Config) -> tuple[Mistake, ...]:
     others = [name for name, options in config.inbound.items() if asking and not options.authenticates]
     message = f"anybody may use the agents here, for which clients of {asking} have to be authenticated"
     return (*exposed(config), *(config.mistake(("inbound", name), message) for name in others))
+
+
+def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
+    """A caution for each token that would cross a network unencrypted.
+
+    inbound: whether other machines reach the port, and it speaks no TLS. A `public_url` with https says that a proxy
+    in front of it does.
+    """
+    found: list[Mistake] = []
+    if inbound and not (config.public_url or "").startswith("https:"):
+        message = "{} tokens would cross the network unencrypted: serve with --tls-cert and --tls-key, or, where a "
+        message += "proxy in front ends TLS, say so by a `public_url` with https://"
+        asking = [name for name, options in config.inbound.items() if options.authenticates]
+        found += [config.mistake(("inbound", name), message.format("its clients'")) for name in asking]
+        if config.telemetry.monitors.tokens:
+            found.append(config.mistake(("telemetry", "monitors", "tokens"), message.format("these")))
+    for index, route in enumerate(config.routes):
+        auth, url = route.target.auth, getattr(route.target, "url", None)
+        if (auth.bearer or auth.api_key) and (host := _reached_in_clear(url)):
+            message = f"is sent to {host} unencrypted: use https or wss"
+            found.append(config.mistake(("routes", index, "target", "auth"), message))
+    if config.telemetry.headers and (host := _reached_in_clear(config.telemetry.otlp)):
+        found.append(config.mistake(("telemetry", "headers"), f"are sent to {host} unencrypted: use https"))
+    return tuple(found)
+
+
+def _reached_in_clear(url: str | None) -> str | None:
+    """The host behind a URL, if it is another machine and the way there is not encrypted."""
+    parts = urlsplit(url or "")
+    return parts.hostname if parts.scheme in ("http", "ws") and not local(parts.hostname or "") else None
 
 
 def local(host: str) -> bool:

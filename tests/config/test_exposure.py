@@ -9,13 +9,15 @@ import pytest
 
 from gateway.adapter import Adapter, InboundOptions
 from gateway.app import App
+from gateway.cli.certificate import Certificate
 from gateway.cli.check import check
 from gateway.cli.serve import _Gateway, _shared, serve
-from gateway.config import Config, load
-from gateway.config.exposure import cautions, exposed, local
+from gateway.config import Config, load, loads
+from gateway.config.exposure import cautions, exposed, in_clear, local
 from tests.config.conftest import ADAPTERS, _never
 from tests.governance.support import manifest
 from tests.support.aio import run
+from tests.support.certificates import authority
 
 
 class AskingOptions(InboundOptions):
@@ -156,7 +158,55 @@ def test_a_reload_that_would_expose_an_agent_is_refused(
 
     async def main() -> None:
         with socket.create_server((address, 0)) as listener:
-            await _Gateway(tmp_path / "routes.yaml", served, listener, address, greet=False)._reload("a test")
+            await _Gateway(tmp_path / "routes.yaml", served, listener, address, tls=None, greet=False)._reload("a test")
 
     run(main())
     assert reloaded == [config] * taken
+
+
+# --- tokens that cross a network unencrypted --------------------------------------------------------------------------
+
+CLEAR = """\
+inbound:
+  agent_connect: {authentication: {clients: [{name: ana, token: a-long-secret-of-hers}]}}
+  agent_protocol: {}
+  agent_context: {access: {clients: [{name: planner, token: a-long-secret-of-its-own}]}}
+routes:
+  - {name: near, target: {protocol: agent_connect, url: "http://127.0.0.1:1", auth: {bearer: x}}}
+  - {name: sealed, target: {protocol: agent_connect, url: "https://far.example", auth: {bearer: x}}}
+  - {name: open, target: {protocol: agent_connect, url: "http://far.example"}}
+  - {name: far, target: {protocol: agent_connect, url: "http://far.example", auth: {bearer: x}}}
+  - {name: socket, target: {protocol: agent_client, url: "ws://10.0.0.1:1", auth: {api_key: x}}}
+telemetry:
+  otlp: http://collector:4318
+  headers: {x-api-key: x}
+  monitors: {tokens: [a-secret]}
+"""
+INBOUND = ["2 inbound.agent_connect", "4 inbound.agent_context", "14 telemetry.monitors.tokens"]
+OUTBOUND = ["9 routes[3].target.auth", "10 routes[4].target.auth", "13 telemetry.headers"]
+
+
+def test_tokens_that_would_cross_a_network_unencrypted_are_named_with_line_and_key() -> None:
+    def told(text: str, *, inbound: bool) -> list[str]:
+        return [str(mistake).split(": ")[0].split(":")[1] for mistake in in_clear(loads(text), inbound=inbound)]
+
+    assert told(CLEAR, inbound=True) == [*INBOUND, *OUTBOUND]
+    assert told(CLEAR, inbound=False) == OUTBOUND
+    assert told(f"{CLEAR}public_url: https://agents.example\n", inbound=True) == OUTBOUND
+    assert told(f"{CLEAR}public_url: http://agents.example\n", inbound=True) == [*INBOUND, *OUTBOUND]
+
+
+def test_check_warns_of_clear_text_where_others_reach_the_port_and_no_certificate_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "routes.yaml"
+    file.write_text(CLEAR)
+    _, pair = authority(tmp_path, "known")
+    message = f"caution: {file}:2 inbound.agent_connect: its clients' tokens would cross the network unencrypted"
+    for host, tls, warned in (("0.0.0.0", None, True), ("127.0.0.1", None, False), ("0.0.0.0", pair, False)):
+        assert check(file, host, Certificate(tls, tls) if tls else None) == 0
+        said = capsys.readouterr().out
+        assert (message in said, f"caution: {file}:9 routes[3].target.auth: is sent to far.example" in said) == (
+            warned,
+            True,
+        )

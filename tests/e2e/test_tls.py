@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
-import ipaddress
 import json
 import ssl
 import threading
@@ -15,48 +13,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.support.certificates import authority
 from tests.support.processes import Gateway, Process
 
 PATIENCE = 60.0
-USES = (
-    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
-)
-"""Of a key; from Python 3.13 on a certificate has to name what RFC 5280 wants."""
-
-
-def authority(folder: Path, name: str) -> tuple[Path, Path]:
-    """The certificate of an authority, and the key and certificate that it gave 127.0.0.1."""
-    now = datetime.datetime.now(datetime.UTC)
-    its, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-    def certificate(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        made = x509.CertificateBuilder().subject_name(subject).issuer_name(who).public_key(public)
-        made = made.serial_number(x509.random_serial_number())
-        day = datetime.timedelta(days=1)
-        return made.not_valid_before(now - day).not_valid_after(now + day)
-
-    root = certificate(who, its.public_key()).add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
-    signs = dict.fromkeys(("key_cert_sign", "crl_sign"), True)
-    root = root.add_extension(x509.KeyUsage(**dict.fromkeys(USES, False) | signs), True)
-    root = root.add_extension(x509.SubjectKeyIdentifier.from_public_key(its.public_key()), False)
-    there = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    server = certificate(x509.Name([]), key.public_key()).add_extension(there, True)
-    server = server.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(its.public_key()), False)
-    pem = serialization.Encoding.PEM
-    known, chain = folder / f"{name}.pem", folder / f"{name}-server.pem"
-    known.write_bytes(root.sign(its, hashes.SHA256()).public_bytes(pem))
-    chain.write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + server.sign(its, hashes.SHA256()).public_bytes(pem)
-    )
-    return known, chain
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

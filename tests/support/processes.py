@@ -77,13 +77,14 @@ def port_answers(port: int) -> Callable[[], bool]:
     return ready
 
 
-def url_answers(url: str) -> Callable[[], bool]:
-    """Readiness: GET of the URL gives a 2xx."""
+def url_answers(url: str, authority: Path | None = None) -> Callable[[], bool]:
+    """Readiness: GET of the URL gives a 2xx. `authority`: the certificate of who vouches for an https server."""
+    context = ssl.create_default_context(cafile=authority) if authority else None
 
     def ready() -> bool:
         with (
             contextlib.suppress(OSError, urllib.error.URLError),
-            urllib.request.urlopen(url, timeout=2) as response,
+            urllib.request.urlopen(url, timeout=2, context=context) as response,
         ):
             return bool(200 <= response.status < 300)
         return False
@@ -99,14 +100,17 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     env["PYTHONUNBUFFERED"] = "1"
-    env.update(_authorities())
+    env.update(authorities())
     env.update(extra or {})
     return env
 
 
 @functools.cache
-def _authorities() -> dict[str, str]:
-    """One of the machine's authorities instead of all, which each client of HTTP reads for 75 ms: none is needed."""
+def authorities() -> dict[str, str]:
+    """Which authorities a child trusts: one of the machine's instead of all, which each client of HTTP reads for 75 ms.
+
+    None is needed; tests that speak TLS put another in its place.
+    """
     found = ssl.create_default_context().get_ca_certs(binary_form=True)
     if not found:
         return {}
@@ -293,6 +297,7 @@ class Gateway:
 
     `routes` is the text of routes.yaml; it is written to `directory`, where the default store (named relative to
     that file) then lies too, so that `restart` finds what the first process left. Use as a context manager.
+    `authority`: with `args` that have it serve TLS, the certificate of who vouches for it.
     """
 
     def __init__(
@@ -303,11 +308,13 @@ class Gateway:
         args: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
         fresh: bool = False,
+        authority: Path | None = None,
     ) -> None:
         self.file = directory / "routes.yaml"
         self.file.write_text(routes, encoding="utf-8")
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if authority else ''}://127.0.0.1:{self.port}"
+        self._authority = authority
         self._args = list(args)
         self._env = dict(env or {})
         self._fresh = fresh
@@ -329,7 +336,7 @@ class Gateway:
     def _start(self) -> None:
         argv = [*PROGRAM, "serve", str(self.file), "--host", "127.0.0.1"]
         argv += ["--port", str(self.port), *self._args]
-        ready = url_answers(f"{self.url}/readyz")
+        ready = url_answers(f"{self.url}/readyz", self._authority)
         running = start(argv, self._env, port=self.port, ready=ready, grace=60, fresh=self._fresh)
         self.process = self._stack.enter_context(running)
 
