@@ -5,7 +5,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help serve test check bench clean install install-dev peers
+.PHONY: help serve test check bench mutants clean install install-dev peers
 
 PYTHON ?= python3
 ROUTES ?= routes.yaml
@@ -39,6 +39,10 @@ check: install-dev
 
 bench: install-dev
 	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+# ROOM: a folder or a file. MUTANTS: how many of its mutants to draw; left out, all are tried.
+mutants: install-dev peers
+	@$(BIN)/python -m tests.mutants $(ROOM) $(MUTANTS)
 
 peers: install-dev
 	@$(BIN)/python -m tests.support.peers

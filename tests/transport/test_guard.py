@@ -52,12 +52,16 @@ INTERNAL = {
     "0.1.2.3": "unspecified",
     "192.0.0.1": "reserved",
     "192.0.2.1": "documentation",
+    "192.88.99.1": "reserved",
     "198.18.0.1": "benchmarking",
+    "198.51.100.1": "documentation",
+    "203.0.113.1": "documentation",
     "224.0.0.1": "multicast",
     "240.0.0.1": "reserved",
     "255.255.255.255": "reserved",
     "::": "unspecified",
     "::1": "loopback",
+    "::2": "IPv4-compatible",
     "::7f00:1": "IPv4-compatible",
     "::ffff:127.0.0.1": "IPv4-mapped",
     "::ffff:8.8.8.8": "IPv4-mapped",
@@ -66,7 +70,9 @@ INTERNAL = {
     "64:ff9b:1::1": "NAT64",
     "2002:7f00:1::": "6to4",
     "2001:0:1::1": "Teredo",
+    "2001:1::1": "reserved",
     "2001:db8::1": "documentation",
+    "3fff::1": "documentation",
     "fc00::1": "private",
     "fd12:3456::1": "private",
     "fe80::1": "link-local",
@@ -116,7 +122,7 @@ def test_a_name_with_one_internal_address_is_refused_whole() -> None:
 
 
 def test_allowed_networks_may_be_called_and_no_others() -> None:
-    guard = Guard(["10.1.0.0/16", "::1/128", "fd00::5"])
+    guard = Guard(["10.1.7.7/16", "::1/128", "fd00::5"])
     for address in ("10.1.2.3", "::1", "fd00::5", "::ffff:10.1.2.3", "2002:a01:203::", "64:ff9b::a01:203"):
         assert guard.refusal(ip_address(address)) is None, address
     for address in ("10.2.0.1", "127.0.0.1", "fd00::6", "::ffff:10.2.0.1"):
@@ -124,9 +130,21 @@ def test_allowed_networks_may_be_called_and_no_others() -> None:
 
 
 def test_allowing_a_range_that_carries_ipv4_does_not_allow_internal_ipv4() -> None:
-    guard = Guard(["64:ff9b::/96"])
-    assert guard.refusal(ip_address("64:ff9b::808:808")) is None
-    assert guard.refusal(ip_address("64:ff9b::7f00:1")) == "loopback"
+    for network, public, internal in (
+        ("64:ff9b::/96", "64:ff9b::808:808", "64:ff9b::7f00:1"),
+        ("::ffff:0:0/96", "::ffff:8.8.8.8", "::ffff:127.0.0.1"),
+        ("::/96", "::808:808", "::7f00:1"),
+        ("2002::/16", "2002:808:808::", "2002:7f00:1::"),
+    ):
+        guard = Guard([network])
+        assert guard.refusal(ip_address(public)) is None
+        assert guard.refusal(ip_address(internal)) == "loopback"
+
+
+def test_allowing_the_first_ipv4_addresses_does_not_allow_ipv6_loopback() -> None:
+    guard = Guard(["0.0.0.0/8"])
+    assert guard.refusal(ip_address("::2")) is None, "it carries 0.0.0.2"
+    assert [guard.refusal(ip_address(address)) for address in ("::", "::1")] == ["unspecified", "loopback"]
 
 
 def test_an_entry_that_is_no_network_is_refused() -> None:
@@ -153,12 +171,13 @@ def test_an_entry_that_is_no_network_is_refused() -> None:
         ("http://a.test/\r\nX: y", "characters"),
         ("http://a. test/", "characters"),
         ("http://unknown.test/", "cannot be resolved"),
+        ("http://addressless.test/", "cannot be resolved"),
         (f"http://{'a' * 64}.test/", "cannot be resolved"),
     ],
 )
 def test_a_url_that_cannot_be_a_callback_is_invalid(url: str, message: str) -> None:
     with pytest.raises(Invalid, match=message):
-        aio.run(Guard(resolve=names(a=["8.8.8.8"])).check(url))
+        aio.run(Guard(resolve=names(a=["8.8.8.8"], addressless=[""])).check(url))
 
 
 def test_a_good_url_gives_its_host_port_and_addresses() -> None:
@@ -166,6 +185,7 @@ def test_a_good_url_gives_its_host_port_and_addresses() -> None:
     found = aio.run(guard.check("https://A.test/hook?x=1"))
     assert (found.host, found.port, found.addresses) == ("a.test", 443, ("8.8.8.8", "2606:4700::1111"))
     assert aio.run(guard.check("http://a.test:8443")).port == 8443
+    assert aio.run(guard.check("http://a.test")).port == 80
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost.", "127.1", "2130706433", "0x7f000001", "0177.0.0.1"])

@@ -1,0 +1,72 @@
+"""`python -m tests.mutants ROOM [N]`: try all mutants of a room (a folder or a file), or N that are drawn.
+
+Exit codes: 0, 1 (a mutant survives and mutants.toml does not say why), 2 (wrong usage, or the tests fail unchanged).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.forks import Trial
+from tests.mutants.mutate import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(__file__).with_name("mutants.toml")
+WORKERS = min(2, os.cpu_count() or 1)
+
+
+def main(words: Sequence[str], root: Path = ROOT, data: Path = DATA) -> int:
+    """See above. `root` is the repository, `data` the file of its rooms."""
+    known = tomllib.loads(data.read_text(encoding="utf-8"))
+    room = words[0].strip("/") if words else ""
+    tests = next((given["tests"] for given in known["rooms"] if _below(room, given["paths"])), None)
+    if tests is None:
+        print("ROOM is one of these, or below one:", *(path for given in known["rooms"] for path in given["paths"]))
+        return 2
+    files = [room] if room.endswith(".py") else [str(p.relative_to(root)) for p in sorted((root / room).rglob("*.py"))]
+    every = [mutant for file in files for mutant in mutants(root, file)]
+    count = int(words[1]) if len(words) > 1 and words[1] else len(every)
+    drawn = every if count >= len(every) else random.Random(0).sample(every, count)
+    drawn.sort(key=lambda each: (each.file, each.line))
+
+    trial = Trial(root, drawn, WORKERS, lambda told: print(told, flush=True))
+    paths = [str(path) for test in tests for path in sorted(root.glob(test))]
+    code = pytest.main(["-q", "-q", "-s", "-p", "no:cacheprovider", f"--rootdir={root}", *paths], plugins=[trial])
+    if trial.wrong or code:
+        print(f"nothing tried: {trial.wrong or f'pytest ended with {code}'}")
+        return 2
+
+    reasons = {(each["file"], key): each["why"] for each in known.get("explained", []) for key in each["mutants"]}
+    alive = sorted([*trial.survivors, *trial.not_run], key=lambda each: (each.file, each.line))
+    unexplained = [each for each in alive if (each.file, each.key) not in reasons]
+    for each in unexplained:
+        _tell(each, "no test runs it" if each in trial.not_run else "survives")
+    there = {(each.file, each.key) for each in (alive if drawn == every else every)}
+    for file, key in reasons:
+        if file in files and (file, key) not in there:
+            print(f"{file}: explained, but gone or killed: {key}")
+    explained = len(alive) - len(unexplained)
+    print(
+        f"{room}: {len(every)} mutants, {len(drawn)} tried, {len(drawn) - len(alive)} killed, "
+        f"{explained} explained, {len(unexplained)} not"
+    )
+    return 1 if unexplained else 0
+
+
+def _below(room: str, paths: Sequence[str]) -> bool:
+    return any(room == path or room.startswith(f"{path}/") for path in paths)
+
+
+def _tell(mutant: Mutant, what: str) -> None:
+    print(f"{mutant.file}:{mutant.line}: {what}\n  - {mutant.old}\n  + {mutant.new}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
