@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gateway.adapter import Caller, Governor
-from gateway.core.types import Agent, JsonObject, Thread, ThreadUpdate
+from gateway.core.types import Agent, JsonObject, Thread, ThreadChange, ThreadUpdate
 from gateway.engine.threads import Threads
 
 
@@ -44,10 +44,7 @@ class Beside:
         """See `ThreadContext.set_thread`."""
         if self.thread is None or upstream == self.upstream_thread:
             return
-        name = self.agent.name
-        self.thread = await self.threads.change(
-            self.thread.id, lambda now: replace(now, upstream={**now.upstream, name: upstream})
-        )
+        self.thread = await self.threads.change(self.thread.id, ThreadChange(upstream={self.agent.name: upstream}))
 
     def note(self, update: ThreadUpdate) -> None:
         """See `ThreadContext.note`."""

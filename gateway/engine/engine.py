@@ -25,7 +25,7 @@ from gateway.engine.hosts import HostedEntry
 from gateway.engine.live import LiveRun
 from gateway.engine.rules import Rules
 from gateway.engine.starting import Starting
-from gateway.engine.stored import ForeignWatch, StoredWatch, stopped_elsewhere
+from gateway.engine.stored import ForeignWatch, StoredWatch, elsewhere, stopped_elsewhere
 from gateway.engine.validation import check
 from gateway.engine.watching import LogWatch, decoded
 from gateway.store import Recovered, Store
@@ -207,10 +207,7 @@ class Engine(Starting):
         """See `Gateway.cancel`."""
         live = self.live.get(run_id)
         if live is None:
-            run = await self.store.run(run_id)
-            if run.status.ended:
-                return run
-            raise Unavailable(f"run {run_id} belongs to another gateway process")
+            return await self._ended_run(run_id)
         self._not_stopping()
         await live.cancel(reason or "cancelled by the client")
         if wait:
@@ -219,18 +216,22 @@ class Engine(Starting):
 
     async def delete_run(self, run_id: str) -> None:
         """See `Gateway.delete_run`."""
-        if run_id in self.live:
-            await self.cancel(run_id, reason="deleted", wait=True)
+        await self.cancel(run_id, reason="deleted", wait=True)
         await self.store.delete_run(run_id)
 
     async def _mine(self, run_id: str) -> LiveRun:
         live = self.live.get(run_id)
         if live is None:
-            run = await self.store.run(run_id)
-            if run.status.ended:
-                raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
-            raise Unavailable(f"run {run_id} belongs to another gateway process")
+            run = await self._ended_run(run_id)
+            raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
         return live
+
+    async def _ended_run(self, run_id: str) -> Run:
+        """A run that is not in progress here. Raises Unavailable for one that is in progress in another process."""
+        run = await self.store.run(run_id)
+        if not run.status.ended:
+            raise elsewhere(run_id)
+        return run
 
 
 async def _nothing() -> None:

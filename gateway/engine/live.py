@@ -164,6 +164,8 @@ class LiveRun(Asking):
 
     async def _start(self) -> None:
         async with self._record:
+            if self.thread is not None:  # runs before it may have changed it
+                self.thread = await self.store.thread(self.thread.id)
             run = replace(self.run, status=RunStatus.RUNNING, dispatched=not self.held, updated_at=time.time())
             await self._write((e.RunStarted(),), run)
 

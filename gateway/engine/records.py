@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway.adapter import Caller, Kept, ThreadWatch
 from gateway.core.errors import Conflict, Invalid, NotFound
-from gateway.core.types import Artifact, Checkpoint, JsonObject, Thread, ThreadQuery
+from gateway.core.types import Artifact, Checkpoint, JsonObject, Thread, ThreadChange, ThreadQuery
 from gateway.engine.threads import Threads, new_id
 from gateway.store import Registration, Store
 
@@ -106,7 +106,8 @@ class Records:
         checkpoint: Checkpoint | None = None,
     ) -> Thread:
         """See `Gateway.update_thread`."""
-        return await self.conversations.update(thread_id, metadata, attributes, checkpoint)
+        change = ThreadChange(metadata=metadata or {}, attributes=attributes or {})
+        return await self.conversations.change(thread_id, change, checkpoint)
 
     async def copy_thread(self, thread_id: str) -> Thread:
         """See `Gateway.copy_thread`."""
@@ -143,7 +144,7 @@ class Records:
         )
         stored = await self.store.put_artifact(artifact, content, max_bytes=self._artifact_limit)
         if artifact.thread is not None:
-            await self.conversations.update(artifact.thread, None, {"uploads": True}, None)
+            await self.conversations.change(artifact.thread, ThreadChange(attributes={"uploads": True}))
         return stored
 
     async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:

@@ -19,6 +19,7 @@ from gateway.engine.log import RunLog, let_go_of
 from gateway.engine.rules import Hooks
 from gateway.engine.run_files import RunFiles
 from gateway.engine.shielded import ShieldedChanges
+from gateway.engine.threads import checkpoint_of
 from gateway.store import Change, Delivery
 
 
@@ -96,11 +97,7 @@ class RunRecord(RunFiles, Beside):
         """Commit a new record with its events. Called with `_record` held."""
         run = replace(run, losses=dict(self._losses))
         delivery = ending.delivery(run, self.run)
-        thread = None
-        async with self.threads.held(run.thread):
-            if run.thread is not None and run.status is not self.run.status:
-                thread = self.thread = await self.threads.noted(run)
-            await self._commit(events, Change(run=run, thread=thread, delivery=delivery))
+        await self._commit(events, Change(run=run, delivery=delivery))
         self.run, self.untold = run, False
         self.told(delivery)
 
@@ -110,18 +107,13 @@ class RunRecord(RunFiles, Beside):
             await self.log.settled()
         if self.log.wrong is not None and isinstance(end, e.RunFinished):  # who said it has not heard of it
             end = ending.of_error(self.log.wrong, f"run {self.run.id}")
-        thread_id = self.run.thread
-        async with self.threads.held(thread_id):
-            run = replace(self.run, updated_at=time.time(), losses=dict(self._losses))
-            run, last = ending.concluded(run, end, self.log.output)
-            delivery = ending.delivery(run, self.run)
-            thread, checkpoint = None, None
-            if thread_id is not None:
-                thread, checkpoint = await self.threads.after_run(run, self.agent, self.artifacts)
-            change = Change(run=run, thread=thread, checkpoint=checkpoint, delivery=delivery, release=True)
-            soon = self.untold and delivery is None and not self.log.readers
-            await self._commit(last, change, soon=soon)
-            self.run, self.thread = run, thread
+        run = replace(self.run, updated_at=time.time(), losses=dict(self._losses))
+        run, last = ending.concluded(run, end, self.log.output)
+        delivery = ending.delivery(run, self.run)
+        checkpoint = checkpoint_of(run, self.agent, self.artifacts)
+        soon = self.untold and delivery is None and not self.log.readers
+        await self._commit(last, Change(run=run, checkpoint=checkpoint, delivery=delivery, release=True), soon=soon)
+        self.run = run
         if delivery is not None:
             self.hooks.owed(delivery)
 

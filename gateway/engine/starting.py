@@ -13,7 +13,7 @@ from gateway.adapter import Caller
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable, Unsupported
 from gateway.core.output import Output
-from gateway.core.types import Agent, IfBusy, Run, RunRequest, RunStatus, Thread
+from gateway.core.types import UNFINISHED, Agent, IfBusy, Run, RunQuery, RunRequest, RunStatus, Thread
 from gateway.engine import ending
 from gateway.engine.agents import Agents
 from gateway.engine.directory import Entry
@@ -24,6 +24,7 @@ from gateway.engine.relays import Relays
 from gateway.engine.roster import Roster
 from gateway.engine.rules import Hooks, Rules
 from gateway.engine.run_factory import run_of
+from gateway.engine.stored import elsewhere
 from gateway.engine.threads import new_id
 from gateway.engine.turns import Turns
 from gateway.engine.unwritten import Owed
@@ -123,20 +124,20 @@ class Starting(Agents, Relays):
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
-        async with self.conversations.held(run.thread):
-            live.thread = await self.conversations.busy(run.thread)
+        self._not_stopping()
+        self._wait_for(written := asyncio.get_running_loop().create_future())
+        try:
+            turn = await self.store.create_run(run, first, reserved=RESERVE, soon=live.untold)
             self._not_stopping()
-            self._wait_for(written := asyncio.get_running_loop().create_future())
-            try:
-                turn = await self.store.create_run(run, first, reserved=RESERVE, thread=live.thread, soon=live.untold)
-                self._not_stopping()
-            except Unsynced:  # it is there: refused, it would stay there as one that runs
-                turn = False
-            except (asyncio.CancelledError, Unavailable):
-                self._wait_for(asyncio.ensure_future(self._unsent(live, started, first)))
-                raise
-            finally:
-                written.set_result(None)
+            if turn and thread is not None:  # the run before may have changed it
+                live.thread = await self.store.thread(thread.id)
+        except Unsynced:  # it is there: refused, it would stay there as one that runs
+            turn = False
+        except (asyncio.CancelledError, Unavailable):
+            self._wait_for(asyncio.ensure_future(self._unsent(live, started, first)))
+            raise
+        finally:
+            written.set_result(None)
         live.log.created(started, first)
         return turn
 
@@ -166,7 +167,12 @@ class Starting(Agents, Relays):
             raise
 
     async def _clear(self, thread_id: str) -> None:
-        """Cancel what runs or waits on a thread, and wait until it has ended."""
+        """Cancel what runs or waits on a thread, and wait until it has ended. Raises Unavailable, with nothing done,
+        where another gateway process drives some of it.
+        """
+        for found in await self.store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000)):
+            if found.id not in self.live:
+                raise elsewhere(found.id)
         for live in [live for live in self.live.values() if live.run.thread == thread_id]:
             await live.cancel("interrupted by a newer run")
             await live.over()

@@ -8,12 +8,18 @@ from typing import Any
 
 from gateway.adapter import Batch, Take
 from gateway.core import events as e
+from gateway.core.errors import Unavailable
 from gateway.core.output import Output
 from gateway.core.types import Run
 from gateway.engine.watching import READ_BYTES, decoded
 from gateway.store import Store
 
 POLL_SECONDS = 0.2
+
+
+def elsewhere(run_id: str) -> Unavailable:
+    """Why something cannot be done to a run: another gateway process drives it, which cannot be told."""
+    return Unavailable(f"run {run_id} belongs to another gateway process")
 
 
 class StoredWatch:

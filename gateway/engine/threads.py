@@ -7,13 +7,10 @@ agents that offer neither.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from weakref import WeakValueDictionary
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -25,11 +22,11 @@ from gateway.core.types import (
     Artifact,
     ChatMessage,
     Checkpoint,
-    JsonObject,
     Role,
     Run,
     RunStatus,
     Thread,
+    ThreadChange,
     ThreadStatus,
     ThreadUpdate,
 )
@@ -37,20 +34,6 @@ from gateway.engine.listeners import Listeners
 from gateway.store import Store
 
 log = logging.getLogger(__name__)
-
-KEPT_UPDATES = 200
-NOTHING = contextlib.nullcontext()
-"""What is held for no thread."""
-
-STATUS = {
-    RunStatus.PENDING: ThreadStatus.BUSY,
-    RunStatus.RUNNING: ThreadStatus.BUSY,
-    RunStatus.INTERRUPTED: ThreadStatus.INTERRUPTED,
-    RunStatus.SUCCESS: ThreadStatus.IDLE,
-    RunStatus.CANCELLED: ThreadStatus.IDLE,
-    RunStatus.ERROR: ThreadStatus.ERROR,
-    RunStatus.TIMEOUT: ThreadStatus.ERROR,
-}
 
 
 def new_id() -> str:
@@ -68,64 +51,19 @@ _random: list[str] = []
 """Randomness for the next ids: one call of the system's serves a few hundred."""
 
 
-def with_update(updates: tuple[ThreadUpdate, ...], update: ThreadUpdate) -> tuple[ThreadUpdate, ...]:
-    """The updates with one more: it takes the place of the last one of its kind unless every one counts.
-
-    Of those that all count the oldest go when there are more than KEPT_UPDATES.
-    """
-    if update.kept:
-        kept = [each for each in updates if each.kept]
-        gone = kept[: max(0, len(kept) + 1 - KEPT_UPDATES)]
-        return (*(each for each in updates if not any(each is old for old in gone)), update)
-    same = (update.protocol, update.kind)
-    return (*(each for each in updates if each.kept or (each.protocol, each.kind) != same), update)
-
-
 class Threads:
-    """Reads and changes thread records, one change of a thread at a time."""
+    """Changes thread records. The store applies each change to the record as it is, so that none is lost to another
+    one, whichever process makes it.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._writing: set[asyncio.Task[None]] = set()
         self.listeners = Listeners()
 
-    def lock(self, thread_id: str) -> asyncio.Lock:
-        """Held while a thread's record is read, changed and written."""
-        return self._locks.setdefault(thread_id, asyncio.Lock())
-
-    def held(self, thread_id: str | None) -> AbstractAsyncContextManager[object]:
-        """The thread's lock, or nothing to hold without a thread."""
-        return NOTHING if thread_id is None else self.lock(thread_id)
-
-    async def change(
-        self, thread_id: str, edit: Callable[[Thread], Thread], checkpoint: Checkpoint | None = None
-    ) -> Thread:
-        """Apply `edit` to the stored record. Returns the new one. Raises NotFound."""
-        async with self.lock(thread_id):
-            thread = replace(edit(await self._store.thread(thread_id)), updated_at=time.time())
-            if checkpoint is not None:
-                thread = replace(thread, values=checkpoint.values)
-            await self._store.update_thread(thread, checkpoint)
-            return thread
-
-    async def update(
-        self,
-        thread_id: str,
-        metadata: JsonObject | None,
-        attributes: JsonObject | None,
-        checkpoint: Checkpoint | None,
-    ) -> Thread:
-        """See `Gateway.update_thread`."""
-        return await self.change(
-            thread_id,
-            lambda now: replace(
-                now,
-                metadata={**now.metadata, **(metadata or {})},
-                attributes={**now.attributes, **(attributes or {})},
-            ),
-            checkpoint,
-        )
+    async def change(self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None) -> Thread:
+        """Returns the new record. Raises NotFound."""
+        return await self._store.update_thread(thread_id, change, checkpoint, at=time.time())
 
     def note(self, thread_id: str, update: ThreadUpdate, *, tell: bool = True) -> None:
         """Record an update behind; watchers are told at once unless they hear of it otherwise."""
@@ -137,56 +75,13 @@ class Threads:
 
     async def _record(self, thread_id: str, update: ThreadUpdate) -> None:
         try:
-            await self.change(thread_id, lambda now: replace(now, updates=with_update(now.updates, update)))
+            await self.change(thread_id, ThreadChange(updates=(update,)))
         except InterlinguaError as error:
             log.warning("thread %s: an update could not be recorded: %s", thread_id, error)
 
     async def settled(self) -> None:
         """Wait until every update noted so far is recorded."""
         await asyncio.gather(*self._writing)
-
-    async def busy(self, thread_id: str | None) -> Thread | None:
-        """The thread's record once a run of it is created. Writes nothing."""
-        if thread_id is None:
-            return None
-        return replace(await self._store.thread(thread_id), status=ThreadStatus.BUSY, updated_at=time.time())
-
-    async def noted(self, run: Run) -> Thread:
-        """The thread's record with what its run is doing now. Writes nothing."""
-        assert run.thread is not None
-        thread = await self._store.thread(run.thread)
-        return replace(thread, status=STATUS[run.status], updated_at=run.updated_at)
-
-    async def after_run(
-        self, run: Run, agent: Agent, artifacts: Sequence[Artifact]
-    ) -> tuple[Thread, Checkpoint | None]:
-        """The thread's record once `run` has ended, with the checkpoint a success makes. Writes nothing."""
-        thread = await self.noted(run)
-        if run.status is not RunStatus.SUCCESS:
-            return thread, None
-        values = msgspec.json.decode(run.output)
-        said = projection.text_of(values, agent.text_output)
-        asked = projection.text_of(run.request.input, agent.text_input)
-        files = [{"id": a.id, "name": a.name, "url": a.url} for a in artifacts]
-        messages = [
-            ChatMessage(role=Role.USER, content=asked or "", id=f"{run.id}-input"),
-            ChatMessage(
-                role=Role.ASSISTANT,
-                content=said or "",
-                id=f"{run.id}-output",
-                metadata={"artifacts": files} if files else {},
-            ),
-        ]
-        checkpoint = Checkpoint(
-            id=new_id(),
-            thread=thread.id,
-            run=run.id,
-            created_at=run.updated_at,
-            values=values,
-            messages=tuple(messages),
-            metadata={"source": "run", "run_id": run.id, "agent": agent.name},
-        )
-        return replace(thread, values=values), checkpoint
 
     async def copy(self, thread_id: str) -> Thread:
         """A new thread with the same metadata, state and history; its agents start afresh."""
@@ -199,3 +94,31 @@ class Threads:
         copies = [replace(point, id=new_id(), thread=target.id) for point in reversed(history)]
         await self._store.create_thread(target, copies)
         return target
+
+
+def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Checkpoint | None:
+    """What an ended run adds to its thread: a success is the thread's new state."""
+    if run.thread is None or run.status is not RunStatus.SUCCESS:
+        return None
+    values = msgspec.json.decode(run.output)
+    said = projection.text_of(values, agent.text_output)
+    asked = projection.text_of(run.request.input, agent.text_input)
+    files = [{"id": a.id, "name": a.name, "url": a.url} for a in artifacts]
+    messages = [
+        ChatMessage(role=Role.USER, content=asked or "", id=f"{run.id}-input"),
+        ChatMessage(
+            role=Role.ASSISTANT,
+            content=said or "",
+            id=f"{run.id}-output",
+            metadata={"artifacts": files} if files else {},
+        ),
+    ]
+    return Checkpoint(
+        id=new_id(),
+        thread=run.thread,
+        run=run.id,
+        created_at=run.updated_at,
+        values=values,
+        messages=tuple(messages),
+        metadata={"source": "run", "run_id": run.id, "agent": agent.name},
+    )

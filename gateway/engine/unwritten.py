@@ -54,30 +54,23 @@ async def failed(live: LiveRun, error: Exception) -> None:
 
 async def _write(live: LiveRun) -> None:
     """Write the end as it was told. Raises Unavailable as long as the store does not take it."""
-    async with live.threads.held(live.run.thread):
-        owed = live.unwritten
-        if owed is None:
-            return
-        try:
-            thread = await live.threads.noted(live.run) if live.run.thread is not None else None
-            change = Change(
-                run=live.run,
-                events=owed.events,
-                reserved=owed.events[-1].number,
-                thread=thread,
-                delivery=owed.delivery,
-                release=True,
-            )
-            await live.store.commit(live.run.id, change)
-        except Unsynced as error:
-            log.error("run %s: a power cut may undo its end: %s", live.run.id, error.detail)
-        except Unavailable:
-            raise
-        except Exception as error:  # it was deleted, or is another process's by now; else there is no use in more tries
-            unexpected = not isinstance(error, InterlinguaError)
-            log.warning("run %s: its end is not stored: %s", live.run.id, error, exc_info=unexpected)
-            owed = Unwritten((), None)
-        live.unwritten = None
+    owed = live.unwritten
+    if owed is None:
+        return
+    try:
+        change = Change(
+            run=live.run, events=owed.events, reserved=owed.events[-1].number, delivery=owed.delivery, release=True
+        )
+        await live.store.commit(live.run.id, change)
+    except Unsynced as error:
+        log.error("run %s: a power cut may undo its end: %s", live.run.id, error.detail)
+    except Unavailable:
+        raise
+    except Exception as error:  # it was deleted, or is another process's by now; else there is no use in more tries
+        unexpected = not isinstance(error, InterlinguaError)
+        log.warning("run %s: its end is not stored: %s", live.run.id, error, exc_info=unexpected)
+        owed = Unwritten((), None)
+    live.unwritten = None
     live.told(owed.delivery)
 
 

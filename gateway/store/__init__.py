@@ -23,6 +23,7 @@ from gateway.core.types import (
     Run,
     RunQuery,
     Thread,
+    ThreadChange,
     ThreadQuery,
 )
 
@@ -54,14 +55,14 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transition writes, all or nothing. Fields left out stay as they are.
 
-    `reserved` is the highest event number that may now be used. `thread` replaces the thread's record. `release`
-    says that the run no longer occupies its thread (it ended): nothing comes after these events.
+    `reserved` is the highest event number that may now be used. The status of the run's thread follows that of `run`,
+    and its state is that of `checkpoint`. `release` says that the run no longer occupies its thread (it ended): nothing
+    comes after these events.
     """
 
     run: Run | None = None
     events: tuple[Entry, ...] = ()
     reserved: int | None = None
-    thread: Thread | None = None
     checkpoint: Checkpoint | None = None
     delivery: Delivery | None = None
     release: bool = False
@@ -109,13 +110,11 @@ class Store(Protocol):
 
     # runs
 
-    async def create_run(
-        self, run: Run, events: Sequence[Entry], *, reserved: int, thread: Thread | None = None, soon: bool = False
-    ) -> bool:
+    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
         """Commit a new run. True if it may start; False if it queues behind an active run on its thread.
 
-        `thread` replaces the record of its thread. `soon`: it outlives this process when this returns, and is durable
-        moments later, or with any later commit.
+        Its thread is busy then. `soon`: it outlives this process when this returns, and is durable moments later, or
+        with any later commit.
 
         One active run a thread, whichever process asks. With `if_busy` reject and a busy thread: raises Conflict and
         writes nothing. A thread is busy too while a run waits for it. The queue's order is that of creation. Raises
@@ -178,8 +177,12 @@ class Store(Protocol):
 
     async def count_threads(self, query: ThreadQuery) -> int: ...
 
-    async def update_thread(self, thread: Thread, checkpoint: Checkpoint | None = None) -> None:
-        """Replace the record, and add a checkpoint."""
+    async def update_thread(
+        self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
+    ) -> Thread:
+        """Apply a change to the record as it is now, whichever process wrote it, and add a checkpoint, whose values
+        become the thread's. `at`: seconds since the epoch. Returns the new record.
+        """
 
     async def delete_thread(self, thread_id: str) -> None:
         """The thread, its checkpoints and uploads; its runs stay, without it. Raises Conflict while one is active or

@@ -9,7 +9,7 @@ from gateway.adapter import RunContext, ThreadContext
 from gateway.core import events as e
 from gateway.core.errors import NotFound, Unavailable, Unsupported
 from gateway.core.types import JsonObject, Run, Thread, ThreadStatus, ThreadUpdate
-from gateway.engine.threads import KEPT_UPDATES, with_update
+from gateway.core.types.threads import KEPT_UPDATES, with_update
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
 

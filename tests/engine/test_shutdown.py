@@ -111,10 +111,8 @@ class Slow(SqliteStore):
         super().__init__(path)
         self.there, self.go = asyncio.Event(), asyncio.Event()
 
-    async def create_run(
-        self, run: Run, events: Sequence[Entry], *, reserved: int, thread: Thread | None = None, soon: bool = False
-    ) -> bool:
-        turn = await super().create_run(run, events, reserved=reserved, thread=thread, soon=soon)
+    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
+        turn = await super().create_run(run, events, reserved=reserved, soon=soon)
         self.there.set()
         await self.go.wait()
         return turn

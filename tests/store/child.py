@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from gateway.core.errors import InterlinguaError
-from gateway.core.types import IfBusy, RunStatus
+from gateway.core.types import IfBusy, RunStatus, ThreadChange, ThreadUpdate
 from gateway.store import Change, Delivery, Registration, Store
 from tests.store import place
 
@@ -90,6 +90,22 @@ async def create(store: Store, *, thread: str, run: str, if_busy: str) -> None:
     await told()
 
 
+async def change(store: Store, *, thread: str, name: str, times: int) -> None:
+    """Change a thread many times when told to, each time with another key and another update."""
+    say("ready")
+    await told()
+    for number in range(times):
+        key = f"{name}{number}"
+        update = ThreadUpdate(protocol="plain", kind=key, kept=True)
+        await store.update_thread(
+            thread,
+            ThreadChange(metadata={key: 1}, attributes={key: 1}, upstream={key: {}}, updates=(update,)),
+            at=place.NOW,
+        )
+    say("done")
+    await told()
+
+
 async def claim(store: Store) -> None:
     """Claim when told to, and say which runs came."""
     say("ready")
@@ -98,7 +114,7 @@ async def claim(store: Store) -> None:
     await told()
 
 
-COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, claim)}
+COMMANDS = {work.__name__: work for work in (stream, hold, upload, create, change, claim)}
 
 
 async def main(call: dict[str, Any]) -> None:

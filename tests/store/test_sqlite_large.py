@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.core.types import Checkpoint
+from gateway.core.types import Checkpoint, ThreadChange
 from gateway.store import Change
 from gateway.store.sqlite import SqliteStore, batch
 from gateway.store.sqlite.writer import SMALL_BYTES
-from tests.store.place import make_run, make_thread
+from tests.store.place import NOW, make_run, make_thread
 from tests.support.aio import run
 
 LARGE = {"text": "x" * SMALL_BYTES}
@@ -34,7 +34,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("how", ["state", "checkpoint", "run's end", "run's start"])
+@pytest.mark.parametrize("how", ["metadata", "checkpoint", "run's end", "run's start"])
 def test_a_large_record_is_not_written_on_the_event_loop(
     tmp_path: Path, written: list[bool], how: str, large: bool
 ) -> None:
@@ -49,16 +49,20 @@ def test_a_large_record_is_not_written_on_the_event_loop(
             await store.create_run(one, [], reserved=1)
         written.clear()
         match how:
-            case "state":
-                await store.update_thread(replace(thread, values=values))
+            case "metadata":
+                await store.update_thread("t", ThreadChange(metadata=values), at=NOW)
             case "checkpoint":
-                await store.update_thread(thread, point)
+                await store.update_thread("t", ThreadChange(), point, at=NOW)
             case "run's end":
-                await store.commit(one.id, Change(thread=thread, checkpoint=point, release=True))
+                await store.commit(one.id, Change(checkpoint=point, release=True))
             case "run's start":
-                await store.create_run(one, [], reserved=1, thread=replace(thread, values=values))
+                await store.create_run(replace(one, request=replace(one.request, input=values)), [], reserved=1)
         assert written == [not large]
-        assert (await store.thread("t")).values == (values if how in ("state", "run's start") else None)
+        thread = await store.thread("t")
+        assert (thread.values, thread.metadata) == {
+            "metadata": (None, values),
+            "run's start": (None, {}),
+        }.get(how, (values, {}))
         await store.close()
 
     run(main())

@@ -11,7 +11,7 @@ from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import RunStatus
 from gateway.store import Change, Entry
 from gateway.store.sqlite import SqliteStore, log
-from tests.store.place import entry, make_run, make_thread, numbers, tokens
+from tests.store.place import entry, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
 
 
@@ -58,7 +58,7 @@ def test_what_was_appended_before_a_commit_shares_its_row(path: Path) -> None:
         assert await rows(store) == 1
         store.append(one.id, [entry(6)])
         with pytest.raises(NotFound):
-            await store.commit(one.id, Change(events=(entry(7),), thread=make_thread()))
+            await store.commit(one.id, Change(events=(entry(7),), checkpoint=make_checkpoint("nowhere")))
         assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5, 6], "what was refused took nothing with it"
         await store.close()
 

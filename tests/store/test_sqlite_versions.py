@@ -51,8 +51,8 @@ def old_file(path: Path, version: int, runs: list[Run]) -> None:
     connection.execute(f"PRAGMA user_version = {version}")
     thread = make_thread("t")
     connection.execute(
-        "INSERT INTO threads (id, status, protocol, created_at, updated_at, record) VALUES ('t', 'idle', '', 1, 1, ?)",
-        (encode(thread),),
+        "INSERT INTO threads (id, status, protocol, created_at, updated_at, record) VALUES ('t', 'idle', '', 1, ?, ?)",
+        (thread.updated_at, encode(thread)),
     )
     for one in runs:
         seq = connection.execute(

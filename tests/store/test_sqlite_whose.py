@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.types import OWNER, Thread, ThreadQuery
+from gateway.core.types import OWNER, Thread, ThreadChange, ThreadQuery
 from gateway.store.sqlite import SqliteStore, schema
 from gateway.store.sqlite.queries import encode
-from tests.store.place import make_thread
+from tests.store.place import NOW, make_thread
 from tests.support.aio import run
 
 BEFORE = 3
@@ -35,7 +35,7 @@ def test_a_thread_that_is_given_to_somebody_else_is_found_there() -> None:
             await store.create_thread(make_thread(owner, attributes={OWNER: owner}))
         await store.create_thread(make_thread("nobody's", attributes={OWNER: 1}))
         assert (await owned(store, "ana"), await owned(store, "bob"), await owned(store, "1")) == (["ana"], ["bob"], [])
-        await store.update_thread(make_thread("bob", attributes={OWNER: "ana"}))
+        await store.update_thread("bob", ThreadChange(attributes={OWNER: "ana"}), at=NOW)
         assert (sorted(await owned(store, "ana")), await owned(store, "bob")) == (["ana", "bob"], [])
         assert await store.count_threads(ThreadQuery(attributes={OWNER: 1})) == 1
         await store.close()

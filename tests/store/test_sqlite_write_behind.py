@@ -14,7 +14,7 @@ from gateway.core.errors import NotFound
 from gateway.core.types import Run
 from gateway.store import Change, Entry
 from gateway.store.sqlite import SqliteStore, changes, write_behind
-from tests.store.place import entry, eventually, make_run, make_thread, numbers, tokens
+from tests.store.place import entry, eventually, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
 
 
@@ -61,7 +61,8 @@ def test_a_record_behind_is_written_where_the_commit_after_it_is_refused(tmp_pat
         await store.create_run(one, [entry(1)], reserved=99)
         store.save(replace(one, upstream={"at": 1}))
         with pytest.raises(NotFound):
-            await store.commit(one.id, Change(run=replace(one, upstream={"at": 2}), thread=make_thread()))
+            change = Change(run=replace(one, upstream={"at": 2}), checkpoint=make_checkpoint("nowhere"))
+            await store.commit(one.id, change)
         assert (await store.run(one.id)).upstream == {"at": 1}
         assert written == [{"at": 1}]
         await store.close()

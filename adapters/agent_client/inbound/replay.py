@@ -9,14 +9,13 @@ from adapters.agent_client.codec import content
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
-from gateway.core.types import Role, Run, RunQuery, RunStatus, Thread, ThreadUpdate
+from gateway.core.types import UNFINISHED, Role, Run, RunQuery, Thread, ThreadUpdate
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.session import Session
 
 PAGE = 20
 CHECKPOINTS = 1000
-ACTIVE = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)
 IN_ANSWER = frozenset({"current_mode_update", "config_option_update", "state_update"})
 """Kinds that the answer of `session/load` says itself, or that are told by how things stand."""
 
@@ -51,7 +50,7 @@ async def past(session: Session, *, everything: bool, told: Callable[[], Awaitab
 
 async def active(gateway: Gateway, thread_id: str) -> Sequence[Run]:
     """Runs of the thread that have not ended, oldest first."""
-    return await gateway.runs(RunQuery(thread=thread_id, statuses=ACTIVE, limit=PAGE, oldest_first=True))
+    return await gateway.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=PAGE, oldest_first=True))
 
 
 async def _conversation(session: Session, thread: Thread) -> Sequence[Run]:

@@ -261,11 +261,13 @@ class Session:
             self.connection.keep(self.connection.cancel_run(run))
 
     async def stop(self) -> None:
-        """Cancel what runs and wait until it has ended (`session/close`, `session/delete`)."""
+        """Cancel what runs and wait until it has ended (`session/close`, `session/delete`). Raises Unavailable where
+        that cannot be done: another gateway process drives it.
+        """
         if self.turn is not None:
             self.turn.cancelled = True
         for run in await replay.active(self.gateway, self.id):
-            with contextlib.suppress(Unavailable, NotFound):
+            with contextlib.suppress(NotFound):
                 await self._whole(self.gateway.cancel(run.id, reason="the session was closed", wait=True))
         if self.turn is not None:
             await asyncio.wait([self.turn.over], timeout=STOP_SECONDS)

@@ -34,6 +34,7 @@ from gateway.core.types.records import (
 )
 from gateway.core.types.runs import (
     ENDED,
+    UNFINISHED,
     Failure,
     IfBusy,
     Run,
@@ -50,6 +51,7 @@ from gateway.core.types.threads import (
     Checkpoint,
     Role,
     Thread,
+    ThreadChange,
     ThreadQuery,
     ThreadStatus,
     ThreadUpdate,
@@ -60,6 +62,7 @@ __all__ = [
     "ENDED",
     "NULL",
     "OWNER",
+    "UNFINISHED",
     "Agent",
     "AgentCapabilities",
     "Answer",
@@ -84,6 +87,7 @@ __all__ = [
     "Standing",
     "StopReason",
     "Thread",
+    "ThreadChange",
     "ThreadQuery",
     "ThreadStatus",
     "ThreadUpdate",

@@ -32,6 +32,7 @@ class RunStatus(enum.StrEnum):
 
 
 ENDED = frozenset(status for status in RunStatus if status.ended)
+UNFINISHED = tuple(status for status in RunStatus if not status.ended)
 
 
 class StopReason(enum.StrEnum):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import enum
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from gateway.core.types.records import Json, JsonObject, Record
+from gateway.core.types.runs import RunStatus
 
 OWNER = "owner"
 """Key of `Thread.attributes`: whose it is, nobody's without it. The store finds and counts threads by it."""
@@ -17,6 +21,25 @@ class ThreadStatus(enum.StrEnum):
     BUSY = "busy"
     INTERRUPTED = "interrupted"
     ERROR = "error"
+
+    @classmethod
+    def after(cls, run: RunStatus) -> ThreadStatus:
+        """The status of a thread whose newest run has this one."""
+        return _AFTER[run]
+
+
+_AFTER = {
+    RunStatus.PENDING: ThreadStatus.BUSY,
+    RunStatus.RUNNING: ThreadStatus.BUSY,
+    RunStatus.INTERRUPTED: ThreadStatus.INTERRUPTED,
+    RunStatus.SUCCESS: ThreadStatus.IDLE,
+    RunStatus.CANCELLED: ThreadStatus.IDLE,
+    RunStatus.ERROR: ThreadStatus.ERROR,
+    RunStatus.TIMEOUT: ThreadStatus.ERROR,
+}
+
+KEPT_UPDATES = 200
+"""Updates of a thread that all count; more push out the oldest."""
 
 
 class Role(enum.StrEnum):
@@ -62,6 +85,48 @@ class Thread(Record, frozen=True, kw_only=True):
     status: ThreadStatus = ThreadStatus.IDLE
     upstream: dict[str, JsonObject] = {}
     updates: tuple[ThreadUpdate, ...] = ()
+
+
+AnyThread = TypeVar("AnyThread", bound=Thread)
+
+
+class ThreadChange(Record, frozen=True, kw_only=True):
+    """What is to be added to a thread's record. The store applies it to the record as it is then, so that changes from
+    several processes add up.
+
+    Keys replace those of the same name in `metadata`, `attributes` and `upstream`; the others stay.
+    """
+
+    metadata: JsonObject = {}
+    attributes: JsonObject = {}
+    upstream: dict[str, JsonObject] = {}
+    updates: tuple[ThreadUpdate, ...] = ()
+
+    def of(self, thread: AnyThread) -> AnyThread:
+        """The thread with this change."""
+        updates = thread.updates
+        for update in self.updates:
+            updates = with_update(updates, update)
+        return replace(
+            thread,
+            metadata={**thread.metadata, **self.metadata},
+            attributes={**thread.attributes, **self.attributes},
+            upstream={**thread.upstream, **self.upstream},
+            updates=updates,
+        )
+
+
+def with_update(updates: tuple[ThreadUpdate, ...], update: ThreadUpdate) -> tuple[ThreadUpdate, ...]:
+    """The updates with one more: it takes the place of the last one of its kind unless every one counts.
+
+    Of those that all count the oldest go when there are more than KEPT_UPDATES.
+    """
+    if update.kept:
+        kept = [each for each in updates if each.kept]
+        gone = kept[: max(0, len(kept) + 1 - KEPT_UPDATES)]
+        return (*(each for each in updates if not any(each is old for old in gone)), update)
+    same = (update.protocol, update.kind)
+    return (*(each for each in updates if each.kept or (each.protocol, each.kind) != same), update)
 
 
 class ChatMessage(Record, frozen=True, kw_only=True):

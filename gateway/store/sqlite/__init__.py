@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.core.errors import Unavailable
-from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadQuery
+from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
 from gateway.store import Change, Delivery, Entry, Recovered, Registration
 from gateway.store.sqlite import changes, files, lease, log, queries, registered, retention, schema
 from gateway.store.sqlite.disk_thread import DiskThread
@@ -114,26 +114,16 @@ class SqliteStore:
 
     # runs
 
-    async def create_run(
-        self, run: Run, events: Sequence[Entry], *, reserved: int, thread: Thread | None = None, soon: bool = False
-    ) -> bool:
-        records = changes.Records.of(run, thread)
-        work = partial(
-            changes.create_run,
-            owner=self.owner,
-            run=run,
-            events=events,
-            reserved=reserved,
-            thread=thread,
-            records=records,
-        )
-        return await self._writer.submit(work, soon=soon, own=True, size=records.size)
+    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
+        record = queries.encode(run)
+        work = partial(changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record)
+        return await self._writer.submit(work, soon=soon, own=True, size=len(record))
 
     async def activate(self, run_id: str) -> bool:
         return await self._writer.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
 
     async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
-        records = changes.Records.of(change.run, change.thread, change.checkpoint)
+        records = changes.Records.of(change.run, change.checkpoint)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, records=records)
         await self._writer.submit(work, run=run_id, soon=soon, joins=True, own=True, size=records.size)
 
@@ -182,10 +172,14 @@ class SqliteStore:
     async def count_threads(self, query: ThreadQuery) -> int:
         return await self._read(partial(queries.count_threads, query=query))
 
-    async def update_thread(self, thread: Thread, checkpoint: Checkpoint | None = None) -> None:
-        records = changes.Records.of(None, thread, checkpoint)
-        work = partial(changes.update_thread, thread=thread, checkpoint=checkpoint, records=records)
-        await self._writer.submit(work, size=records.size)
+    async def update_thread(
+        self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
+    ) -> Thread:
+        records = changes.Records.of(None, checkpoint)
+        work = partial(
+            changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, records=records, at=at
+        )
+        return await self._writer.submit(work, size=records.size + len(queries.encode(change)))
 
     async def delete_thread(self, thread_id: str) -> None:
         await self._writer.submit(partial(changes.delete_thread, thread_id=thread_id), long=True)

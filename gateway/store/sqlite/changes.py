@@ -12,10 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.core.errors import Conflict, NotFound
-from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, Thread
+from gateway.core.types import NULL, Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
 from gateway.store import Change, Entry, Recovered, Registration
 from gateway.store.sqlite import lease, log
-from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require, whose
+from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require, thread, whose
 from gateway.store.sqlite.schema import ACTIVE, QUEUED, RELEASED, UNFINISHED
 from gateway.store.sqlite.write_behind import WriteBehind
 
@@ -24,16 +24,11 @@ class Records(NamedTuple):
     """The records of a change, encoded: that is done before it is submitted, since their size says who writes them."""
 
     run: bytearray | None = None
-    thread: bytearray | None = None
     checkpoint: bytearray | None = None
 
     @classmethod
-    def of(cls, run: Run | None, thread: Thread | None, checkpoint: Checkpoint | None = None) -> Records:
-        return cls(
-            None if run is None else encode(run),
-            None if thread is None else encode(thread),
-            None if checkpoint is None else encode(checkpoint),
-        )
+    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> Records:
+        return cls(None if run is None else encode(run), None if checkpoint is None else encode(checkpoint))
 
     @property
     def size(self) -> int:
@@ -48,10 +43,9 @@ def create_run(
     run: Run,
     events: Sequence[Entry],
     reserved: int,
-    thread: Thread | None,
-    records: Records,
+    record: bytearray,
 ) -> bool:
-    """See `Store.create_run`. `records` are the run's and the thread's."""
+    """See `Store.create_run`. `record` is the run, encoded."""
     request = run.request
     place = ACTIVE
     if run.thread is not None:
@@ -81,15 +75,15 @@ def create_run(
             run.created_at,
             run.updated_at,
             reserved,
-            records.run,
+            record,
             head,
         ),
     )
     if events and head is None:
         assert cursor.lastrowid is not None
         log.write_new(cursor, cursor.lastrowid, events)
-    if thread is not None:
-        _write_thread(cursor, thread, records)
+    if run.thread is not None:
+        _follow(cursor, run.thread, run)
     return place == ACTIVE
 
 
@@ -121,8 +115,6 @@ def commit(
     records: Records,
 ) -> None:
     """See `Store.commit`. `behind` was held of the run until now; `records` are those of `change`."""
-    if change.thread is not None:
-        require(cursor, "threads", change.thread.id)
     if change.checkpoint is not None:
         require(cursor, "threads", change.checkpoint.thread)
     entries = [*(behind.entries if behind is not None else ()), *change.events]
@@ -156,10 +148,11 @@ def commit(
         behind.record(cursor)
     if entries and tail is None:
         log.write(cursor, owner, run_id, entries)
-    if change.thread is not None:
-        _write_thread(cursor, change.thread, records)
-    if change.checkpoint is not None:
-        _add_checkpoint(cursor, change.checkpoint, change.checkpoint.thread, records.checkpoint)
+    if change.run is not None and change.run.thread is not None:
+        _follow(cursor, change.run.thread, change.run)
+    if (point := change.checkpoint) is not None:
+        _change_thread(cursor, point.thread, NO_CHANGE, point, point.created_at)
+        _add_checkpoint(cursor, point, point.thread, records.checkpoint)
     if change.delivery is not None:
         owed = change.delivery
         cursor.execute(
@@ -215,26 +208,54 @@ def create_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoints: Sequence[
         _add_checkpoint(cursor, checkpoint, thread.id, encode(checkpoint))
 
 
-def update_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoint: Checkpoint | None, records: Records) -> None:
+def update_thread(
+    cursor: sqlite3.Cursor,
+    *,
+    thread_id: str,
+    change: ThreadChange,
+    checkpoint: Checkpoint | None,
+    records: Records,
+    at: float,
+) -> Thread:
     """See `Store.update_thread`."""
-    require(cursor, "threads", thread.id)
-    _write_thread(cursor, thread, records)
+    _change_thread(cursor, thread_id, change, checkpoint, at)
     if checkpoint is not None:
         _add_checkpoint(cursor, checkpoint, checkpoint.thread, records.checkpoint)
+    return thread(cursor, thread_id)
 
 
-def _write_thread(cursor: sqlite3.Cursor, thread: Thread, records: Records) -> None:
+class _Thread(Thread, frozen=True, kw_only=True):
+    """A thread whose state stays encoded: most changes leave it as it is, and it may be large."""
+
+    values: msgspec.Raw = NULL
+
+
+NO_CHANGE = ThreadChange()
+_decode_thread = msgspec.json.Decoder(_Thread).decode
+
+
+def _change_thread(
+    cursor: sqlite3.Cursor, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None, at: float
+) -> None:
+    """Read, change and write the record in this transaction, which no other process writes beside."""
+    row = cursor.execute("SELECT record FROM threads WHERE id = ?", (thread_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no thread {thread_id}")
+    record = change.of(_decode_thread(row[0]))
+    if checkpoint is not None:
+        record = msgspec.structs.replace(record, values=checkpoint.values)
     cursor.execute(
-        "UPDATE threads SET status = ?, agent = ?, protocol = ?, whose = ?, updated_at = ?, record = ? WHERE id = ?",
-        (
-            thread.status.value,
-            thread.agent,
-            thread.protocol,
-            whose(thread.attributes),
-            thread.updated_at,
-            records.thread,
-            thread.id,
-        ),
+        "UPDATE threads SET whose = ?, updated_at = max(updated_at, ?), record = ? WHERE id = ?",
+        (whose(record.attributes), at, encode(record), thread_id),
+    )
+
+
+def _follow(cursor: sqlite3.Cursor, thread_id: str, run: Run) -> None:
+    """Set the status of a run's thread. That is a column of its own: the record, which may be large, is not written."""
+    status = ThreadStatus.after(run.status).value
+    cursor.execute(
+        "UPDATE threads SET status = ?, updated_at = max(updated_at, ?) WHERE id = ? AND status <> ?",
+        (status, run.updated_at, thread_id, status),
     )
 
 

@@ -9,12 +9,26 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
-from gateway.core.types import OWNER, Artifact, Checkpoint, JsonObject, Run, RunQuery, Thread, ThreadQuery
+from gateway.core.types import (
+    OWNER,
+    Artifact,
+    Checkpoint,
+    JsonObject,
+    Run,
+    RunQuery,
+    Thread,
+    ThreadQuery,
+    ThreadStatus,
+)
 from gateway.store import Delivery, Registration
 
 T = TypeVar("T")
+
+COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
+"""What a record is made of."""
 
 _encode = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(Run).decode
@@ -57,7 +71,15 @@ def run(cursor: sqlite3.Cursor, run_id: str) -> Run:
 
 def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
     """See `Store.thread`."""
-    return _one(cursor, "threads", thread_id, decode_thread)
+    row = cursor.execute(f"SELECT {COLUMNS['threads']} FROM threads WHERE id = ?", (thread_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no thread {thread_id}")
+    return _thread(*row)
+
+
+def _thread(record: bytes, status: str, updated_at: float) -> Thread:
+    """The columns change with the thread's runs; what the record says of them is out of date."""
+    return replace(decode_thread(record), status=ThreadStatus(status), updated_at=updated_at)
 
 
 def artifact(cursor: sqlite3.Cursor, artifact_id: str) -> Artifact:
@@ -80,7 +102,8 @@ def require(cursor: sqlite3.Cursor, table: str, key: str) -> None:
 
 def runs(cursor: sqlite3.Cursor, query: RunQuery) -> list[Run]:
     """See `Store.runs`."""
-    return [decode_run(record) for record in _page(cursor, "runs", query, *_match_runs(cursor, query))]
+    found = _page(cursor, "runs", query, *_match_runs(cursor, query))
+    return [decode_run(record) for (record,) in found]
 
 
 def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:
@@ -90,7 +113,7 @@ def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:
 
 def threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[Thread]:
     """See `Store.threads`."""
-    return [decode_thread(record) for record in _page(cursor, "threads", query, *_match_threads(cursor, query))]
+    return [_thread(*row) for row in _page(cursor, "threads", query, *_match_threads(cursor, query))]
 
 
 def count_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> int:
@@ -166,13 +189,13 @@ def _filter(cursor: sqlite3.Cursor, predicate: Callable[[bytes], bool]) -> None:
 
 def _page(
     cursor: sqlite3.Cursor, table: str, query: RunQuery | ThreadQuery, where: str, values: list[Any]
-) -> Sequence[bytes]:
+) -> Sequence[Any]:
     way = "ASC" if query.oldest_first else "DESC"
     cursor.execute(
-        f"SELECT record FROM {table} WHERE {where} ORDER BY created_at {way}, seq {way} LIMIT ? OFFSET ?",
+        f"SELECT {COLUMNS[table]} FROM {table} WHERE {where} ORDER BY created_at {way}, seq {way} LIMIT ? OFFSET ?",
         (*values, max(0, query.limit), max(0, query.offset)),
     )
-    return [record for (record,) in cursor.fetchall()]
+    return cursor.fetchall()
 
 
 def _count(cursor: sqlite3.Cursor, table: str, where: str, values: list[Any]) -> int:

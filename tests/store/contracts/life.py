@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core.errors import Unavailable
-from gateway.core.types import RunQuery, RunStatus, ThreadQuery
+from gateway.core.types import RunQuery, RunStatus, ThreadChange, ThreadQuery
 from gateway.store import Change
 from tests.store.place import Place, content, entry, make_artifact, make_run, make_thread, tokens
 from tests.support.aio import run
@@ -51,7 +51,7 @@ class LifeContract:
                 store.thread(thread.id),
                 store.threads(ThreadQuery()),
                 store.count_threads(ThreadQuery()),
-                store.update_thread(thread),
+                store.update_thread(thread.id, ThreadChange(), at=0),
                 store.delete_thread(thread.id),
                 store.history(thread.id),
                 store.put_artifact(make_artifact(), content(b"x"), max_bytes=10),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
-from gateway.core.types import RunStatus
+from gateway.core.types import RunStatus, ThreadStatus
 from gateway.store import Change, Delivery, Entry
 from tests.store.place import (
     NOW,
@@ -231,12 +232,12 @@ class LogContract:
                 await store.create_run(one, [entry(1)], reserved=5)
                 await store.commit(one.id, Change(events=(entry(2),), reserved=9))
                 assert await store.run(one.id) == one
-                assert await store.thread("t") == thread
-                running = make_run(one.id, thread="t", status=RunStatus.RUNNING)
-                after = make_thread("t", values={"v": 1})
+                assert await store.thread("t") == replace(thread, status=ThreadStatus.BUSY)
+                running = make_run(one.id, thread="t", status=RunStatus.INTERRUPTED, at=NOW + 1)
+                after = replace(thread, values={"v": 1}, status=ThreadStatus.INTERRUPTED, updated_at=NOW + 1)
                 checkpoint = make_checkpoint("t", run=one.id, values={"v": 1})
                 owed = Delivery(id="d", run=running, due_at=NOW)
-                await store.commit(one.id, Change(run=running, thread=after, checkpoint=checkpoint, delivery=owed))
+                await store.commit(one.id, Change(run=running, checkpoint=checkpoint, delivery=owed))
                 assert await store.run(one.id) == running
                 assert numbers(await store.events(one.id)) == [1, 2]
                 assert await store.thread("t") == after
@@ -251,12 +252,10 @@ class LogContract:
                 one = make_run()
                 await store.create_run(one, [entry(1)], reserved=5)
                 ended = make_run(one.id, status=RunStatus.SUCCESS)
-                for change in (
-                    Change(run=ended, events=(entry(2),), thread=make_thread("nowhere"), release=True),
-                    Change(run=ended, events=(entry(2),), checkpoint=make_checkpoint("nowhere"), release=True),
-                ):
-                    with pytest.raises(NotFound):
-                        await store.commit(one.id, change)
+                nowhere = make_checkpoint("nowhere")
+                with pytest.raises(NotFound):
+                    change = Change(run=ended, events=(entry(2),), checkpoint=nowhere, release=True)
+                    await store.commit(one.id, change)
                 assert await store.run(one.id) == one
                 assert numbers(await store.events(one.id)) == [1]
                 for change in (Change(run=ended), Change(events=(entry(2),)), Change()):

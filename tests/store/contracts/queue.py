@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from gateway.core.errors import Conflict, NotFound
-from gateway.core.types import IfBusy, RunStatus, ThreadStatus
+from gateway.core.types import IfBusy, RunStatus, ThreadQuery, ThreadStatus
 from gateway.store import Change, Store
-from tests.store.place import Place, entry, make_run, make_thread, numbers
+from tests.store.place import NOW, Place, entry, make_run, make_thread, numbers
 from tests.support.aio import run
 
 WAITING = [IfBusy.ENQUEUE, IfBusy.INTERRUPT, IfBusy.ROLLBACK]
@@ -47,11 +47,12 @@ class QueueContract:
             async with place.opened() as store:
                 await store.create_thread(make_thread("t"))
                 one, other = (make_run(thread="t", if_busy=IfBusy.REJECT) for _ in range(2))
-                busy = make_thread("t", status=ThreadStatus.BUSY)
-                assert await store.create_run(one, [], reserved=1, thread=busy)
+                busy = make_thread("t", at=NOW, status=ThreadStatus.BUSY)
+                assert await store.create_run(one, [], reserved=1)
                 assert await store.thread("t") == busy
+                assert await store.threads(ThreadQuery(status=ThreadStatus.BUSY)) == [busy]
                 with pytest.raises(Conflict):
-                    await store.create_run(other, [], reserved=1, thread=make_thread("t", values={"lost": 1}))
+                    await store.create_run(other, [], reserved=1)
                 assert await store.thread("t") == busy
 
         run(main())

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from gateway.core.errors import Conflict, NotFound, Unavailable
-from gateway.core.types import IfBusy, RunQuery, RunStatus
+from gateway.core.types import IfBusy, RunQuery, RunStatus, ThreadStatus
 from gateway.store import Change, Recovered, Registration, Store
 from tests.store.child import RESERVED
 from tests.store.place import (
@@ -20,6 +20,7 @@ from tests.store.place import (
     entry,
     eventually,
     make_artifact,
+    make_checkpoint,
     make_run,
     make_thread,
     numbers,
@@ -247,6 +248,32 @@ class SharedContract:
                     results = [await one.said(), await two.said()]
                     assert results in ([True, loser], [loser, True])
                     assert await store.count_runs(RunQuery(thread="t")) == (1 if loser == "conflict" else 2)
+
+        run(main())
+
+    def test_what_two_processes_change_of_one_thread_at_a_time_is_all_there(self, place: Place) -> None:
+        async def main() -> None:
+            async with place.opened() as store:
+                await store.create_thread(make_thread("t", values=[1]))
+                async with (
+                    place.process("change", thread="t", name="one", times=40) as one,
+                    place.process("change", thread="t", name="two", times=40) as two,
+                ):
+                    for other in (one, two):
+                        assert await other.said() == "ready"
+                    await asyncio.gather(one.go(), two.go())
+                    run_of_ours = make_run(thread="t")
+                    await store.create_run(run_of_ours, [], reserved=1)
+                    point = make_checkpoint("t", run=run_of_ours.id, values=[2])
+                    ended = make_run(run_of_ours.id, thread="t", status=RunStatus.ERROR)
+                    await store.commit(run_of_ours.id, Change(run=ended, checkpoint=point, release=True))
+                    for other in (one, two):
+                        assert await other.said() == "done"
+                found = await store.thread("t")
+                keys = {f"{name}{number}" for name in ("one", "two") for number in range(40)}
+                assert found.metadata.keys() == found.attributes.keys() == found.upstream.keys() == keys
+                assert {update.kind for update in found.updates} == keys
+                assert (found.values, found.status) == ([2], ThreadStatus.ERROR)
 
         run(main())
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.core.errors import Conflict, NotFound
-from gateway.core.types import ChatMessage, Role, RunQuery, RunStatus, ThreadQuery, ThreadStatus
+from gateway.core.types import (
+    ChatMessage,
+    Role,
+    RunQuery,
+    RunStatus,
+    ThreadChange,
+    ThreadQuery,
+    ThreadStatus,
+    ThreadUpdate,
+)
 from gateway.store import Change
 from tests.store.place import NOW, Place, content, make_artifact, make_checkpoint, make_run, make_thread
 from tests.support.aio import run
@@ -49,8 +59,8 @@ class ThreadsContract:
                 await store.create_thread(make_thread("t"))
                 for call in (
                     store.thread("x"),
-                    store.update_thread(make_thread("x")),
-                    store.update_thread(make_thread("x"), make_checkpoint("x")),
+                    store.update_thread("x", ThreadChange(), at=NOW),
+                    store.update_thread("x", ThreadChange(), make_checkpoint("x"), at=NOW),
                     store.delete_thread("x"),
                     store.history("x"),
                     store.history("t", before="nothing"),
@@ -61,16 +71,23 @@ class ThreadsContract:
 
         run(main())
 
-    def test_an_update_replaces_the_record_and_adds_a_checkpoint(self, place: Place) -> None:
+    def test_an_update_adds_to_the_record_and_a_checkpoint_is_its_state(self, place: Place) -> None:
         async def main() -> None:
             async with place.opened() as store:
-                await store.create_thread(make_thread("t", metadata={"a": 1}), [make_checkpoint("t", "c0", at=NOW)])
-                after = make_thread("t", metadata={"b": 2}, status=ThreadStatus.ERROR)
-                await store.update_thread(after)
+                thread = make_thread("t", metadata={"a": 1, "b": {"c": 1}}, attributes={"a": 1}, values=[0])
+                await store.create_thread(thread, [make_checkpoint("t", "c0", at=NOW)])
+                change = ThreadChange(
+                    metadata={"b": None},
+                    attributes={"b": [2]},
+                    upstream={"mail": {"id": "x"}},
+                    updates=(ThreadUpdate(protocol="plain", kind="title", data="T"),),
+                )
+                after = replace(change.of(thread), metadata={"a": 1, "b": None}, updated_at=NOW + 5)
+                assert await store.update_thread("t", change, at=NOW + 5) == after
                 assert await store.thread("t") == after
                 message = ChatMessage(role=Role.USER, content="hi", metadata={"k": 1})
                 newest = make_checkpoint("t", "c1", at=NOW + 1, values=[1], messages=(message,))
-                await store.update_thread(after, newest)
+                assert await store.update_thread("t", ThreadChange(), newest, at=NOW) == replace(after, values=[1])
                 assert [one.id for one in await store.history("t")] == ["c1", "c0"]
                 assert (await store.history("t"))[0] == newest
 
@@ -83,7 +100,8 @@ class ThreadsContract:
                 await store.create_thread(make_thread("t"), first)
                 await store.create_thread(make_thread("u"), [make_checkpoint("u", "c9", at=NOW + 9)])
                 for n in range(5, 15):
-                    await store.update_thread(make_thread("t"), make_checkpoint("t", f"c{n}", at=NOW + n))
+                    point = make_checkpoint("t", f"c{n}", at=NOW + n)
+                    await store.update_thread("t", ThreadChange(), point, at=NOW + n)
                 newest = [f"c{n}" for n in range(14, -1, -1)]
                 assert [one.id for one in await store.history("t")] == newest[:10]
                 assert [one.id for one in await store.history("t", limit=3)] == newest[:3]
@@ -139,13 +157,12 @@ class ThreadsContract:
                 for thread in (
                     make_thread("a", at=NOW, metadata={"k": 1}, values={"v": [1], "w": 2}, attributes={"owner": 'é"'}),
                     make_thread("b", at=NOW + 1, agent="mail", protocol="other", metadata={"k": 1}, values="text"),
-                    make_thread("c", at=NOW + 2, protocol="other", metadata={"k": 2, "owner": "text"}),
+                    make_thread("c", at=NOW + 2, protocol="other", metadata={"k": 1, "owner": "text"}),
                     make_thread("d", at=NOW + 3, values={"v": [1]}, attributes={"owner": 'é"', "n": 1}),
                 ):
                     await store.create_thread(thread)
-                await store.update_thread(
-                    make_thread("c", at=NOW + 2, protocol="other", metadata={"k": 2}, status=ThreadStatus.BUSY)
-                )
+                await store.update_thread("c", ThreadChange(metadata={"k": 2}), at=NOW + 2)
+                await store.create_run(make_run(thread="c"), [], reserved=1)
                 assert [one.id for one in await store.threads(query)] == expected
                 unpaged = ThreadQuery(
                     agent=query.agent,

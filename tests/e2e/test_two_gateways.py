@@ -1,0 +1,135 @@
+"""Two gateway processes on one store: neither undoes what the other does, nor ends runs that it cannot tell it of."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from tests.e2e.conftest import routes
+from tests.support.processes import Gateway, Process
+
+PATIENCE = 60.0
+FOREIGN = "belongs to another gateway process"
+LONG = "60 seconds"
+
+
+@pytest.fixture(scope="module")
+def gateways(
+    agent_protocol_server: Process, agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Gateway, Gateway]]:
+    store = tmp_path_factory.mktemp("store") / "shared.db"
+    table = routes(agent_protocol_server, agent_connect_agent) + f"store: {{url: 'sqlite:///{store}'}}\n"
+    with (
+        Gateway(table, tmp_path_factory.mktemp("one")) as one,
+        Gateway(table, tmp_path_factory.mktemp("two")) as two,
+    ):
+        yield one, two
+
+
+@pytest.fixture
+def here(gateways: tuple[Gateway, Gateway]) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=f"{gateways[0].url}/agent-connect", timeout=PATIENCE) as client:
+        yield client
+
+
+@pytest.fixture
+def there(gateways: tuple[Gateway, Gateway]) -> Iterator[httpx2.Client]:
+    with httpx2.Client(base_url=f"{gateways[1].url}/agent-connect", timeout=PATIENCE) as client:
+        yield client
+
+
+def test_nothing_is_done_to_a_run_of_the_other_process_that_cannot_be_told_to_it(
+    here: httpx2.Client, there: httpx2.Client
+) -> None:
+    thread = here.post("/threads", json={}).json()["thread_id"]
+    body = {"agent_id": "slow", "input": {"message": LONG}}
+    run = here.post(f"/threads/{thread}/runs", json=body).json()["run_id"]
+    one = f"/threads/{thread}/runs/{run}"
+    for refused in (
+        there.delete(f"/runs/{run}"),
+        there.delete(one),
+        there.post(f"{one}/cancel"),
+        there.post(f"/threads/{thread}/runs", json={**body, "multitask_strategy": "interrupt"}),
+    ):
+        assert refused.status_code == 503 and FOREIGN in refused.text, refused.text
+        assert refused.headers["retry-after"]
+    still = there.delete(f"/threads/{thread}")
+    assert still.status_code == 422 and "active run" in still.text, still.text
+    assert here.get(one).json()["status"] == "pending"
+    assert [found["run_id"] for found in there.get(f"/threads/{thread}/runs").json()] == [run]
+    assert here.post(f"{one}/cancel", params={"wait": True}).status_code == 204
+    assert there.delete(one).status_code == 204, "what has ended is nobody's"
+    assert here.get(one).status_code == 404 and there.delete(f"/threads/{thread}").status_code == 204
+
+
+def test_what_both_patch_of_one_thread_at_the_same_time_is_all_there(here: httpx2.Client, there: httpx2.Client) -> None:
+    thread = here.post("/threads", json={"metadata": {"first": True}}).json()["thread_id"]
+    run = here.post(f"/threads/{thread}/runs", json={"agent_id": "echo", "input": {"message": "hi"}}).json()["run_id"]
+
+    def patch(number: int) -> None:
+        client = (here, there)[number % 2]
+        answer = client.patch(f"/threads/{thread}", json={"metadata": {f"key{number}": number}})
+        assert answer.status_code == 200 and answer.json()["metadata"][f"key{number}"] == number
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(patch, range(40)))
+    assert there.get(f"/runs/{run}/wait").json()["run"]["status"] == "success"
+    found = there.get(f"/threads/{thread}").json()
+    assert found["metadata"] == {"first": True, **{f"key{number}": number for number in range(40)}}
+    assert found["status"] == "idle" and found["values"] == {"message": "hi"}
+
+
+class Editor:
+    """A client of the Agent Client Protocol, by hand."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._id = 0
+
+    def notify(self, method: str, **more: Any) -> None:
+        self._connection.send(json.dumps({"jsonrpc": "2.0", "method": method, **more}))
+
+    def send(self, method: str, **params: Any) -> int:
+        self._id += 1
+        self.notify(method, id=self._id, params=params)
+        return self._id
+
+    def until(self, key: str, value: Any) -> dict[str, Any]:
+        """The next message that has this."""
+        while True:
+            message: dict[str, Any] = json.loads(self._connection.recv(timeout=PATIENCE))
+            if message.get(key) == value:
+                return message
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        return self.until("id", self.send(method, **params))
+
+
+@contextlib.contextmanager
+def editor(gateway: Gateway) -> Iterator[Editor]:
+    with connect(f"{gateway.url.replace('http', 'ws')}/agent-client/slow", proxy=None) as connection:
+        client = Editor(connection)
+        client.ask("initialize", protocolVersion=1)
+        yield client
+
+
+def test_a_session_whose_prompt_runs_in_the_other_process_is_neither_closed_nor_deleted(
+    gateways: tuple[Gateway, Gateway], tmp_path: Path
+) -> None:
+    with editor(gateways[0]) as one, editor(gateways[1]) as two:
+        session = one.ask("session/new", cwd=str(tmp_path), mcpServers=[])["result"]["sessionId"]
+        prompt = one.send("session/prompt", sessionId=session, prompt=[{"type": "text", "text": LONG}])
+        one.until("method", "session/update")
+        for method in ("session/delete", "session/close"):
+            assert FOREIGN in two.ask(method, sessionId=session)["error"]["message"]
+        one.notify("session/cancel", params={"sessionId": session})
+        assert one.until("id", prompt)["result"]["stopReason"] == "cancelled"
+        assert "result" in two.ask("session/delete", sessionId=session)
