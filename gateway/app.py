@@ -85,7 +85,7 @@ class App:
         starlette = Starlette(routes=routes, exception_handlers={HTTPException: self._no_route})
         self.asgi: ASGIApp = FixedPaths(starlette, routes)
         if private or config.hosts:
-            self.asgi = self._kept(self.asgi, names)
+            self.asgi = self._kept(self.asgi, names, private)
 
     async def start(self) -> None:
         """Open the store and the audit logs, take unfinished runs up again, begin with callbacks and retention.
@@ -221,12 +221,13 @@ class App:
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
 
-    def _kept(self, inner: ASGIApp, names: Names) -> Doorkeeper:
+    def _kept(self, inner: ASGIApp, names: Names, private: bool) -> Doorkeeper:
         """The doors that ask nobody who he is are kept from other sites' pages."""
         options = self.config.inbound
         open_to_all = {path: name for name, path in self._paths.items() if not options[name].authenticates}
         judging = [path for path, name in open_to_all.items() if options[name].judges_pages]
-        return Doorkeeper(inner, names, {path: self._inbound[name] for path, name in open_to_all.items()}, judging)
+        doors = {path: self._inbound[name] for path, name in open_to_all.items()}
+        return Doorkeeper(inner, names, doors, judging, private=private)
 
     async def _keep_house(self) -> None:
         """Retention now and then; runs of other gateways that died, oftener."""

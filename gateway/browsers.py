@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.adapter import Inbound
 from gateway.config.exposure import address
 from gateway.core.errors import Denied
+from gateway.transport.asgi import origin
 
 JUDGED: Final = 256
 """How many values of `Host` are remembered with what they came to."""
@@ -40,14 +41,23 @@ class Names:
     def ours(self, page: str) -> bool:
         """Whether a page with this `Origin` is of this machine, or of a name of the gateway's."""
         name = _named(page)
-        if not name:
-            return False
-        literal = address(name)
-        return (literal is not None and literal.is_loopback) or self._known(name)
+        return self._known(name) if name else False
 
     def _known(self, name: str) -> bool:
-        own = name == "localhost" or name.endswith(".localhost")
-        return own or any(fnmatchcase(name, pattern) for pattern in self._patterns)
+        return _near(name) or any(fnmatchcase(name, pattern) for pattern in self._patterns)
+
+
+def near(page: str, host: str) -> bool:
+    """Whether a page with this `Origin` is of this machine, and asks for the gateway by a name that leads only here."""
+    return _near(_named(page)) and _near(_named(f"//{host}"))
+
+
+def _near(name: str | None) -> bool:
+    """Whether a host is this machine for everybody: localhost, or a loopback address."""
+    if name is None:
+        return False
+    literal = address(name)
+    return name == "localhost" or name.endswith(".localhost") or (literal is not None and literal.is_loopback)
 
 
 def _named(url: str) -> str | None:
@@ -63,16 +73,22 @@ class Doorkeeper:
     who it is: requests under a name that is none of the gateway's, and those of other sites' pages.
     """
 
-    def __init__(self, inner: ASGIApp, names: Names, doors: Mapping[str, Inbound], judging: Iterable[str]) -> None:
+    def __init__(
+        self, inner: ASGIApp, names: Names, doors: Mapping[str, Inbound], judging: Iterable[str], *, private: bool
+    ) -> None:
         """doors: those that are kept, by the path that they are mounted at. judging: paths of those that know
-        themselves which pages may connect.
+        themselves which pages may connect. private: no other machine reaches the gateway: doors that judge, whether
+        they are kept or not, take pages of this machine (see `origin.admit`).
         """
         self._inner = inner
+        self._private = private
         self._names = names
         self._doors = [(path, f"{path}/", door) for path, door in doors.items()]
         self._judging = frozenset(judging)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._private:
+            scope[origin.NEAR] = near
         asked = scope.get("path", "")
         for path, below, door in self._doors:
             if asked.startswith(below) or asked == path:

@@ -33,9 +33,7 @@ class Socket:
     async def serve(self, websocket: WebSocket) -> None:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
         try:
-            page = websocket.headers.get("origin")
-            if not origin.allowed(page, self._clients.options.origins):
-                raise Denied(f"pages of {page} may not connect here (see `origins`)")
+            origin.admit(websocket.headers.get("origin"), websocket.scope, self._clients.options.origins)
             visitor = self._visitor(websocket)
             if visitor is None:
                 await websocket.send_denial_response(Response(UNAUTHORIZED, 401, CHALLENGE, JSON))

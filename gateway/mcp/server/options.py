@@ -24,7 +24,8 @@ class McpServeOptions(InboundOptions):
     idle: seconds after which a Streamable HTTP session without any open request is ended, and its calls with it.
     keep_alive: seconds of silence after which a stream gets a comment line.
     replay: bytes of each answer's stream that are kept for a Streamable HTTP client that lost its connection.
-    origins: web pages that may connect (values of `Origin`); others are refused, programs send none.
+    origins: web pages that may connect (values of `Origin`), besides those of this machine where no other machine
+        reaches the gateway; others are refused, programs send none.
     """
 
     max_message: Bytes = LIMIT

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway.adapter.access import EXPIRED, Visit, bearer
-from gateway.core.errors import AgentGone, Denied, InterlinguaError
+from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.mcp import wire
 from gateway.mcp.server.http.endpoint import refusal, response
 from gateway.mcp.server.hub import Hub
@@ -44,9 +44,7 @@ class Socket:
         """One connection, from the upgrade to its end. What may not connect is refused before the upgrade."""
         options = self._hub.options
         try:
-            page = websocket.headers.get("origin")
-            if not origin.allowed(page, options.origins):
-                raise Denied(f"pages of {page} may not connect here (see `origins`)")
+            origin.admit(websocket.headers.get("origin"), websocket.scope, options.origins)
             visit = self._hub.enter(websocket.scope)
             token = bearer(websocket.headers.getlist(wire.AUTHORIZATION))
             agent = websocket.path_params.get("agent")

@@ -4,11 +4,29 @@ machine (DNS rebinding even lets it read the answers); browsers say whose page i
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
+
+from starlette.types import Scope
+
+from gateway.core.errors import Denied
+
+NEAR: Final = "interlingua.near"
+"""Key of a request's scope: a function of its `Origin` and `Host` that says whether page and gateway are both of this
+machine. Set only where no other machine reaches the gateway."""
 
 
-def allowed(origin: str | None, origins: Collection[str]) -> bool:
-    """Whether a request with this `Origin` header is served. `origins` are those that may connect."""
-    return origin is None or origin in origins
+def admit(page: str | None, scope: Scope, origins: Collection[str]) -> None:
+    """Raises Denied for a page (the value of `Origin`; None for a program) that may not connect.
+
+    `origins` are those that may. So may pages of this machine where NEAR is set: what served them is a program of this
+    machine, which could connect itself.
+    """
+    if page is None or page in origins:
+        return
+    near = scope.get(NEAR)
+    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+    if near is None or not near(page, host):
+        raise Denied(f"pages of {page} may not connect here (see `origins`)")
 
 
 def cors(origin: str, exposed: str) -> list[tuple[bytes, bytes]]:

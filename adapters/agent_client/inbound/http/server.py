@@ -93,8 +93,7 @@ class HttpServer:
     async def _answer(self, exchange: Exchange) -> Reply | None:
         """None where it was answered as a stream. Raises Reply, ClientGone."""
         page = exchange.header("origin")
-        if not origin.allowed(page, self._options.origins):
-            raise refusal(403, f"pages of {page} may not connect here (see `origins`)")
+        origin.admit(page, exchange.scope, self._options.origins)
         if page is not None:
             exchange.extra += origin.cors(page, f"{CONNECTION_ID}, {SESSION_ID}")
             if exchange.method == "OPTIONS":

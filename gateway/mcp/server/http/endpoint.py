@@ -22,6 +22,8 @@ from gateway.wire.jsonrpc import ErrorObject, Id
 
 log = logging.getLogger(__name__)
 
+EXPOSED: Final = f"{wire.SESSION_HEADER}, {wire.VERSION_HEADER}, WWW-Authenticate"
+"""Headers of answers that a page may read."""
 STATUS: Final[Mapping[type[InterlinguaError], int]] = {
     InterlinguaError: 500,
     errors.Refused: 400,
@@ -92,10 +94,9 @@ class Endpoint(ABC):
 
     async def _served(self, exchange: Exchange) -> Reply | None:
         page = exchange.header("origin")
-        if not origin.allowed(page, self.options.origins):
-            raise refusal(403, f"pages of {page} may not connect here (see `origins`)")
+        origin.admit(page, exchange.scope, self.options.origins)
         if page is not None:
-            exchange.extra += origin.cors(page, f"{wire.SESSION_HEADER}, {wire.VERSION_HEADER}")
+            exchange.extra += origin.cors(page, EXPOSED)
             if exchange.method == "OPTIONS":
                 return Reply(204, headers=origin.preflight(exchange.header("access-control-request-headers")))
         if exchange.method not in self.allowed.split(", "):
