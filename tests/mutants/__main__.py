@@ -36,18 +36,23 @@ def main(words: Sequence[str], root: Path = ROOT, data: Path = DATA) -> int:
     drawn = every if count >= len(every) else random.Random(0).sample(every, count)
     drawn.sort(key=lambda each: (each.file, each.line))
 
-    trial = Trial(root, drawn, WORKERS, lambda told: print(told, flush=True))
+    reasons = {(each["file"], key): each["why"] for each in known.get("explained", []) for key in each["mutants"]}
+    alive: list[Mutant] = []
+    unexplained: list[Mutant] = []
+
+    def survived(mutant: Mutant, how: str) -> None:
+        alive.append(mutant)
+        if (mutant.file, mutant.key) not in reasons:
+            unexplained.append(mutant)
+            print(f"{mutant.file}:{mutant.line}: {how}\n  - {mutant.old}\n  + {mutant.new}", flush=True)
+
+    trial = Trial(root, drawn, WORKERS, survived)
     paths = [str(path) for test in tests for path in sorted(root.glob(test))]
     code = pytest.main(["-q", "-q", "-s", "-p", "no:cacheprovider", f"--rootdir={root}", *paths], plugins=[trial])
     if trial.wrong or code:
         print(f"nothing tried: {trial.wrong or f'pytest ended with {code}'}")
         return 2
 
-    reasons = {(each["file"], key): each["why"] for each in known.get("explained", []) for key in each["mutants"]}
-    alive = sorted([*trial.survivors, *trial.not_run], key=lambda each: (each.file, each.line))
-    unexplained = [each for each in alive if (each.file, each.key) not in reasons]
-    for each in unexplained:
-        _tell(each, "no test runs it" if each in trial.not_run else "survives")
     there = {(each.file, each.key) for each in (alive if drawn == every else every)}
     for file, key in reasons:
         if file in files and (file, key) not in there:
@@ -62,10 +67,6 @@ def main(words: Sequence[str], root: Path = ROOT, data: Path = DATA) -> int:
 
 def _below(room: str, paths: Sequence[str]) -> bool:
     return any(room == path or room.startswith(f"{path}/") for path in paths)
-
-
-def _tell(mutant: Mutant, what: str) -> None:
-    print(f"{mutant.file}:{mutant.line}: {what}\n  - {mutant.old}\n  + {mutant.new}", flush=True)
 
 
 if __name__ == "__main__":

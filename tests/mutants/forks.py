@@ -57,17 +57,18 @@ class Covered:
 
 
 class Trial:
-    """The plugin. `survivors` are the mutants that no test noticed, and those that no test runs."""
+    """The plugin. `survived` is called with each mutant that no test notices, and why. `wrong` is set if none could be
+    tried."""
 
-    def __init__(self, root: Path, mutants: Sequence[Mutant], workers: int, say: Callable[[str], None]) -> None:
-        self.survivors: list[Mutant] = []
-        self.not_run: list[Mutant] = []
+    def __init__(
+        self, root: Path, mutants: Sequence[Mutant], workers: int, survived: Callable[[Mutant, str], None]
+    ) -> None:
         self.wrong: str | None = None
         self._root = root
         self._mutants = mutants
         self._files = {str(root / each.file): each.file for each in mutants}
         self._workers = workers
-        self._say = say
+        self._survived = survived
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -111,7 +112,7 @@ class Trial:
             for file, line, test in ran:
                 covered.tests.setdefault((file, line), set()).add(test)
             covered.seconds |= {int(test): took for test, took in seconds.items()}
-        self._say(f"{len(session.items)} tests, {sum(covered.seconds.values()):.0f} s")
+        print(f"{len(session.items)} tests, {sum(covered.seconds.values()):.0f} s", flush=True)
         return covered
 
     def _try(self, session: pytest.Session, covered: Covered, place: Path) -> None:
@@ -121,7 +122,7 @@ class Trial:
             for n, mutant in enumerate(self._mutants):
                 tests = covered.of(mutant)
                 if not tests:
-                    self.not_run.append(mutant)
+                    self._survived(mutant, "no test runs it")
                     continue
                 limits = {test: SLACK + 10 * covered.seconds[test] for test in tests}
 
@@ -139,11 +140,11 @@ class Trial:
         for done, (n, code) in enumerate(_forked(jobs(), self._workers), 1):
             shutil.rmtree(place / str(n), ignore_errors=True)
             if code == 0:
-                self.survivors.append(self._mutants[n])
+                self._survived(self._mutants[n], "survives")
             elif (told := place / f"{n}.failed").exists() and (test := numbers.get(told.read_text())) is not None:
                 covered.killed[self._mutants[n].file, test] += 1
             if done % 50 == 0:
-                self._say(f"{done} of {len(self._mutants)} tried, {len(self.survivors)} survive")
+                print(f"{done} of {len(self._mutants)} tried", flush=True)
 
     def _changed(self, mutant: Mutant, functions: dict[tuple[str, str, int], list[FunctionType]]) -> bool:
         """Put the changed code into every function made of the original code. False if that is not possible."""

@@ -73,7 +73,10 @@ class OwnAgents:
     def governor(self, name: str, protocol: str) -> Governor | None:
         """See `Gateway`."""
         self._seen(name, protocol)
-        return self._gateway.governor(name, protocol)
+        try:
+            return self._gateway.governor(name, protocol)
+        except NotFound:
+            raise self._none(name, protocol) from None
 
     def routed(self, name: str) -> bool:
         """See `Gateway`."""
@@ -93,10 +96,15 @@ class OwnAgents:
             raise self._none(given, protocol)
 
     async def _look(self, given: str, protocol: str) -> None:
-        """The same; an unknown one may be there at another gateway of the store, and is here from then on."""
+        """The same; an unknown one may be there at another gateway of the store, and is here from then on.
+
+        Raises NotFound for one that is nowhere: the gateway's own error would list agents of others.
+        """
         if not self._meant(given, protocol):
             with contextlib.suppress(NotFound):
                 await self._gateway.agent(given, protocol, within=LIST_SECONDS)
+            if not self._meant(given, protocol):
+                raise self._none(given, protocol)
         self._seen(given, protocol)
 
     def _meant(self, given: str, protocol: str) -> Sequence[str]:

@@ -1,0 +1,367 @@
+"""`ScopedGateway` as inbound halves use it: another client's work and agents are answered as if there were none.
+
+The doors are tested with it in test_whose.py; here is every method, those too that only one protocol's door calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.adapter import Gateway, RunContext
+from gateway.adapter.access import People, Principal, ScopedGateway, Visit
+from gateway.core import events as e
+from gateway.core.errors import Conflict, NotFound
+from gateway.core.types import (
+    OWNER,
+    Agent,
+    Answer,
+    Artifact,
+    Identity,
+    Interrupt,
+    RunQuery,
+    RunStatus,
+    Thread,
+    ThreadQuery,
+    agent_id,
+)
+from gateway.engine import Engine
+from tests.support.aio import run
+from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
+
+PROTOCOL = "scripted"
+ANA = Principal(Identity(id="ana"))
+BOB = Principal(Identity(id="bob"), agents=("echo", "ask*"), tools=("re*",))
+OLGA = Principal(Identity(id="olga"), oversees=True)
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+NOTHING = msgspec.Raw(b"{}")
+METHODS = sorted(name for name, each in vars(Gateway).items() if inspect.isfunction(each) and not name.startswith("_"))
+
+Call = Callable[[Gateway, str], Awaitable[Any]]
+
+
+class Talking(Scripted):
+    """An agent that can be asked beside runs. `heard`: what it was asked, described included."""
+
+    def __init__(self, script: Callable[[RunContext], Awaitable[None]]) -> None:
+        super().__init__(script)
+        self.heard: list[str] = []
+
+    async def describe(self) -> Agent:
+        self.heard.append("describe")
+        return AGENT
+
+    async def relay(self, context: Any, method: str, params: msgspec.Raw) -> msgspec.Raw:
+        self.heard.append(method)
+        return params
+
+    async def forward(self, context: Any, method: str, params: msgspec.Raw) -> None:
+        self.heard.append(method)
+
+
+async def asker(context: RunContext) -> None:
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+    answer = await context.ask(Interrupt(id="q1", kind="input", message="Is it?", answer_schema=schema))
+    context.emit(e.PartDelta(part="text", delta=answer.by.id if answer.by else "nobody"), e.RunFinished())
+
+
+@contextlib.asynccontextmanager
+async def house() -> AsyncIterator[tuple[Engine, dict[str, Talking]]]:
+    """`echo`, `asker`, and `secret`, which Bob may not use."""
+    agents = {"echo": Talking(echo), "asker": Talking(asker), "secret": Talking(echo)}
+    async with engine(*((route(name), agent) for name, agent in agents.items())) as running:
+        yield running, agents
+
+
+def scoped(running: Gateway, who: Principal) -> ScopedGateway:
+    return ScopedGateway(running, Visit(People(None), who))
+
+
+async def content(text: bytes = b"secret") -> AsyncIterator[bytes]:
+    yield text
+
+
+async def entered(context: contextlib.AbstractAsyncContextManager[Any]) -> None:
+    async with context:
+        pass
+
+
+async def read(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
+
+
+def uploaded(**where: str) -> Artifact:
+    return Artifact(id="", name="a.txt", media_type="text/plain", size=0, created_at=0.0, **where)
+
+
+OF_RUNS: dict[str, Call] = {
+    "run": lambda gateway, id: gateway.run(id),
+    "events": lambda gateway, id: gateway.events(id),
+    "watch": lambda gateway, id: entered(gateway.watch(id)),
+    "artifacts": lambda gateway, id: gateway.artifacts(run=id),
+    "add_artifact": lambda gateway, id: gateway.add_artifact(uploaded(run=id), content()),
+    "wait": lambda gateway, id: gateway.wait(id, 0),
+    "answer": lambda gateway, id: gateway.answer(id, Answer(value={"ok": True})),
+    "cancel": lambda gateway, id: gateway.cancel(id),
+    "delete_run": lambda gateway, id: gateway.delete_run(id),
+}
+OF_THREADS: dict[str, Call] = {
+    "thread": lambda gateway, id: gateway.thread(id),
+    "start": lambda gateway, id: gateway.start(request(agent="echo", protocol=PROTOCOL, thread=id)),
+    "history": lambda gateway, id: gateway.history(id),
+    "join": lambda gateway, id: entered(gateway.join(id)),
+    "relay": lambda gateway, id: gateway.relay("echo", PROTOCOL, "_x/ask", NOTHING, thread=id),
+    "forward": lambda gateway, id: gateway.forward("echo", PROTOCOL, "_x/tell", NOTHING, thread=id),
+    "artifacts": lambda gateway, id: gateway.artifacts(thread=id),
+    "add_artifact": lambda gateway, id: gateway.add_artifact(uploaded(thread=id), content()),
+    "update_thread": lambda gateway, id: gateway.update_thread(id, metadata={"mark": 1}),
+    "copy_thread": lambda gateway, id: gateway.copy_thread(id),
+    "delete_thread": lambda gateway, id: gateway.delete_thread(id),
+}
+OF_AGENTS: dict[str, Call] = {
+    "agent": lambda gateway, name: gateway.agent(name, PROTOCOL),
+    "governor": lambda gateway, name: asyncio.to_thread(gateway.governor, name, PROTOCOL),
+    "create_agent": lambda gateway, name: gateway.create_agent(name, PROTOCOL, {}),
+    "destroy_agent": lambda gateway, name: gateway.destroy_agent(name, PROTOCOL),
+    "start": lambda gateway, name: gateway.start(request(agent=name, protocol=PROTOCOL)),
+    "relay": lambda gateway, name: gateway.relay(name, PROTOCOL, "_x/ask", NOTHING),
+    "forward": lambda gateway, name: gateway.forward(name, PROTOCOL, "_x/tell", NOTHING),
+}
+
+
+async def same(call: Call, gateway: Gateway, id: str, unknown: str = UNKNOWN) -> None:
+    """It is answered as for an id that there is not."""
+    told = []
+    for each in (id, unknown):
+        with pytest.raises(NotFound) as caught:
+            await call(gateway, each)
+        told.append(str(caught.value).replace(each, "ID"))
+    assert told[0] == told[1]
+
+
+def test_nothing_can_be_done_with_a_run_of_somebody_else() -> None:
+    async def main() -> None:
+        async with house() as (running, _):
+            for way, call in OF_RUNS.items():
+                ana, bob = scoped(running, ANA), scoped(running, BOB)
+                made = await ana.start(request(agent="asker", protocol=PROTOCOL))
+                await running.wait(made.id, 30)
+                before = await running.run(made.id)
+                await same(call, bob, made.id)
+                assert await running.run(made.id) == before and before.status is RunStatus.INTERRUPTED, way
+                assert await running.artifacts(run=made.id) == []
+                await call(ana, made.id)
+
+    run(main())
+
+
+def test_nothing_can_be_done_with_a_thread_of_somebody_else() -> None:
+    async def main() -> None:
+        async with house() as (running, agents):
+            for way, call in OF_THREADS.items():
+                ana, bob = scoped(running, ANA), scoped(running, BOB)
+                made = await ana.create_thread(Thread(id=f"thread-{way}", created_at=0, updated_at=0))
+                agents["echo"].heard.clear()
+                await same(call, bob, made.id)
+                assert await running.thread(made.id) == made, way
+                assert await running.count_runs(RunQuery(thread=made.id)) == 0
+                assert await running.artifacts(thread=made.id) == [] and agents["echo"].heard == []
+                await call(ana, made.id)
+
+    run(main())
+
+
+@pytest.mark.parametrize("way", OF_AGENTS)
+def test_an_agent_that_a_client_may_not_use_is_not_asked_anything_by_whichever_name(way: str) -> None:
+    async def main() -> None:
+        async with house() as (running, agents):
+            bob, id = scoped(running, BOB), agent_id("secret")
+            for name in ("secret", id, id.upper(), id.replace("-", ""), f"{{{id}}}"):
+                await same(OF_AGENTS[way], bob, name, "nobody")
+            assert agents["secret"].heard == [] and await running.count_runs(RunQuery()) == 0
+            with pytest.raises(NotFound, match="no agent 'secret'; have echo, asker"):
+                await OF_AGENTS[way](bob, "secret")
+            none = scoped(running, Principal(Identity(id="zoe"), agents=()))
+            with pytest.raises(NotFound, match="no agent 'echo'; have none"):
+                await OF_AGENTS[way](none, "echo")
+
+    run(main())
+
+
+def test_an_agent_is_there_for_its_clients_by_its_id_as_by_its_name() -> None:
+    async def main() -> None:
+        async with house() as (running, _):
+            bob = scoped(running, BOB)
+            for name in ("echo", agent_id("echo"), agent_id("echo").upper()):
+                assert (await bob.agent(name, PROTOCOL)).name == "echo"
+                assert bob.governor(name, PROTOCOL) is None
+                made = await bob.start(request(agent=name, protocol=PROTOCOL))
+                assert (made.agent, made.request.principal, made.request.tools) == ("echo", "bob", ("re*",))
+            assert bob.names(PROTOCOL) == ["echo", "asker"]
+            assert [agent.name for agent in await bob.agents(PROTOCOL)] == ["echo", "asker"]
+            for who, reachable in ((BOB, [True, False, False]), (ANA, [True, True, False])):
+                await running.agents(PROTOCOL)
+                there = scoped(running, who)
+                assert [there.reachable(name, PROTOCOL) for name in ("echo", "secret", "nobody")] == reachable
+
+    run(main())
+
+
+def test_a_run_on_ones_own_thread_is_there_whoever_started_it_and_no_run_of_an_agent_that_is_not() -> None:
+    async def main() -> None:
+        async with house() as (running, _):
+            ana, olga = scoped(running, ANA), scoped(running, OLGA)
+            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            made = await olga.start(request(agent="secret", protocol=PROTOCOL, thread="t1"))
+            alone = await olga.start(request(agent="echo", protocol=PROTOCOL))
+            await running.wait(made.id, 30)
+            await running.wait(alone.id, 30)
+            assert (await ana.run(made.id)).id == made.id
+            assert [each.id for each in await ana.runs(RunQuery(thread="t1"))] == [made.id]
+            await same(OF_RUNS["run"], ana, alone.id)
+            narrow = scoped(running, Principal(Identity(id="ana"), agents=("echo",)))
+            await same(OF_RUNS["run"], narrow, made.id)
+            assert (
+                await narrow.runs(RunQuery(thread="t1")) == [] and await narrow.count_runs(RunQuery(thread="t1")) == 0
+            )
+            for id in ("t2", "t3"):
+                agent = "secret" if id == "t2" else "echo"
+                await ana.create_thread(Thread(id=id, created_at=0, updated_at=0, agent=agent))
+            await same(OF_THREADS["thread"], narrow, "t2")
+            assert {each.id for each in await narrow.threads(ThreadQuery())} == {"t1", "t3"}
+
+    run(main())
+
+
+def test_a_file_is_there_for_whom_its_run_or_thread_is() -> None:
+    async def main() -> None:
+        async with house() as (running, _):
+            ana, bob, olga = (scoped(running, each) for each in (ANA, BOB, OLGA))
+            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            mine = await ana.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
+            await running.wait(mine.id, 30)
+            for where in ({"run": mine.id}, {"thread": "t1"}, {"run": mine.id, "thread": "t1"}):
+                file = await ana.add_artifact(uploaded(**where), content())
+                for call in (lambda g, id: g.artifact(id), lambda g, id: read(g.open_artifact(id))):
+                    await same(call, bob, file.id)
+                for who in (ana, olga):
+                    assert (await who.artifact(file.id)).id == file.id
+                    assert await read(who.open_artifact(file.id)) == b"secret"
+            with pytest.raises(NotFound):
+                await bob.artifacts(run=mine.id, thread="t1")
+            his = await bob.create_thread(Thread(id="t2", created_at=0, updated_at=0))
+            with pytest.raises(NotFound):
+                await bob.add_artifact(uploaded(run=mine.id, thread=his.id), content())
+            done = await bob.start(request(agent="echo", protocol=PROTOCOL))
+            with pytest.raises(NotFound):
+                await bob.add_artifact(uploaded(run=done.id, thread="t1"), content())
+
+    run(main())
+
+
+def test_a_file_that_is_not_read_to_its_end_is_closed() -> None:
+    closed: list[str] = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            yield b"one"
+            yield b"two"
+        finally:
+            closed.append("file")
+
+    async def main() -> None:
+        async with house() as (running, _):
+            ana = scoped(running, ANA)
+            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            file = await ana.add_artifact(uploaded(thread="t1"), content())
+            running.open_artifact = lambda artifact_id: chunks()  # type: ignore[method-assign]
+            async with contextlib.aclosing(ana.open_artifact(file.id)) as reading:  # type: ignore[type-var]
+                assert await anext(reading) == b"one" and not closed
+            assert closed == ["file"]
+
+    run(main())
+
+
+def test_what_a_client_makes_is_its_own() -> None:
+    async def main() -> None:
+        async with house() as (running, _):
+            ana, olga = scoped(running, ANA), scoped(running, OLGA)
+            forged = Thread(id="t1", created_at=0, updated_at=0, attributes={OWNER: "bob", "kind": "x"})
+            made = await ana.create_thread(forged)
+            assert made.attributes == {OWNER: "ana", "kind": "x"}
+            assert (await ana.create_thread(forged, or_get=True)).id == "t1"
+            with pytest.raises(Conflict):
+                await ana.create_thread(forged)
+            for who, owner in ((ana, "ana"), (olga, "olga")):
+                copy = await who.copy_thread("t1")
+                assert copy.attributes[OWNER] == owner and (await running.thread(copy.id)).attributes[OWNER] == owner
+            asked = await ana.start(request(agent="asker", protocol=PROTOCOL, principal="bob", tools=("*", "all")))
+            assert (asked.request.principal, asked.request.tools) == ("ana", ("*",))
+            await running.wait(asked.id, 30)
+            await olga.answer(asked.id, Answer(value={"ok": True}, by=Identity(id="ana")))
+            done = await running.wait(asked.id, 30)
+            assert done is not None and msgspec.json.decode(done.output or b"") == {"message": "olga"}
+
+    run(main())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_is_called_as_the_gateways(method: str) -> None:
+    def shape(owner: type) -> list[tuple[str, Any, Any]]:
+        return [
+            (each.name, each.kind, each.default)
+            for each in inspect.signature(getattr(owner, method)).parameters.values()
+        ]
+
+    assert shape(ScopedGateway) == shape(Gateway)
+
+
+class Behind:
+    """A gateway that only writes down what it is asked."""
+
+    public_url = "http://gateway.test"
+    process = "this one"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any, Any]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            self.asked.append((name, args, options))
+            return f"the answer of {name}"
+
+        async def later(*args: Any, **options: Any) -> Any:
+            return call(*args, **options)
+
+        return later if name in ("keep", "kept", "forget") else call
+
+
+def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
+    async def main() -> None:
+        behind = Behind()
+        there = scoped(behind, BOB)  # type: ignore[arg-type]
+        assert (there.process, there.public_url) == ("this one", "http://gateway.test")
+        assert there.created("secret") == "the answer of created"  # type: ignore[comparison-overlap]
+        assert there.routed("secret") == "the answer of routed"  # type: ignore[comparison-overlap]
+        there.hosted_changed("p", ["a"])
+        there.lost("r1", "words", 2)
+        await there.keep("p", "n", {"a": 1}, owner="x", expires_at=7.0)
+        assert await there.kept("p") == "the answer of kept"  # type: ignore[comparison-overlap]
+        await there.forget("p", "n")
+        assert behind.asked == [
+            ("created", ("secret",), {}),
+            ("routed", ("secret",), {}),
+            ("hosted_changed", ("p", ["a"]), {}),
+            ("lost", ("r1", "words", 2), {}),
+            ("keep", ("p", "n", {"a": 1}), {"owner": "x", "expires_at": 7.0}),
+            ("kept", ("p",), {}),
+            ("forget", ("p", "n"), {}),
+        ]
+
+    run(main())
