@@ -254,7 +254,10 @@ class Gateway(Protocol):
         """Count something of a run in progress that its client cannot be told (see `RunContext.lost`)."""
 
     async def add_artifact(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
-        """Store an uploaded file; id, size, url and time are set here. Raises TooLarge."""
+        """Store an uploaded file; id, size, url and time are set here.
+
+        Raises TooLarge, and Unsupported where the agent of the file's thread takes no files.
+        """
 
     async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
         """Files of a run, or of a thread (uploads and those of its runs), oldest first."""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
 from gateway.config import Route
 from gateway.core import projection
-from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError
+from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsupported
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits
 from gateway.engine.validation import Schema
 
@@ -212,6 +212,13 @@ class Entry:
     def doubt(self) -> None:
         """The agent failed to answer: describe it again before the next run."""
         self.reachable = False
+
+    def check_files(self, agent: Agent) -> None:
+        """Raises Unsupported where uploaded files do not reach the agent and its route does not allow that loss."""
+        if not agent.capabilities.files and self.route.lossy != "allow":
+            raise Unsupported(
+                f"agent {agent.name} takes no files; with `lossy: allow` its route takes uploads and leaves them out"
+            )
 
     def validate(self, what: str, schema: JsonObject, value: Json, at: str) -> None:
         """Check `value` against one of the agent's schemas. Raises Invalid with the failing path below `at`."""

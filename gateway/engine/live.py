@@ -26,6 +26,7 @@ from gateway.engine import ending
 from gateway.engine.asking import CANCELLED, Asking
 from gateway.engine.clock import Clock
 from gateway.engine.directory import Entry
+from gateway.engine.records import UPLOADS
 from gateway.engine.unwritten import Unwritten, failed
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,8 @@ class LiveRun(Asking):
             if not attach and target.protocol != request.protocol:
                 for what in request.native:
                     self.lost(what)
+            if not attach and not self.agent.capabilities.files and self.thread and self.thread.attributes.get(UPLOADS):
+                self.lost("uploads")
             with tracing.call_span(target.protocol, target) as call:
                 self.traceparent = call.traceparent
                 end: e.Event | None = None

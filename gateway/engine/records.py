@@ -14,12 +14,18 @@ from msgspec.structs import replace
 from gateway.adapter import Caller, Kept, ThreadWatch
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Artifact, Checkpoint, JsonObject, Thread, ThreadChange, ThreadQuery
+from gateway.engine.roster import Roster
 from gateway.engine.threads import Threads, new_id
 from gateway.store import Registration, Store
+
+UPLOADS = "uploads"
+"""Attribute of a thread that a client has uploaded files to."""
 
 
 class Records:
     """See `gateway.adapter.Gateway` for every method."""
+
+    roster: Roster
 
     def __init__(self, store: Store, *, public_url: str, artifact_limit: int) -> None:
         """`artifact_limit`: bytes that one uploaded file may have."""
@@ -136,6 +142,8 @@ class Records:
         owner = artifact.run or artifact.thread
         if owner is None:
             raise Invalid("an uploaded file belongs to a run or a thread")
+        if artifact.thread is not None:
+            await self._check_files(await self.store.thread(artifact.thread))
         artifact = replace(
             artifact,
             id=artifact_id,
@@ -144,8 +152,14 @@ class Records:
         )
         stored = await self.store.put_artifact(artifact, content, max_bytes=self._artifact_limit)
         if artifact.thread is not None:
-            await self.conversations.change(artifact.thread, ThreadChange(attributes={"uploads": True}))
+            await self.conversations.change(artifact.thread, ThreadChange(attributes={UPLOADS: True}))
         return stored
+
+    async def _check_files(self, thread: Thread) -> None:
+        """Raises Unsupported where the thread's agent is known and takes no files."""
+        if thread.agent is not None:
+            entry = await self.roster.find(thread.agent, thread.protocol, thread.metadata)
+            entry.check_files(await entry.need())
 
     async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
         """See `Gateway.artifacts`."""

@@ -9,13 +9,10 @@ from gateway.core.errors import Unsupported
 from gateway.core.types import RunQuery
 from gateway.engine.beside import Beside
 from gateway.engine.records import Records
-from gateway.engine.roster import Roster
 
 
 class Relays(Records):
     """See `gateway.adapter.Gateway` for every method."""
-
-    roster: Roster
 
     async def relay(
         self,

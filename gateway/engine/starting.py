@@ -20,6 +20,7 @@ from gateway.engine.directory import Entry
 from gateway.engine.garbage import Garbage
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, RunLog
+from gateway.engine.records import UPLOADS
 from gateway.engine.relays import Relays
 from gateway.engine.roster import Roster
 from gateway.engine.rules import Hooks, Rules
@@ -111,8 +112,8 @@ class Starting(Agents, Relays):
         lossy = entry.route.lossy == "allow"
         if not agent.capabilities.threads and not lossy and thread.values is not None:
             raise Unsupported(f"agent {agent.name} keeps no threads: it would not know what was said before")
-        if not agent.capabilities.files and not lossy and thread.attributes.get("uploads"):
-            raise Unsupported(f"agent {agent.name} takes no files")
+        if thread.attributes.get(UPLOADS):
+            entry.check_files(agent)
         return thread
 
     async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:

@@ -19,6 +19,9 @@ routes:
     target: {{protocol: agent_protocol, url: "{agent_protocol}", drive: one}}
   - name: echo
     target: {{protocol: agent_connect, url: "{agent_connect}", agent: echo}}
+  - name: lossy
+    lossy: allow
+    target: {{protocol: agent_connect, url: "{agent_connect}", agent: echo}}
   - name: asker
     target: {{protocol: agent_connect, url: "{agent_connect}", agent: asker}}
   - name: failer

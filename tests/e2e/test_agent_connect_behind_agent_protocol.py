@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.support.peers import run_program
@@ -59,6 +60,23 @@ def test_every_operation_of_the_client_works_and_unknown_ids_are_404(gateway: Ga
     assert len(downloads) == 2
     pages = results(lines, "list_agent_task_steps")
     assert pages[0]["pagination"]["total_items"] == len(pages) == pages[0]["pagination"]["total_pages"]
+
+
+def test_an_upload_for_an_agent_that_takes_no_files_is_refused_and_the_task_goes_on(gateway: Gateway) -> None:
+    (task,) = results(client(gateway, "echo", "--input", "hello", "create"), "create_agent_task")
+    refused = errors(client(gateway, "echo", "--task", task["task_id"], "upload"))["upload_agent_task_artifacts"]
+    assert refused["status"] == 422 and "takes no files; with `lossy: allow`" in json.loads(refused["body"])["message"]
+    (step,) = results(client(gateway, "echo", "--task", task["task_id"], "steps"), "execute_agent_task_step")
+    assert (step["output"], step["is_last"]) == ("hello", True)
+
+
+def test_where_the_route_allows_losses_an_upload_is_taken_kept_and_counted(gateway: Gateway) -> None:
+    (task,) = results(client(gateway, "lossy", "--input", "hello", "create"), "create_agent_task")
+    (kept,) = results(client(gateway, "lossy", "--task", task["task_id"], "upload"), "upload_agent_task_artifacts")
+    assert kept["file_name"] == "up.txt"
+    (step,) = results(client(gateway, "lossy", "--task", task["task_id"], "steps"), "execute_agent_task_step")
+    assert (step["output"], step["is_last"]) == ("hello", True)
+    assert step["additional_output"]["losses"] == {"uploads": 1}
 
 
 def test_through_the_gateway_and_back_nothing_of_the_protocol_is_lost(gateway: Gateway) -> None:

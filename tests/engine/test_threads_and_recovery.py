@@ -142,8 +142,15 @@ def test_uploads_are_refused_for_an_agent_that_takes_no_files() -> None:
             upload = Artifact(id="", name="a.txt", thread="t", agent_created=False)
             stored = await gateway.add_artifact(upload, content())
             assert stored.size == 3
-            with pytest.raises(Unsupported, match="takes no files"):
+            with pytest.raises(Unsupported, match="takes no files; with `lossy: allow`"):
                 await gateway.start(request(thread="t"))
+
+            bound = Thread(id="bound", created_at=1.0, updated_at=1.0, agent="scripted", protocol="test")
+            await gateway.create_thread(bound)
+            with pytest.raises(Unsupported, match="takes no files; with `lossy: allow`"):
+                await gateway.add_artifact(Artifact(id="", name="a.txt", thread="bound"), content())
+            assert not await gateway.artifacts(thread="bound")
+            await gateway.start(request(thread="bound"))
 
     run(scene())
 

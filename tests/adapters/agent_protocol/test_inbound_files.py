@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import tracemalloc
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ def test_an_uploaded_file_comes_back_as_it_was() -> None:
             assert made.status_code == 200
             artifact = made.json()
             told = {"agent_created": False, "file_name": "up.txt", "relative_path": "sub/dir"}
-            assert artifact == told | {"artifact_id": artifact["artifact_id"]}
+            made_at = {name: artifact[name] for name in ("created_at", "modified_at")}
+            assert all(datetime.fromisoformat(at).tzinfo is UTC for at in made_at.values())
+            assert artifact == told | {"artifact_id": artifact["artifact_id"]} | made_at
             got = await client.call("GET", f"/tasks/{task}/artifacts/{artifact['artifact_id']}")
             assert got.content == b"up\x00loaded"
             assert got.headers["content-type"] == "text/plain"
@@ -50,7 +53,7 @@ def test_the_agents_files_belong_to_the_step_and_the_task() -> None:
             task = await client.task()
             step = await client.step(task)
             (artifact,) = step["artifacts"]
-            assert artifact["agent_created"]
+            assert artifact["agent_created"] and artifact["created_at"] and artifact["modified_at"]
             assert (artifact["file_name"], artifact["relative_path"]) == ("out.txt", "a/b")
             assert step["additional_output"] is None
             assert (await client.get(f"/tasks/{task}"))["artifacts"] == [artifact]
