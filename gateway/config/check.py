@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.adapter import Adapter, InboundOptions, TargetOptions
+from gateway.config.exposure import driven
 from gateway.config.models import Config
 from gateway.config.units import size_in_bytes
 from gateway.document import Document, Where
@@ -25,6 +26,7 @@ from gateway.registry import Registry
 
 if typing.TYPE_CHECKING:
     from gateway.governance.binding import Binding
+    from gateway.governance.declined import Driven
 
 RESERVED = ("/artifacts", "/healthz", "/readyz", "/metrics")
 """Paths of the gateway's own."""
@@ -54,7 +56,8 @@ def build(document: Document, adapters: Registry, path: Path | None) -> Config |
     _brought(document, values["routes"], values["inbound"])
     bindings = dict(_bindings(document, values["routes"], path))
     if config is not None:
-        _demands(document, bindings, config.audit.key)
+        for index, binding in bindings.items():
+            _demands(document, binding, driven(config, config.routes[index]), config.audit.key)
     if document.mistakes or config is None:
         return None
     for index, binding in bindings.items():
@@ -238,13 +241,13 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
             document.mistakes += error.mistakes
 
 
-def _demands(document: Document, bindings: Mapping[int, Binding], key: str | None) -> None:
-    """What a posture demands of its audit log is done: a key is named where something is to be signed, say."""
-    for binding in bindings.values():
-        from gateway.governance.demands import unmet
+def _demands(document: Document, binding: Binding, driven: Driven, key: str | None) -> None:
+    """What its documents demand is done: a key is named where something is to be signed, say."""
+    from gateway.governance.declined import declined
+    from gateway.governance.demands import unmet
 
-        told = unmet(binding, key=key is not None)
-        document.mistakes += [mistake for mistake in told if mistake not in document.mistakes]
+    told = [*declined(binding, driven), *unmet(binding, key=key is not None)]
+    document.mistakes += [mistake for mistake in told if mistake not in document.mistakes]
 
 
 # --- pydantic's errors in our words -----------------------------------------------------------------------------

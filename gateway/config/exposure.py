@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gateway.adapter import InboundOptions
-from gateway.config.models import Config
+from gateway.config.models import Config, Route
 from gateway.document import Mistake
 
-SERVED = ("server", "bridge")
-"""Kinds of manifests whose clients have to be authenticated on network transports (AIP-44, security)."""
+if TYPE_CHECKING:
+    from gateway.governance.declined import Driven
 
 
 def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None) -> tuple[Mistake, ...]:
     """A mistake for each governed route that clients of a protocol reach without saying who they are.
 
-    They are mistakes on a network only: who may connect to a loopback address is on this machine already. `inbound` is
-    what is served, if that is not what the config says.
+    AIP-44 has servers authenticate clients on network transports (Security); whatever kind the manifest says, a client
+    that drives an agent too, the gateway serves the route to others. They are mistakes on a network only: who may
+    connect to a loopback address is on this machine already. `inbound` is what is served, if that is not what the
+    config says.
     """
     served = config.inbound if inbound is None else inbound
     found: list[Mistake] = []
     for index, route in enumerate(config.routes):
-        if route.binding is None or route.binding.manifest.kind not in SERVED:
+        if route.binding is None:
             continue
         reaching = [name for name in served if not route.match.protocol or name in route.match.protocol]
         if doors := [name for name in reaching if not served[name].authenticates]:
@@ -36,11 +39,33 @@ def exposed(config: Config, inbound: Mapping[str, InboundOptions] | None = None)
 
 
 def cautions(config: Config) -> tuple[Mistake, ...]:
-    """What is `exposed`, and each protocol that lets anybody in where another one asks."""
+    """What is `exposed`, each protocol that lets anybody in where another one asks, and what of a route's documents is
+    left to others.
+    """
     asking = ", ".join(name for name, options in config.inbound.items() if options.authenticates)
     others = [name for name, options in config.inbound.items() if asking and not options.authenticates]
     message = f"anybody may use the agents here, for which clients of {asking} have to be authenticated"
-    return (*exposed(config), *(config.mistake(("inbound", name), message) for name in others))
+    found = [*exposed(config), *(config.mistake(("inbound", name), message) for name in others)]
+    for route in config.routes:
+        if route.binding is not None:
+            from gateway.governance import declined
+
+            found += declined.cautions(route.binding, driven(config, route))
+    return tuple(dict.fromkeys(found))
+
+
+def driven(config: Config, route: Route) -> Driven:
+    """How a route is reached and reaches its agent, as documents that govern it speak of it."""
+    from gateway.governance.declined import Driven
+
+    native = [name for name, adapter in config.adapters.items() if adapter.editors]
+    reaching = [name for name in native if not route.match.protocol or name in route.match.protocol]
+    return Driven(
+        native=route.target.protocol in native,
+        url=getattr(route.target, "url", None) or "",
+        editors=bool(reaching) or not native,
+        network=any(name in config.inbound for name in reaching),
+    )
 
 
 def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:

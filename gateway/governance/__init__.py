@@ -14,6 +14,7 @@
     policy.py         `Rules.decide`: what is to become of an action
     roots.py          which paths may be worked on
     demands.py        what a posture demands of whoever keeps its audit log
+    declined.py       what documents may say and is not done here
     revision.py       the revision of the Agent Client Protocol that is spoken
     binding.py        `bind(ACP.md)`: all of that for one route
     printing.py       an ACP.md for an agent

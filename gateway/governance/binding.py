@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -22,6 +21,7 @@ from gateway.governance.manifests import (
     Manifest,
     Operator,
     Sandbox,
+    folder_of,
     load_manifest,
     load_operator,
     load_sandbox,
@@ -81,11 +81,6 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         return self.governance is not None or (self.operator is not None and self.operator.audit_log is not None)
 
     @property
-    def audited(self) -> bool:
-        """Whether an audit log is to be written here: governed, and the manifest neither has it off nor elsewhere."""
-        return self.governed and self.manifest.audit_kind == "governance"
-
-    @property
     def roots(self) -> Roots:
         """The paths that may be worked on."""
         return roots_of(self.manifest.workspace, self.sandbox)
@@ -102,18 +97,19 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def audit_folder(self) -> Path | None:
-        """Where the audit log is written: where `audit.storage` says, if that is a folder of this machine, else beside
-        the GOVERNANCE.md, else beside the OPERATOR.md. None: nothing is audited here.
+        """Where the audit log is written: in the manifest's external folder, else where the posture's `audit.storage`
+        says, if that is a folder of this machine, else beside the GOVERNANCE.md, else beside the OPERATOR.md. None:
+        nothing is audited, since nothing governs.
         """
-        if not self.audited:
+        if not self.governed:
             return None
+        if self.manifest.audit_kind == "external":
+            return self.manifest.audit_folder
         if self.governance is None:
             assert self.operator is not None, "or nothing would govern"
             return self.operator.page.folder
-        stored = urlsplit(str(self.governance.effective.get("audit", {}).get("storage", "")))
-        if stored.scheme == "file" and stored.hostname in (None, "localhost") and stored.path:
-            return Path(unquote(stored.path))
-        return self.governance.path.parent
+        stored = folder_of(str(self.governance.effective.get("audit", {}).get("storage", "")))
+        return stored or self.governance.path.parent
 
     def rules(self, spent: Iterable[Spent] = (), *, budgets: Budgets | None = None) -> Rules:
         """A fresh set of rules, its budgets spent as said, or shared with others."""

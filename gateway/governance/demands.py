@@ -38,7 +38,7 @@ def terms(binding: Binding) -> Terms:
 def unmet(binding: Binding, *, key: bool) -> Iterator[Mistake]:
     """What the posture of a route demands and is not done. `key`: whether there is one to sign entries with."""
     governance = binding.governance
-    if governance is None or not binding.audited:
+    if governance is None:
         return
     audit, signing = _section(governance, "audit"), _section(governance, "signing")
     pointer = audit.get("headPointerSign") is True

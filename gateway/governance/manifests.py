@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -69,6 +70,11 @@ class Manifest(GovernanceDocument, frozen=True, kw_only=True):
     audit_ref: str | None = None
     mcp_servers: tuple[McpServer, ...] = ()
     tags: tuple[str, ...] = ()
+
+    @property
+    def audit_folder(self) -> Path | None:
+        """The folder that `audit.ref` names, where it is one of this machine."""
+        return folder_of(self.audit_ref or "")
 
 
 class ToolGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,6 +362,13 @@ def reference(page: Page, where: Where, workspace: Path) -> Path | None:
     except Misplaced as error:
         page.refuse(where, str(error))
         return None
+
+
+def folder_of(uri: str) -> Path | None:
+    """The folder of this machine that a `file:` URI names; None for anything else."""
+    parts = urlsplit(uri)
+    local = parts.scheme == "file" and parts.hostname in (None, "localhost") and parts.path
+    return Path(unquote(parts.path)) if local else None
 
 
 def _read(path: Path, schema: str, part: str = "", code: str = "") -> Page:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gateway.cli.serve import _Gateway, _shared, serve
 from gateway.config import Config, load, loads
 from gateway.config.exposure import cautions, exposed, in_clear, local
 from tests.config.conftest import ADAPTERS, _never
-from tests.governance.support import manifest
+from tests.governance.support import OPERATOR, manifest, write
 from tests.support.aio import run
 from tests.support.certificates import authority
 
@@ -39,7 +40,8 @@ HOUSE = {**ADAPTERS, "asking": Adapter(name="asking", title="Asking", serve=_nev
 
 def table(folder: Path, inbound: str, match: str = "{}", kind: str = "bridge") -> Config:
     """The config of a table with one governed agent, and one that is not."""
-    manifest(folder / "coder", kind=kind)
+    write(folder / "OPERATOR.md", OPERATOR)
+    manifest(folder / "coder", {"operator": "../OPERATOR.md"} if kind == "server" else None, kind=kind)
     file = folder / "routes.yaml"
     file.write_text(
         f"inbound: {inbound}\n"
@@ -47,7 +49,8 @@ def table(folder: Path, inbound: str, match: str = "{}", kind: str = "bridge") -
         "  - {name: free, target: {protocol: phone}}\n"
         f"  - name: coder\n    match: {match}\n    target: {{protocol: phone}}\n    manifest: coder/ACP.md\n"
     )
-    return load(file, HOUSE)
+    phone = replace(ADAPTERS["phone"], editors=kind == "client")  # only such an agent is driven by a client
+    return load(file, {**HOUSE, "phone": phone})
 
 
 EXPOSED = "routes[1].manifest: its clients have to be authenticated on a network, and those of {} are not"
@@ -73,8 +76,10 @@ def test_a_governed_agent_is_exposed_by_every_protocol_that_reaches_it_and_does_
         assert line.startswith(f"{tmp_path / 'routes.yaml'}:7 {EXPOSED.format(open_doors)}")
 
 
-def test_a_client_is_no_server(tmp_path: Path) -> None:
-    assert exposed(table(tmp_path, "{both: }", kind="client")) == ()
+@pytest.mark.parametrize("kind", ["client", "server", "bridge"])
+def test_a_governed_agent_is_exposed_whatever_kind_its_manifest_says(kind: str, tmp_path: Path) -> None:
+    (told,) = exposed(table(tmp_path, "{both: }", kind=kind))
+    assert str(told).startswith(f"{tmp_path / 'routes.yaml'}:7 {EXPOSED.format('both')}")
 
 
 def test_a_protocol_that_asks_nobody_beside_one_that_asks_is_a_caution(tmp_path: Path) -> None:

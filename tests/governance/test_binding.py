@@ -35,7 +35,7 @@ def test_everything_that_a_manifest_names_is_read(tmp_path: Path) -> None:
     found = bind(world(tmp_path, governance={**GOVERNED, "policies": ["policy:send"]}), tmp_path)
     assert found.operator is not None and found.operator.policies == ("send",)
     assert found.governance is not None and found.governance.path == tmp_path / "GOVERNANCE.md"
-    assert found.governed and found.audited and found.sandbox is None
+    assert found.governed and found.audit_folder == tmp_path and found.sandbox is None
     rules = found.rules()
     assert rules.call("send", risk=0, at=0.0).policy == "send"
     assert rules.call("draft", risk=0, at=0.0).kind is Kind.ALLOW
@@ -110,7 +110,7 @@ def test_what_is_governed_cannot_have_its_audit_off(tmp_path: Path) -> None:
 
 def test_a_manifest_alone_governs_nothing_and_is_not_audited(tmp_path: Path) -> None:
     found = bind(manifest(tmp_path / "coder"), tmp_path)
-    assert (found.governed, found.audited, found.cautions) == (False, False, ())
+    assert (found.governed, found.audit_folder, found.cautions) == (False, None, ())
 
 
 def test_bindings_of_the_same_files_are_equal_and_of_changed_ones_are_not(tmp_path: Path) -> None:

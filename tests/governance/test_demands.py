@@ -60,7 +60,8 @@ def cautions(binding: Binding, base: Path) -> list[str]:
 def test_what_is_not_done_is_refused_with_file_and_line(tmp_path: Path, posture: Keys, key: bool, told: str) -> None:
     (mistake,) = unmet(bound(tmp_path, **posture), key=key)
     assert str(mistake).replace(f"{tmp_path}/", "") == f"GOVERNANCE.md:8 {told}"
-    assert [*unmet(bound(tmp_path / "else", {"audit": {"kind": "external"}}, **posture), key=key)] == []
+    elsewhere = {"audit": {"kind": "external", "ref": "file:///var/log/agents"}}
+    assert len([*unmet(bound(tmp_path / "else", elsewhere, **posture), key=key)]) == 1
 
 
 @pytest.mark.parametrize(

@@ -33,16 +33,21 @@ def test_the_log_is_where_the_posture_has_it_stored(tmp_path: Path) -> None:
     verified(tmp_path / "logs here")
 
 
-def test_what_is_audited_elsewhere_is_enforced_here(tmp_path: Path) -> None:
+def test_an_external_log_is_written_to_the_folder_that_the_manifest_names(tmp_path: Path) -> None:
+    """And not to the one of the posture; the rules are the posture's."""
+
     async def scene() -> None:
-        external = documents(tmp_path, aip44={"audit": {"kind": "external", "ref": "https://audit.example.com"}})
+        audit = {"kind": "external", "ref": f"file://{tmp_path}/elsewhere%20else"}
+        external = documents(tmp_path, aip44={"audit": audit}, audit={"storage": f"file://{tmp_path}/logs"})
         async with house(tmp_path, calling("read", "drop"), binding=external) as at:
             one = await at.start()
             await at.ended(one, RunStatus.ERROR)
             assert "call read" in await at.shown(one) and "call drop" not in await at.shown(one)
 
     run(scene())
-    assert not list(tmp_path.glob("audit-log*"))
+    assert {"tool.call read", "tool.refused drop"} <= set(told(tmp_path / "elsewhere else"))
+    assert not told(tmp_path) and not told(tmp_path / "logs")
+    verified(tmp_path / "elsewhere else")
 
 
 def test_a_manifest_that_stands_alone_only_minds_capabilities_and_paths(tmp_path: Path) -> None:

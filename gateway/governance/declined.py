@@ -1,0 +1,134 @@
+"""What documents may say and is not done here: a mistake with file and line, so that nothing is promised in silence.
+
+`declined` is asked when routes.yaml is read. What may be meant otherwise than it is done is a caution instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.document import Mistake, Where, dotted
+from gateway.governance.manifests import AIP44, GovernanceDocument
+
+if TYPE_CHECKING:
+    from gateway.governance.binding import Binding
+
+PROVIDERS: Final = ("local", "mastra-e2b", "mastra-modal", "mastra-daytona", "mastra-blaxel", "node-permission")
+"""AIP-36's; "unknown providers MUST be rejected"."""
+OF_THE_PROVIDER: Final = ("config", "env", "identity", "lifecycle", "limits", "network", "policy")
+"""Keys of a SANDBOX.md that are for whoever runs the sandbox. The gateway keeps its `mounts` and `read_only`."""
+NO_NETWORK: Final = "sandbox_network_open"
+LEFT_TO_PROVIDER: Final = "sandbox_left_to_provider"
+
+
+class Driven(msgspec.Struct, frozen=True, kw_only=True):
+    """How a route reaches its agent. `native`: by the Agent Client Protocol. `url`: "" for one that is started here.
+
+    `editors`: whether clients of that protocol reach the route; `network`: whether they do at a port.
+    """
+
+    native: bool
+    url: str = ""
+    editors: bool = True
+    network: bool = True
+
+    @property
+    def transport(self) -> str | None:
+        """In AIP-44's words; None for one that it has none for."""
+        if not self.url:
+            return "stdio"
+        return "websocket" if urlsplit(self.url).scheme in ("ws", "wss") else None
+
+
+def declined(binding: Binding, driven: Driven) -> Iterator[Mistake]:
+    """What the documents of a route say that is not done."""
+    yield from _audit(binding)
+    yield from _memory(binding)
+    yield from _reached(binding, driven)
+    yield from _sandbox(binding, driven)
+    manifest = binding.manifest
+    client = (manifest.capabilities or {}).get("client")
+    if client and not driven.native:
+        message = "an agent of another protocol asks for no files and commands: leave it out"
+        yield _at(manifest, (*AIP44, "capabilities", "client"), message)
+
+
+def cautions(binding: Binding, driven: Driven) -> Iterator[Mistake]:
+    """What of a sandbox the gateway neither does nor can know to be done."""
+    sandbox = binding.sandbox
+    if sandbox is None:
+        return
+    if driven.url:
+        keys = ", ".join(["provider", *(key for key in OF_THE_PROVIDER if sandbox.raw.get(key))])
+        message = f"{keys}: left to who runs the agent at {urlsplit(driven.url).hostname}; the gateway keeps its mounts"
+        yield _at(sandbox, ("provider",), message, LEFT_TO_PROVIDER)
+    else:
+        message = "the gateway starts the agent with this machine's network, which no `network` means none of"
+        yield _at(sandbox, ("provider",), message, NO_NETWORK)
+
+
+def _audit(binding: Binding) -> Iterator[Mistake]:
+    manifest = binding.manifest
+    kind, ref, where = manifest.audit_kind, manifest.audit_ref, (*AIP44, "audit")
+    if kind == "external":
+        if not binding.governed:
+            yield _at(manifest, (*where, "kind"), "nothing governs this agent, so that nothing is audited: write off")
+        elif manifest.audit_folder is None:
+            message = "an external audit log is a folder of this machine: write a ref of file:///FOLDER"
+            yield _at(manifest, (*where, "ref"), message)
+    elif ref is not None:
+        yield _at(manifest, (*where, "ref"), f"is for kind external, and not for {kind}")
+
+
+def _memory(binding: Binding) -> Iterator[Mistake]:
+    operator = binding.operator
+    if operator is None:
+        return
+    if operator.memory.kind == "external" or operator.memory.uri is not None:
+        message = "sessions are kept in the gateway's own store and nowhere else: write thread or none"
+        yield _at(operator, ("memory", "kind" if operator.memory.kind == "external" else "external"), message)
+    if operator.memory.share_with:
+        message = "no operator is shown another's memory here: leave it out"
+        yield _at(operator, ("memory", "share_with"), message)
+
+
+def _reached(binding: Binding, driven: Driven) -> Iterator[Mistake]:
+    """A client drives its agent by one of the manifest's transports; a server or bridge is reached by all of them."""
+    manifest = binding.manifest
+    if manifest.kind == "client":
+        if not driven.native:
+            message = "a client drives an agent of the Agent Client Protocol; the target speaks another: write bridge"
+            yield _at(manifest, ("kind",), message)
+        elif driven.transport not in manifest.transports:
+            how = driven.transport or f"{urlsplit(driven.url).scheme}, which AIP-44 has no word for"
+            yield _at(manifest, ("transport",), f"the target is driven by {how}")
+    elif not driven.editors:
+        message = "no client of the Agent Client Protocol reaches the route: its `match` names others"
+        yield _at(manifest, ("transport",), message)
+    elif "websocket" in manifest.transports and not driven.network:
+        message = "promises websocket, and `inbound` does not serve the Agent Client Protocol"
+        yield _at(manifest, ("transport",), message)
+
+
+def _sandbox(binding: Binding, driven: Driven) -> Iterator[Mistake]:
+    sandbox = binding.sandbox
+    if sandbox is None:
+        return
+    if sandbox.provider not in PROVIDERS:
+        yield _at(sandbox, ("provider",), f"'{sandbox.provider}' is unknown: have {', '.join(PROVIDERS)}")
+    if driven.url:
+        return
+    started = "the gateway starts the agent as a program of this machine"
+    if sandbox.provider != "local":
+        yield _at(sandbox, ("provider",), f"{started}: write local, or name the url of the agent in its sandbox")
+    for key in OF_THE_PROVIDER:
+        if sandbox.raw.get(key):
+            yield _at(sandbox, (key,), f"is not kept where {started}: leave it out")
+
+
+def _at(paper: GovernanceDocument, where: Where, message: str, code: str = "") -> Mistake:
+    return Mistake(paper.page.document.file, paper.page.line(where), dotted(where), message, code=code)
