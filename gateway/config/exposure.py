@@ -59,12 +59,10 @@ def driven(config: Config, route: Route) -> Driven:
     from gateway.governance.declined import Driven
 
     native = [name for name, adapter in config.adapters.items() if adapter.editors]
-    reaching = [name for name in native if not route.match.protocol or name in route.match.protocol]
     return Driven(
         native=route.target.protocol in native,
         url=getattr(route.target, "url", None) or "",
-        editors=bool(reaching) or not native,
-        network=any(name in config.inbound for name in reaching),
+        served=any(name in config.inbound for name in native),
     )
 
 

@@ -28,13 +28,12 @@ LEFT_TO_PROVIDER: Final = "sandbox_left_to_provider"
 class Driven(msgspec.Struct, frozen=True, kw_only=True):
     """How a route reaches its agent. `native`: by the Agent Client Protocol. `url`: "" for one that is started here.
 
-    `editors`: whether clients of that protocol reach the route; `network`: whether they do at a port.
+    `served`: whether that protocol is served at the port.
     """
 
     native: bool
     url: str = ""
-    editors: bool = True
-    network: bool = True
+    served: bool = True
 
     @property
     def transport(self) -> str | None:
@@ -106,10 +105,7 @@ def _reached(binding: Binding, driven: Driven) -> Iterator[Mistake]:
         elif driven.transport not in manifest.transports:
             how = driven.transport or f"{urlsplit(driven.url).scheme}, which AIP-44 has no word for"
             yield _at(manifest, ("transport",), f"the target is driven by {how}")
-    elif not driven.editors:
-        message = "no client of the Agent Client Protocol reaches the route: its `match` names others"
-        yield _at(manifest, ("transport",), message)
-    elif "websocket" in manifest.transports and not driven.network:
+    elif "websocket" in manifest.transports and not driven.served:
         message = "promises websocket, and `inbound` does not serve the Agent Client Protocol"
         yield _at(manifest, ("transport",), message)
 
