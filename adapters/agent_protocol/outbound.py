@@ -35,7 +35,6 @@ class AgentProtocolOutbound:
         return Agent(
             name=self._target.agent or "agent",
             version="v1",
-            description="An Agent Protocol agent.",
             input_schema=MESSAGE_SCHEMA,
             output_schema=MESSAGE_OUTPUT_SCHEMA,
             interrupts=(spec,) if asks else (),

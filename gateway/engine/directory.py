@@ -22,7 +22,7 @@ from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervis
 from gateway.config import Route
 from gateway.core import projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsupported
-from gateway.core.types import Agent, Json, JsonObject, ModelTraits
+from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
 from gateway.engine.validation import Schema
 
 if TYPE_CHECKING:
@@ -272,12 +272,15 @@ def bare(name: str) -> Agent:
 
 
 def laid_over(agent: Agent, route: Route) -> Agent:
-    """The agent under its route's name, with what the route says of it."""
+    """The agent under its route's name, with what the route says of it.
+
+    One that nobody describes gets a description all the same: there are clients of MCP that take no tool without.
+    """
     agent = replace(
         agent,
         name=route.name,
         version=route.version or agent.version,
-        description=route.description or agent.description,
+        description=description(route.name, route.description, agent.description),
         labels={**agent.labels, **route.labels},
         standing=replace(agent.standing, **route.delegation.given),
         model=ModelTraits(**route.model.given) if route.model is not None else agent.model,

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from gateway.core.types import Agent, JsonObject
+from gateway.core.types import Agent, JsonObject, description
 from gateway.governance import tiers
 from gateway.governance.binding import Binding
 from gateway.governance.revision import REVISION
@@ -30,7 +30,7 @@ def bridge(agent: Agent, binding: Binding | None, transports: tuple[str, ...]) -
     result: JsonObject = {
         "name": name,
         "id": name,
-        "description": agent.description.strip()[:LONGEST] or f"{agent.name}, through Interlingua.",
+        "description": description(agent.name, agent.description).strip()[:LONGEST],
         "version": _version(agent.version),
         "kind": "bridge",
         "transport": list(transports) if len(transports) > 1 else transports[0],

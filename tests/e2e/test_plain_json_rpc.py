@@ -20,6 +20,7 @@ from tests.support.processes import ROOT, Gateway, Process
 ROUTES = f"""\
 inbound:
   agent_communication: {{}}
+  agent_connect: {{}}
   agent_context: {{endpoints: [127.0.0.0/8]}}
 routes:
   - name: gpa
@@ -29,6 +30,8 @@ routes:
     labels: {{specializations: [data-analysis, visualization]}}
     delegation: {{quality: 8.7, cost: 0.0008}}
     model: {{cost: 0.2}}
+  - name: nameless
+    target: {{protocol: agent_protocol, url: "http://127.0.0.1:9"}}
   - name: gardener
     target: {{protocol: agent_client, command: ["{sys.executable}", "{ROOT}/examples/agents/gardener.py"]}}
 """
@@ -146,6 +149,19 @@ def test_the_other_tools_are_called_likewise(gateway: Gateway) -> None:
 def test_a_route_that_is_a_model_samples(gateway: Gateway) -> None:
     result = context(gateway, EXAMPLES["sampling"])["result"]
     assert result["role"] == "assistant" and "metrics for agent-id-1" in result["content"]["text"]
+
+
+def test_an_agent_that_nobody_describes_has_the_same_description_at_every_door(gateway: Gateway) -> None:
+    def listed(method: str, key: str) -> str:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method}
+        found = posted(gateway, "/agent-communication/mcp", body).json()["result"][key]
+        return {each["name"]: each["description"] for each in found}["nameless"]
+
+    found = [each["metadata"] for each in posted(gateway, "/agent-connect/agents/search", {}).json()]
+    (described,) = [each["description"] for each in found if each["ref"]["name"] == "nameless"]
+    assert described == "The agent nameless, through Interlingua."
+    assert listed("tools/list", "tools") == listed("agents/list", "agents") == described
+    assert entries(gateway)["nameless"]["meta"]["description"] == described
 
 
 def test_what_needs_a_session_is_refused(gateway: Gateway) -> None:

@@ -166,9 +166,9 @@ def test_an_agent_that_is_described_in_other_words_is_asked_anew() -> None:
         half = Scripted(echo)
         house = House(guest=half)
         async with engine(house=house) as gateway:
-            assert (await gateway.agent("guest", "test")).description == ""
+            assert (await gateway.agent("guest", "test")).description == "The agent guest, through Interlingua."
             half.agent = replace(AGENT, description="another")
-            assert (await gateway.agent("guest", "test")).description == ""
+            assert (await gateway.agent("guest", "test")).description == "The agent guest, through Interlingua."
             gateway.hosted_changed("house")
             assert (await gateway.agent("guest", "test")).description == "another"
             half.agent = replace(AGENT, input_schema={"type": "object", "required": ["other"]})

@@ -25,7 +25,7 @@ def test_a_list_that_is_the_same_again_is_told_to_nobody_and_another_description
     async def story() -> None:
         many, told = Many("a", "b"), []
         async with scripted.engine((scripted.route("bee"), many)) as engine:
-            assert (await engine.agent("a", "test")).description == ""
+            assert (await engine.agent("a", "test")).description == "The agent a, through Interlingua."
             engine.roster.on_change = lambda: told.append(list(engine.names("test")))
             many.now("a", "b")
             await until(lambda: many.asked > 1)

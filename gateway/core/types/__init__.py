@@ -19,6 +19,7 @@ from gateway.core.types.agents import (
     ModelTraits,
     Standing,
     agent_id,
+    description,
 )
 from gateway.core.types.questions import (
     Answer,
@@ -93,4 +94,5 @@ __all__ = [
     "ThreadUpdate",
     "Webhook",
     "agent_id",
+    "description",
 ]

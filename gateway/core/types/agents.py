@@ -14,6 +14,11 @@ def agent_id(name: str) -> str:
     return str(uuid.uuid5(AGENT_NAMESPACE, name))
 
 
+def description(name: str, *said: str | None) -> str:
+    """The first description of the agent `name` that says anything; a default where none does."""
+    return next((each for each in said if each and not each.isspace()), f"The agent {name}, through Interlingua.")
+
+
 class InterruptSpec(Record, frozen=True, kw_only=True):
     """One kind of question an agent may ask, as published."""
 
