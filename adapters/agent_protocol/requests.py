@@ -7,14 +7,13 @@ config and metadata; all else is metadata under its own key.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from adapters.agent_protocol import codec
-from gateway.adapter import fitting
+from gateway.adapter import reading
 from gateway.core import choices
 from gateway.core.delta import encode
 from gateway.core.errors import Invalid
@@ -90,15 +89,7 @@ def _document(agent: Agent, text: str, fields: JsonObject) -> Json:
     if not text and fields:
         return fields
     document = wrap(text, agent.text_input, agent.input_schema)
-    return _merged(fields, document) if isinstance(document, dict) else document
-
-
-def _merged(under: JsonObject, over: JsonObject) -> JsonObject:
-    both = {**under, **over}
-    for key in under.keys() & over.keys():
-        if isinstance(under[key], dict) and isinstance(over[key], dict):
-            both[key] = _merged(under[key], over[key])
-    return both
+    return reading.merged(fields, document) if isinstance(document, dict) else document
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -118,61 +109,13 @@ def answer_value(interrupt: Interrupt, text: str | None, additional_input: JsonO
         asked = interrupt.message or interrupt.kind
         raise Invalid(f"the agent asks: {asked} - send the answer as the step's input", path="/input")
     schema = interrupt.answer_schema
-    for value in _readings(schema, text, additional_input):
-        if _fits(value, schema):
-            return value
-    for value in [{}] if text is None else _parsed(text):
+    found = reading.meant(schema, text, additional_input)
+    if found is not UNSET:
+        return found
+    for value in [{}] if text is None else reading.parsed(text):
         if isinstance(value, dict):
             return value | additional_input
     raise Invalid(f"this does not answer the agent's question: {_wanted(schema)}", path="/input")
-
-
-def _readings(schema: JsonObject, text: str | None, fields: JsonObject) -> Iterator[Json]:
-    """What a body may mean, the likeliest first."""
-    if text is None:
-        yield fields
-        return
-    pointer = text_pointer(schema)
-    single = _single(schema)
-    values = [text, *_parsed(text)]
-    for value in values:
-        if not fields and not isinstance(value, dict):
-            yield value
-        if isinstance(value, dict):
-            yield value | fields
-        if pointer and isinstance(value, str):
-            document = wrap(value, pointer, schema)
-            yield _merged(fields, document) if isinstance(document, dict) else document
-        if single:
-            yield {**fields, single: value}
-    found = choices.offered(schema)
-    chosen = choices.named(found[0], text) if found else None
-    if found and chosen:
-        yield {**fields, found[1]: chosen.value} if found[1] else chosen.value
-    if fields:
-        yield {**fields, "input": text}
-
-
-def _parsed(text: str) -> list[Json]:
-    try:
-        return [msgspec.json.decode(text)]
-    except (ValueError, RecursionError):
-        return []
-
-
-def _single(schema: JsonObject) -> str | None:
-    """The one property that an answer needs (or has), None if it is not one."""
-    properties = list(_properties(schema))
-    required = [name for name in schema.get("required") or [] if name in properties]
-    candidates = required if len(required) == 1 else properties
-    return candidates[0] if len(candidates) == 1 else None
-
-
-def _fits(value: Any, schema: JsonObject) -> bool:
-    try:
-        return fitting.fits(fitting.validator(schema), value)
-    except fitting.Inapplicable:  # the gateway is who judges the answer
-        return True
 
 
 def _wanted(schema: JsonObject) -> str:
@@ -194,8 +137,8 @@ def answer_fields(interrupt: Interrupt, answer: Answer) -> tuple[str | None, Jso
     if isinstance(value, dict):
         pointer = text_pointer(interrupt.answer_schema)
         text = unwrap(value, pointer) if pointer and wrap(unwrap(value, pointer) or "", pointer) == value else None
-        single = _single(interrupt.answer_schema)
-        if text is None and single is not None and set(value) == {single}:
-            text = codec.as_text(value[single])
+        single = choices.in_object(interrupt.answer_schema)
+        if text is None and single is not None and set(value) == {single[0]}:
+            text = codec.as_text(value[single[0]])
         return (encode(value).decode() if text is None else text), {}
     return codec.as_text(value), {}

@@ -5,11 +5,10 @@ The answer is a response whose payload has the answer under `answer`, or is it; 
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from adapters.agent_context.wire.constants import CORRELATION, MESSAGE, META, REQUEST, RESPONSE
-from gateway.core import projection
+from gateway.adapter import reading
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import versions
@@ -77,7 +76,11 @@ def payload_in(result: Any) -> Json:
 
 
 def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answer:
-    """The answer that a payload gives; `outcome` counts before the payload's own. Raises Invalid for an unknown one."""
+    """The answer that a payload gives; `outcome` counts before the payload's own. Raises Invalid for an unknown one.
+
+    A bare choice, or another text, is taken for what it means (`gateway.adapter.reading`).
+    """
+    schema = interrupt.answer_schema
     said = payload.get(OUTCOME) if isinstance(payload, dict) and outcome is None else outcome
     if said is not None and not (isinstance(payload, dict) and _has(interrupt, OUTCOME) and outcome is None):
         try:
@@ -88,12 +91,12 @@ def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answ
         if how is not Outcome.ANSWERED:
             return Answer(outcome=how)
     if not isinstance(payload, dict):
-        return Answer(value=payload)
+        return Answer(value=reading.answered(schema, payload))
     if ANSWER in payload and not _has(interrupt, ANSWER):
-        return Answer(value=payload[ANSWER])
+        return Answer(value=reading.answered(schema, payload[ANSWER]))
     texts = _texts(payload)
     if texts is not None and not _has(interrupt, "messages"):
-        return Answer(value=_of_text(interrupt.answer_schema, texts))
+        return Answer(value=reading.answered(schema, texts))
     if OUTCOME not in payload or _has(interrupt, OUTCOME):
         return Answer(value=payload)
     return Answer(value={key: value for key, value in payload.items() if key != OUTCOME})
@@ -105,32 +108,6 @@ def _texts(payload: JsonObject) -> str | None:
         return None
     texts = [each.get("text") if isinstance(each, dict) else None for each in messages]
     return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None  # type: ignore[arg-type]
-
-
-def _of_text(schema: JsonObject, text: str) -> Json:
-    """A text as the answer that the question wants."""
-    if schema.get("type") == "object":
-        properties = schema.get("properties")
-        properties = properties if isinstance(properties, dict) else {}
-        needed = schema.get("required") or list(properties)
-        if isinstance(needed, list) and len(needed) == 1 and isinstance(needed[0], str):
-            inner = properties.get(needed[0])
-            return {needed[0]: _of_text(inner if isinstance(inner, dict) else {}, text)}
-        pointer = projection.text_pointer(schema)
-        return text if pointer is None else projection.wrap(text, pointer, schema)
-    if schema.get("type") == "boolean":
-        return {"true": True, "yes": True, "false": False, "no": False}.get(text.strip().casefold(), text)
-    if schema.get("type") in ("number", "integer"):
-        return _number(text)
-    return text
-
-
-def _number(text: str) -> Json:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else text
 
 
 def _has(interrupt: Interrupt, key: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from gateway.adapter import reading
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, Run
@@ -96,7 +97,8 @@ def named(resume: Json, path: str) -> tuple[str, str]:
 def given(interrupt: Interrupt, value: Json, outcome: Json = None, *, path: str = _OUTCOME_PATH) -> Answer:
     """The answer that a call gives with its input and `_meta["interlingua/outcome"]` (at `path`, for complaints).
 
-    A question whose answer is no object takes it as `{"answer": value}`. Raises Invalid for an unknown outcome.
+    A question whose answer is no object takes it as `{"answer": value}`; a bare choice, or another text, is taken for
+    what it means (`gateway.adapter.reading`). Raises Invalid for an unknown outcome.
     """
     try:
         said = Outcome.ANSWERED if outcome is None else Outcome(outcome)
@@ -107,7 +109,7 @@ def given(interrupt: Interrupt, value: Json, outcome: Json = None, *, path: str 
         return Answer(outcome=said)
     if isinstance(value, dict) and value.keys() == {ANSWER} and not _takes(interrupt, ANSWER):
         value = value[ANSWER]
-    return Answer(value=value)
+    return Answer(value=reading.answered(interrupt.answer_schema, value))
 
 
 def as_input(interrupt: Interrupt, answer: Answer) -> JsonObject:

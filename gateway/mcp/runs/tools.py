@@ -106,7 +106,10 @@ class Tools:
                 "type": "object",
                 "properties": {
                     "resume": {"type": "string", "description": "The handle that came with the question."},
-                    "answer": {"description": "The answer, of the schema that came with the question."},
+                    "answer": {
+                        "description": "The answer, of the schema that came with the question; a choice also by its "
+                        "value, label or number alone."
+                    },
                     "outcome": {
                         "type": "string",
                         "enum": ["answered", "declined", "cancelled"],

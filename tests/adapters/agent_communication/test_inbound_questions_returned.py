@@ -141,6 +141,63 @@ def test_a_tool_that_asks_says_how_it_is_answered_and_the_answering_tool_goes_on
     run(main())
 
 
+CHOICE = {
+    "type": "object",
+    "properties": {"optionId": {"enum": ["once", "always", "no"], "enumNames": ["Allow it once", "Always", "Refuse"]}},
+    "required": ["optionId"],
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "meant"),
+    [
+        (CHOICE, "once", {"optionId": "once"}),
+        (CHOICE, "allow it once", {"optionId": "once"}),
+        (CHOICE, "2", {"optionId": "always"}),
+        (CHOICE, 3, {"optionId": "no"}),
+        (CHOICE, '{"optionId": "no"}', {"optionId": "no"}),
+        (CHOICE["properties"]["optionId"], "Refuse", "no"),  # type: ignore[index]
+        (YES_NO, True, {"ok": True}),
+        (YES_NO, "yes", {"ok": True}),
+        ({"type": "string"}, "1", "1"),
+        ({"type": "integer"}, "7", 7),
+        ({"type": "object", "properties": {"name": {"type": "string"}}}, "Ada", {"name": "Ada"}),
+    ],
+)
+@pytest.mark.parametrize("method", ["tools/call", "agents/run"])
+def test_a_bare_choice_is_an_answer_as_it_is_to_a_step(method: str, schema: Any, answer: Any, meant: Any) -> None:
+    async def main() -> None:
+        async with rig(scripted(asking(schema))) as made:
+            if method == "tools/call":
+                asked = await made.call("tools/call", name="scripted", arguments={"message": "hi"})
+                given = {"resume": asked["_meta"]["interlingua/resume"], "answer": answer}
+                done = await made.call("tools/call", name="interlingua_answer", arguments=given)
+                said = done["content"][0]["text"]
+            else:
+                with pytest.raises(Refused) as refused:
+                    await made.call("agents/run", **RUN)
+                handle = {"interlingua/resume": refused.value.data["resume"]}
+                done = await made.call("agents/run", name="scripted", input={"answer": answer}, _meta=handle)
+                said = done["output"]["message"]
+            assert said == f"Let me see. answered {meant}. "
+
+    run(main())
+
+
+def test_a_bare_word_that_is_no_choice_leaves_the_question_open() -> None:
+    async def main() -> None:
+        async with rig(scripted(asking(CHOICE))) as made:
+            asked = await made.call("tools/call", name="scripted", arguments={"message": "hi"})
+            handle = asked["_meta"]["interlingua/resume"]
+            for answer in ("perhaps", 4, None, ["once"]):
+                given = {"resume": handle, "answer": answer}
+                done = await made.call("tools/call", name="interlingua_answer", arguments=given)
+                assert done["isError"] is True and "/arguments/answer" in done["content"][0]["text"]
+            assert (await made.newest()).interrupts
+
+    run(main())
+
+
 def test_the_answering_tool_may_decline() -> None:
     async def main() -> None:
         async with rig(scripted(asking(YES_NO))) as made:
