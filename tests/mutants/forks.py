@@ -46,14 +46,12 @@ class Covered:
     killed: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def of(self, mutant: Mutant) -> list[int]:
-        """The tests that run the lines of a mutant. For code that runs on import these may be any of its file, or of
-        the room. Those that noticed most changes of the file come first, then the fastest.
+        """The tests that run the lines of a mutant, and, if its code runs on import, all others after them. Those that
+        noticed most changes of the file come first, then the fastest.
         """
-        found: set[int] = set().union(*(self.tests.get((mutant.file, line), ()) for line in mutant.lines))
-        if mutant.function is None and not found:
-            found = set().union(*(tests for (file, _), tests in self.tests.items() if file == mutant.file))
-            found = found or set(self.seconds)
-        return sorted(found, key=lambda test: (-self.killed[mutant.file, test], self.seconds[test]))
+        near: set[int] = set().union(*(self.tests.get((mutant.file, line), ()) for line in mutant.lines))
+        found = near if mutant.function is not None else self.seconds
+        return sorted(found, key=lambda n: (n not in near, -self.killed[mutant.file, n], self.seconds[n]))
 
 
 class Trial:

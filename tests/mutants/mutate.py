@@ -25,6 +25,8 @@ SWAPPED: Final = {
 }
 NEGATED: Final = (ast.Name, ast.Attribute, ast.Call, ast.Await, ast.Subscript, ast.NamedExpr)
 """Kinds of conditions that no other mutation changes."""
+SMALL: Final = 10
+"""Numbers below it count something; the others are limits and seconds, which one more hardly changes."""
 SMALLEST: Final = 3
 """Entries of a table that is tried without one of them. Fewer are a pair, or the options of a type."""
 
@@ -76,6 +78,7 @@ class _Finder:
         self._function: tuple[str, int] | None = None
         self._statement = 0
         self._definition = range(1, len(self._starts))
+        self._compared: list[ast.expr] = []
 
     def block(self, node: ast.AST) -> None:
         """All below a node. What only describes is left out: annotations, decorators, asserts, texts that are put
@@ -113,6 +116,7 @@ class _Finder:
         """(first byte, the byte after the last, what stands there instead)."""
         match node:
             case ast.Compare(left=left, ops=ops, comparators=rights):
+                self._compared = [right for right in rights if _is_none(right)]
                 for op, before, after in zip(ops, [left, *rights], rights, strict=False):
                     yield from self._between(before, after, op)
             case ast.BoolOp(op=op, values=values):
@@ -122,9 +126,9 @@ class _Finder:
                 yield (*self._span(node), self._text(*self._span(operand)))
             case ast.Constant(value=bool() as value):
                 yield (*self._span(node), str(not value))
-            case ast.Constant(value=None):
+            case ast.Constant(value=None) if node not in self._compared:
                 yield (*self._span(node), "True")
-            case ast.Constant(value=int() | float() as value):
+            case ast.Constant(value=int() | float() as value) if value < SMALL:
                 yield (*self._span(node), repr(value + 1))
             case ast.List(elts=elements) | ast.Set(elts=elements) | ast.Tuple(elts=elements, ctx=ast.Load()):
                 if self._function is None and len(elements) >= SMALLEST:

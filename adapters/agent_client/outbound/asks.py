@@ -127,7 +127,7 @@ class Asks:
             return
         await _caught_up(session)
         contexts = [context] if context is not None else []
-        if session is None and context is None and raw.session_of(params) is None:
+        if context is None and raw.session_of(params) is None and not raw.members(params).get("requestId"):
             contexts = connection.contexts()
         told = False
         for each in contexts:

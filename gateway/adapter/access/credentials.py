@@ -70,11 +70,6 @@ class Subjects:
         self._now = now
         self._known: OrderedDict[bytes, Subject] = OrderedDict()
 
-    def name(self, token: str) -> str | None:
-        """`sub` of a token that is valid now; None for anything else."""
-        found = self.find(token)
-        return None if found is None else found.name
-
     def find(self, token: str) -> Subject | None:
         """What a token that is valid now says; None for anything else."""
         digest = _digest(token)

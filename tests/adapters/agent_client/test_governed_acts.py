@@ -237,7 +237,10 @@ def test_files_and_commands_of_the_workspace_are_served_within_the_rules(room: P
             assert said["result"]["output"].strip() == str(room)
             missing = await it.wire.ask(5, "fs/read_text_file", sessionId="s1", path=f"{room}/none")
             assert missing["error"]["code"] == -32002
-            assert rules.of("act")[1] == ("terminal.create", {"command": "pwd", "cwd": str(room)}, 2)
+            assert rules.of("act")[:2] == [
+                ("fs.read", {"path": f"{room}/near"}, 0),
+                ("terminal.create", {"command": "pwd", "cwd": str(room)}, 2),
+            ]
             assert rules.of("acted")[2][2]["code"] == -32002
             it.wire.end(await it.wire.prompt())
             await task
@@ -254,6 +257,21 @@ def test_nothing_is_asked_of_the_rules_that_nobody_would_do(room: Path) -> None:
                 params = {"path": f"{room}/x", "content": "", "command": "id"}
                 assert (await it.wire.ask(at, method, sessionId="s1", **params))["error"]["code"] == -32601
             assert not rules.of("act")
+            it.wire.end(await it.wire.prompt())
+            await task
+
+    run(body())
+
+
+def test_a_command_that_the_workspace_would_not_run_is_not_asked_of_the_rules_and_a_file_is(room: Path) -> None:
+    async def body() -> None:
+        async with rig(workspace={"root": room}) as it:
+            rules = Rules(room)
+            [task] = await it.started(governed(it, rules))
+            refused = await it.wire.ask(1, "terminal/create", sessionId="s1", command="id")
+            assert refused["error"]["code"] == -32601 and not rules.of("act")
+            read = await it.wire.ask(2, "fs/read_text_file", sessionId="s1", path=f"{room}/x")
+            assert read["result"] == {"content": "FILE BODY"} and len(rules.of("act")) == 1
             it.wire.end(await it.wire.prompt())
             await task
 

@@ -139,6 +139,38 @@ def test_a_permission_outside_of_a_turn_is_refused() -> None:
     run(body())
 
 
+def test_a_question_of_no_session_is_no_runs_question() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(answers=[{"optionId": "ok"}])
+            context.caller = client = Client(elicitation={"form": {}})
+            client.answers["elicitation/create"] = {"action": "decline"}
+            [task] = await it.started(context)
+            permission = await it.wire.ask(1, "session/request_permission", toolCall=CALL, options=OPTIONS)
+            assert permission["result"] == OUTCOME_CANCELLED
+            form = {"mode": "form", "message": "Who?", "requestedSchema": FORM}
+            assert (await it.wire.ask(2, "elicitation/create", **form))["result"] == {"action": "decline"}
+            assert [method for method, _ in client.asked] == ["elicitation/create"] and not context.asked
+            await finish(it, task)
+
+    run(body())
+
+
+@pytest.mark.parametrize("method", ["session/request_permission", "elicitation/create"])
+@pytest.mark.parametrize("params", [[], ["s1"], "s1", 7])
+def test_params_that_are_no_object_are_the_agents_mistake(method: str, params: Any) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(answers=[{"optionId": "ok"}])
+            [task] = await it.started(context)
+            it.wire.say({"id": 1, "method": method, "params": params})
+            assert (await it.wire.answer(1))["error"]["code"] in (-32600, -32602)
+            assert not context.asked
+            await finish(it, task)
+
+    run(body())
+
+
 def test_a_permission_without_options_is_an_error() -> None:
     async def body() -> None:
         async with rig() as it:
@@ -199,6 +231,12 @@ def test_the_policy_goes_by_what_the_tool_call_said_before_too() -> None:
         ({"read", "edit"}, {"allow": ["read", "edit"]}, "allow"),
         ({"read", "edit"}, {"allow": ["read"], "deny": ["edit"]}, "deny"),
         ({"_new"}, {"default": "deny", "allow": ["other"]}, "deny"),
+        ({"read", "edit"}, {"allow": ["read"], "default": "deny"}, "deny"),
+        ({"read", "edit"}, {"allow": ["read"], "default": "allow"}, "allow"),
+        ({"read", "edit"}, {"allow": ["read", "edit"], "default": "deny"}, "allow"),
+        ({"read", "edit"}, {"default": "allow", "forward": ["edit"]}, "forward"),
+        (set(), {"allow": ["read"], "default": "deny"}, "deny"),
+        (set(), {"allow": ["read"]}, "forward"),
     ],
 )
 def test_of_contradicting_kinds_the_strictest_counts(kinds: set[str], policy: dict[str, Any], verdict: str) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from adapters.agent_client.outbound.terminals import PREFIX
 from gateway.core import events as e
 from gateway.wire.jsonrpc import RpcError
-from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Rig, chunk, rig, settled
+from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Rig, chunk, raw_params, rig, settled
 from tests.support.aio import run
 from tests.support.context import FakeContext
 from tests.support.scripted import until
@@ -86,6 +87,8 @@ def test_a_command_stays_with_the_client_that_began_it_whoever_comes() -> None:
             await it.wire.ask(5, "terminal/release", sessionId="s1", terminalId="7")
             assert [method for method, _ in first.asked][-1] == "terminal/release"
             assert "terminal/release" not in [method for method, _ in second.asked]
+            released = await it.wire.ask(6, "terminal/output", sessionId="s1", terminalId="7")
+            assert released["result"] == {"output": "ho"}, "it is nobody's any more: the newest client is asked"
             await finish(it, task)
 
     run(body())
@@ -117,9 +120,12 @@ def test_files_and_terminals_of_the_workspace_are_declared_and_served(tmp_path: 
             [new] = it.wire.sent("session/new")
             assert new == {"cwd": str(tmp_path), "mcpServers": []}
             ask = it.wire.ask
-            read = await ask(0, "fs/read_text_file", sessionId="s1", path=f"{tmp_path}/a.txt", line=2)
-            assert read["result"] == {"content": "two\n"}
-            assert "error" not in await ask(1, "fs/write_text_file", sessionId="s1", path=f"{tmp_path}/b", content="x")
+            file = f"{tmp_path}/a.txt"
+            for part, content in (({}, "one\ntwo\n"), ({"line": 2}, "two\n"), ({"limit": 1}, "one\n")):
+                read = await ask(0, "fs/read_text_file", sessionId="s1", path=file, **part)
+                assert read["result"] == {"content": content}
+            written = await ask(1, "fs/write_text_file", sessionId="s1", path=f"{tmp_path}/b", content="x")
+            assert written["result"] == {}
             assert (tmp_path / "b").read_text() == "x"
             outside = await ask(2, "fs/read_text_file", sessionId="s1", path="/etc/passwd")
             assert outside["error"]["code"] == -32602 and outside["error"]["data"]["path"] == "/path"
@@ -129,11 +135,62 @@ def test_files_and_terminals_of_the_workspace_are_declared_and_served(tmp_path: 
             of = {"sessionId": "s1", **made}
             assert (await ask(5, "terminal/wait_for_exit", **of))["result"]["exitCode"] == 0
             assert (await ask(6, "terminal/output", **of))["result"]["output"] == "hi\n"
-            assert "error" not in await ask(7, "terminal/kill", **of)
-            assert "error" not in await ask(8, "terminal/release", **of)
-            assert (await ask(9, "terminal/output", **of))["error"]["code"] == -32002
-            assert (await ask(10, "terminal/nonsense", **of))["error"]["code"] in (-32002, -32601)
+            assert (await ask(7, "terminal/nonsense", **of))["error"]["code"] == -32601
+            assert (await ask(8, "terminal/kill", **of))["result"] == {}
+            assert (await ask(9, "terminal/release", **of))["result"] == {}
+            assert (await ask(10, "terminal/output", **of))["error"]["code"] == -32002
             assert (await ask(11, "terminal/create", sessionId="s1"))["error"]["code"] == -32602
+            for other in ("x", f"{made['terminalId']}x"):
+                error = (await ask(12, "terminal/output", sessionId="s1", terminalId=other))["error"]
+                assert (error["code"], error["message"]) == (-32002, f"there is no terminal {other}")
+            await finish(it, task)
+
+    run(body())
+
+
+def test_a_command_of_the_workspace_is_killed_when_its_agent_says_so(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path, "terminals": True}) as it:
+            [task] = await it.started(it.context(thread="t1"))
+            of = {"sessionId": "s1", "terminalId": f"{PREFIX}1"}
+            assert (await it.wire.ask(0, "terminal/output", **of))["error"]["code"] == -32002, "none was ever begun"
+            made = await it.wire.ask(1, "terminal/create", sessionId="s1", command="sleep", args=["300"])
+            of = {"sessionId": "s1", **made["result"]}
+            assert (await it.wire.ask(2, "terminal/kill", **of))["result"] == {}
+            assert (await it.wire.ask(3, "terminal/wait_for_exit", **of))["result"]["signal"] in ("SIGTERM", "SIGKILL")
+            await finish(it, task)
+
+    run(body())
+
+
+def test_a_link_within_the_workspace_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("body")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path, "write": True}) as it:
+            [task] = await it.started(it.context(thread="t1"))
+            of = {"sessionId": "s1", "path": f"{tmp_path}/link"}
+            assert (await it.wire.ask(0, "fs/read_text_file", **of))["result"] == {"content": "body"}
+            assert (await it.wire.ask(1, "fs/write_text_file", **of, content="new"))["result"] == {}
+            assert (tmp_path / "file").read_text() == "new"
+            await finish(it, task)
+
+    run(body())
+
+
+def test_files_and_terminals_belong_to_sessions_and_are_never_asked_of_a_client_without_one() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            context.caller = client = Client(fs={"readTextFile": True, "writeTextFile": True}, terminal=True)
+            [task] = await it.started(context)
+            served = ("fs/read_text_file", "fs/write_text_file", "terminal/create", "terminal/output", "terminal/new")
+            client.answers = {method: {} for method in served}
+            for at, method in enumerate(served):
+                params = {"path": "/a", "content": "", "command": "id", "terminalId": "1"}
+                assert (await it.wire.ask(at, method, **params))["error"]["code"] == -32601
+            assert not client.asked
             await finish(it, task)
 
     run(body())
@@ -204,13 +261,46 @@ def test_extensions_are_handed_to_the_client_and_back_unchanged() -> None:
             answer = await it.wire.ask(0, "_x/ask", sessionId="s1", deep={"sessionId": "s1"})
             assert answer["result"] == {"sessionId": "s1", "n": 1.0}
             assert client.asked == [("_x/ask", {"sessionId": "t1", "deep": {"sessionId": "s1"}})]
-            client.answers["_x/all"] = None
-            assert (await it.wire.ask(1, "_x/all", a=1))["result"] is None  # there is only one whom it can concern
+            for at, all in enumerate((None, {"sessionId": "t1"}), 1):  # there is only one whom it can concern
+                client.answers["_x/all"] = all
+                assert (await it.wire.ask(at, "_x/all", a=1))["result"] == all
             it.wire.say({"method": "_x/note", "params": {"sessionId": "s1", "x": 1}}, {"method": "_x/bare"})
             it.wire.say({"method": "elicitation/complete", "params": {"elicitationId": "e"}})
             await finish(it, task)
             assert client.told == [("_x/bare", {}), ("elicitation/complete", {"elicitationId": "e"})]
             assert notifications(context) == [("_x/note", {"sessionId": "t1", "x": 1})]
+
+    run(body())
+
+
+def test_a_notification_is_told_to_the_clients_that_it_concerns() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            one, two = (it.context(run=f"r{n}", thread=f"t{n}") for n in (1, 2))
+            one.caller, two.caller = first, second = Client(), Client()
+            for context in (one, two):
+                await it.turn(context, "done")
+            relayed = asyncio.create_task(it.outbound.relay(one, "_x/slow", raw_params(sessionId="t1")))
+            asked = await it.wire.find("_x/slow")
+            for number, (about, told) in enumerate(
+                (
+                    ({"sessionId": "s1"}, [first]),
+                    ({"sessionId": "s2"}, [second]),
+                    ({"sessionId": "s3"}, []),
+                    ({"requestId": asked["id"]}, [first]),
+                    ({"requestId": "another"}, []),
+                    ({}, [first, second]),
+                )
+            ):
+                it.wire.say({"method": "_x/note", "params": {**about, "n": number}})
+                await settled()
+                assert [each for each in (first, second) if each.told] == told, about
+                for each in told:
+                    session = {"sessionId": "t1" if each is first else "t2"} if "sessionId" in about else about
+                    assert each.told == [("_x/note", {**session, "n": number})]
+                    each.told.clear()
+            it.wire.say({"id": asked["id"], "result": {}})
+            await relayed
 
     run(body())
 
@@ -282,6 +372,85 @@ def test_a_request_that_comes_before_the_sessions_answer_is_of_that_session(tmp_
             assert read["result"] == {"content": "rules"}
             it.wire.say({"id": new["id"], "result": {"sessionId": "s1"}})
             await finish(it, task)
+
+    run(body())
+
+
+def test_a_client_that_follows_its_session_has_heard_what_was_said_before_it_is_asked() -> None:
+    """What is said takes a few turns of the loop to a client, as through a run's log."""
+
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            context.caller = client = Client(fs={"readTextFile": True}, elicitation={"form": {}})
+            heard: list[str] = []
+
+            def hear(what: str, turns: int = 3) -> None:
+                if turns:
+                    asyncio.get_running_loop().call_soon(hear, what, turns - 1)
+                else:
+                    heard.append(what)
+
+            def told() -> None:
+                hear("words")
+                context.changed.set()
+
+            context._told = told  # type: ignore[method-assign]
+            ask, tell = client.ask, client.tell
+
+            async def asked(method: str, params: Any) -> Any:
+                heard.append(method)
+                return await ask(method, params)
+
+            client.ask = asked  # type: ignore[method-assign]
+            client.tell = lambda method, params: (heard.append(method), tell(method, params))[1]  # type: ignore[method-assign]
+            client.answers = {"fs/read_text_file": {"content": ""}, "_x/ask": {}}
+            client.answers["elicitation/create"] = {"action": "cancel"}
+
+            async def after(method: str, id: int | None, **params: Any) -> str:
+                """What is heard last of some words and a request or notification behind them."""
+                await settled()
+                heard.clear()
+                message = {"method": method, "params": {"sessionId": "s1", **params}}
+                it.wire.say(chunk("s1", "a"), message if id is None else {"id": id, **message})
+                if id is not None:
+                    await it.wire.answer(id)
+                await settled()
+                assert sorted(set(heard)) == sorted({"words", method})
+                return heard[-1]
+
+            [task] = await it.started(context)
+            for at, method in enumerate(("fs/read_text_file", "_x/ask")):
+                assert await after(method, at, path="/a") == method
+            await finish(it, task)
+            assert await after("_x/note", None) == "_x/note"
+            assert await after("_x/ask", 7) == "_x/ask"
+            form = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+            assert await after("elicitation/create", 8, **form) == "elicitation/create"
+
+    run(body())
+
+
+def test_a_request_behind_the_end_of_a_run_is_asked_once_the_end_is_recorded() -> None:
+    async def body() -> None:
+        async with rig() as it:
+            context = it.context(thread="t1")
+            context.caller = client = Client()
+            client.answers["_x/ask"] = {}
+            [task] = await it.started(context)
+            recorded = asyncio.Event()
+            context.drain = recorded.wait  # type: ignore[assignment,method-assign]
+            prompt = await it.wire.prompt()
+            it.wire.say(
+                {"id": prompt["id"], "result": {"stopReason": "end_turn"}},
+                {"id": 1, "method": "_x/ask", "params": {"sessionId": "s1"}},
+            )
+            await settled()
+            assert isinstance(context.end, e.RunFinished) and not client.asked
+            recorded.set()
+            await it.wire.answer(1)
+            assert client.asked
+            await task
 
     run(body())
 

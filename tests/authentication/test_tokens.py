@@ -1,0 +1,240 @@
+"""Whose a token is: what a request shows, how it is checked, and what is kept of it."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytest
+
+from gateway.adapter.access import Authentication, JwtOptions, People, Principal, Subjects, Visit, challenge
+from gateway.adapter.access import credentials as checked
+from gateway.adapter.access.credentials import bearer
+from gateway.core.errors import Unauthenticated
+from gateway.core.types import Identity
+from tests.authentication.rig import ANA, AUTHENTICATION, BOB, JWT, token
+from tests.support.aio import Still, later, run
+
+PEOPLE = People(Authentication.model_validate(AUTHENTICATION))
+MISSING = {"www-authenticate": 'Bearer realm="interlingua"'}
+INVALID = {"www-authenticate": 'Bearer error="invalid_token"'}
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (["Bearer t"], "t"),
+        (["bEARER   t "], "t"),
+        (["Bearer a b"], "a b"),
+        (["Bearer"], None),
+        (["Bearer   "], None),
+        (["Basic t"], None),
+        (["t"], None),
+        ([""], None),
+        ([], None),
+        (["Bearer t", "Bearer t"], None),
+    ],
+)
+def test_the_token_of_a_request_is_that_of_its_one_bearer_header(values: list[str], shown: str | None) -> None:
+    assert bearer(values) == shown
+
+
+AUTHORIZED = b"authorization"
+KEY = b"x-api-key"
+
+
+@pytest.mark.parametrize(
+    ("headers", "found"),
+    [
+        ([(AUTHORIZED, f"Bearer {ANA}")], "ana"),
+        ([(KEY, ANA)], "ana"),
+        ([(KEY, f" {ANA} ")], "ana"),
+        ([(AUTHORIZED, f"Bearer {ANA}"), (KEY, BOB)], "ana"),
+        ([(b"accept", "*/*"), (KEY, BOB), (b"x-other", ANA)], "bob"),
+        ([(AUTHORIZED, "Bearer stolen"), (KEY, ANA)], INVALID),
+        ([(AUTHORIZED, "Basic stolen"), (KEY, ANA)], MISSING),
+        ([(KEY, "stolen")], INVALID),
+        ([(KEY, ANA), (KEY, ANA)], MISSING),
+        ([(KEY, "")], MISSING),
+        ([], MISSING),
+        ([(b"x-other", ANA)], MISSING),
+    ],
+)
+def test_a_client_is_who_its_headers_say_or_is_told_whether_a_token_was_missing(
+    headers: list[tuple[bytes, str]], found: str | dict[str, str]
+) -> None:
+    given = [(name, value.encode()) for name, value in headers]
+    if isinstance(found, str):
+        assert PEOPLE.enters(given).who.id == found
+        sees = PEOPLE.sees(given, lambda agent: None)
+        assert sees is not None and sees("echo") and sees("held") is (found == "ana")
+        return
+    with pytest.raises(Unauthenticated) as caught:
+        PEOPLE.enters(given)
+    assert challenge(caught.value) == found
+    assert PEOPLE.sees(given, lambda agent: None) is None
+
+
+def test_only_a_door_that_asks_looks_at_tokens() -> None:
+    assert PEOPLE.required and not People(None).required
+    assert PEOPLE.arrived([]) is None and People(None).arrived([f"Bearer {ANA}"]) is None
+    arrived = PEOPLE.arrived([f"Bearer {ANA}"])
+    assert arrived is not None and arrived.who.id == "ana"
+    for door, shown in ((PEOPLE, "stolen"), (People(None), ANA)):
+        with pytest.raises(Unauthenticated):
+            door.principal(shown)
+    with pytest.raises(Unauthenticated):
+        PEOPLE.arrived(["Bearer stolen"])
+
+
+def test_a_client_that_has_no_token_of_its_own_is_known_by_a_jwt_alone() -> None:
+    clients = [{"name": "dora", "agents": ["echo"]}, {"name": "emil"}, {"name": "ana", "token": ANA}]
+    people = People(Authentication.model_validate({"clients": clients, "jwt": JWT}))
+    dora = people.principal(token("dora", groups=["ignored"]))
+    assert (dora.who, dora.agents) == (Identity(id="dora"), ("echo",))
+    assert people.principal(ANA).who.id == "ana"
+    for shown in ("", "None", "dora", "stolen"):
+        with pytest.raises(Unauthenticated):
+            people.principal(shown)
+
+
+def test_a_jwt_gives_the_rights_that_the_section_gives_its_bearers_and_lasts_as_long_as_it_says() -> None:
+    jwt = {**JWT, "agents": ["echo"], "tools": ["read"], "leeway": 30}
+    people = People(Authentication.model_validate({"clients": [{"name": "ana", "token": ANA}], "jwt": jwt}))
+    ends = int(time.time()) + 600
+    assert people.principal(token("visitor", exp=ends, groups=["a"])) == Principal(
+        Identity(id="visitor", roles=("a",)), ("echo",), ends + 30, oversees=False, tools=("read",)
+    )
+    assert people.principal(token("ana", exp=ends)) == Principal(Identity(id="ana"), expires=ends + 30)
+    assert people.principal(ANA) == Principal(Identity(id="ana"), expires=math.inf)
+
+
+@pytest.mark.parametrize(
+    ("claim", "roles"),
+    [("a  b a", ("a", "b")), (["a", "", 7, "b", "a"], ("a", "b")), ({"a": 1}, ()), (None, ()), ("", ()), (7, ())],
+)
+def test_roles_are_the_texts_of_a_list_or_the_words_of_a_text(claim: Any, roles: tuple[str, ...]) -> None:
+    assert PEOPLE.principal(token(groups=claim)).who.roles == roles
+
+
+def test_tokens_that_held_are_remembered_the_newest_only_and_nothing_of_them_is_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checked, "_REMEMBERED", 2)
+    options = JwtOptions.model_validate({**{key: JWT[key] for key in ("key", "algorithms", "audience")}})
+    subjects = Subjects(options)
+    tokens = [token(f"visitor-{n}", private="a secret claim") for n in range(3)]
+    found = [subjects.find(each) for each in tokens]
+    assert [each.name for each in found if each] == ["visitor-0", "visitor-1", "visitor-2"]
+    options._keys["HS256"] = b"another key, so that no token holds when it is looked at again"
+    assert [subjects.find(each) is not None for each in tokens] == [False, True, True]
+    assert "a secret claim" not in repr(found)
+
+
+# --- how long somebody may stay --------------------------------------------------------------------------------------
+
+
+class Days:
+    """A clock for tokens that a test sets, and the visits of clients whose tokens expire by it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.people = People(None, lambda: self.now)
+        self.ended: list[str] = []
+
+    def visit(self, expires: float = math.inf) -> Visit:
+        return Visit(self.people, Principal(Identity(id="ana"), expires=expires))
+
+
+def timed(body: Any) -> None:
+    run(body(), timeout=100_000, loop_factory=Still)
+
+
+def test_a_token_holds_until_it_expires_and_not_at_that_moment() -> None:
+    days = Days()
+    for expires, expired, lasting in ((1000.5, False, False), (1000.0, True, False), (math.inf, False, True)):
+        visit = days.visit(expires)
+        assert (visit.expired, visit.lasting) == (expired, lasting)
+    assert days.visit(1000.5).left() == 0.5
+    assert days.visit(9999.0).left() == 3600.0, "the clock may be set meanwhile"
+    for visit in (days.visit(1000.0), days.visit(7.0)):
+        with pytest.raises(Unauthenticated, match="the token has expired"):
+            visit.left()
+
+
+def test_a_connection_ends_when_its_token_expires_once_and_not_after_it_was_left() -> None:
+    async def body() -> None:
+        days = Days()
+        visits = {
+            name: days.visit(expires) for name, expires in (("a", 1010.0), ("left", 1010.0), ("for ever", math.inf))
+        }
+        for name, visit in visits.items():
+            visit.enter(lambda name=name: days.ended.append(name))  # type: ignore[misc]
+        visits["left"].leave()
+        days.now = 1009.0
+        await later(9)
+        assert days.ended == []
+        days.now = 1010.0
+        await later(1)
+        assert days.ended == ["a"]
+        await later(10_000)
+        assert days.ended == ["a"]
+
+    timed(body)
+
+
+def test_a_clock_that_was_set_back_keeps_a_connection_and_one_that_was_set_forward_ends_it_within_the_hour() -> None:
+    async def body() -> None:
+        days = Days()
+        days.visit(1010.0).enter(lambda: days.ended.append("soon"))
+        days.visit(1_000_000.0).enter(lambda: days.ended.append("in days"))
+        days.now = 500.0
+        await later(10)
+        assert days.ended == []
+        days.now = 1010.0
+        await later(510)
+        assert days.ended == ["soon"]
+        days.now = 1_000_000.0
+        await later(3600)
+        assert days.ended == ["soon", "in days"]
+
+    timed(body)
+
+
+def test_a_connection_whose_token_has_expired_already_ends_at_once() -> None:
+    async def body() -> None:
+        days = Days()
+        days.visit(900.0).enter(lambda: days.ended.append("late"))
+        await later(0)
+        assert days.ended == ["late"]
+
+    timed(body)
+
+
+def test_a_newer_token_of_the_same_client_lets_it_stay_longer_and_an_older_one_changes_nothing() -> None:
+    async def body() -> None:
+        days = Days()
+        visit = days.visit(1010.0)
+        visit.enter(lambda: days.ended.append("ana"))
+        ana = Identity(id="ana")
+        assert not visit.fits(Principal(Identity(id="bob"), expires=9999.0))
+        assert not visit.fits(Principal(ana, ("echo",), expires=9999.0)), "it may do something else"
+        assert not visit.fits(Principal(ana, oversees=True, expires=9999.0))
+        assert visit.fits(Principal(ana, expires=1005.0)) and visit.principal.expires == 1010.0
+        assert visit.fits(Principal(ana, expires=1020.0)) and visit.principal.expires == 1020.0
+        days.now = 1010.0
+        await later(10)
+        assert days.ended == []
+        days.now = 1020.0
+        assert not visit.fits(Principal(ana, expires=9999.0)), "it came too late"
+        await later(10)
+        assert days.ended == ["ana"]
+        lasting = days.visit(1030.0)
+        lasting.enter(lambda: days.ended.append("again"))
+        assert lasting.fits(Principal(ana)) and lasting.lasting
+        days.now = 5000.0
+        await later(5000)
+        assert days.ended == ["ana"]
+
+    timed(body)
