@@ -9,13 +9,9 @@ from typing import Any
 
 from adapters.agent_connect.wire import PROTOCOL
 from gateway.core.errors import AgentBroken
+from gateway.core.projection import MESSAGE_SCHEMA
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, Json, JsonObject
 
-MESSAGE_INPUT: JsonObject = {
-    "type": "object",
-    "properties": {"message": {"type": "string"}},
-    "required": ["message"],
-}
 MESSAGE_OUTPUT: JsonObject = {"type": "object", "properties": {"message": {"type": "string"}}}
 
 
@@ -62,8 +58,10 @@ def agent(descriptor: Json, where: str) -> Agent:
         name=str(ref.get("name") or "agent"),
         version=str(ref.get("version") or "0.0.0"),
         description=str(metadata.get("description") or ""),
-        input_schema=_schema(specs, "input", MESSAGE_INPUT),
+        input_schema=_schema(specs, "input", MESSAGE_SCHEMA),
         output_schema=_schema(specs, "output", MESSAGE_OUTPUT),
+        input_assumed=specs.get("input") is None,
+        output_assumed=specs.get("output") is None,
         config_schema=_object(specs.get("config")),
         thread_schema=_object(specs.get("thread_state")) or None,
         update_schema=_object(specs.get("custom_streaming_update")) or None,

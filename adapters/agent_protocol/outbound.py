@@ -37,6 +37,8 @@ class AgentProtocolOutbound:
             version="v1",
             input_schema=MESSAGE_SCHEMA,
             output_schema=MESSAGE_OUTPUT_SCHEMA,
+            input_assumed=True,
+            output_assumed=True,
             interrupts=(spec,) if asks else (),
             capabilities=AgentCapabilities(
                 threads=True, interrupts=asks, streaming=True, custom_streaming=False, artifacts=True, files=True

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
 from gateway.cli.certificate import Certificate
 from gateway.cli.codes import FAILED, OK
 from gateway.cli.files import allowed, read
-from gateway.config import Route
+from gateway.config import Config, Route
 from gateway.config.exposure import cautions, in_clear, local
+from gateway.core.errors import InterlinguaError
 
 
-def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None) -> int:
-    """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served."""
+def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *, connect: bool = False) -> int:
+    """Print a summary and return OK; print the mistakes and leave with FAILED. `host`: where it is to be served.
+
+    `connect`: ask the agents what they are, too. A route that contradicts its agent is a mistake, an agent that does
+    not answer a caution.
+    """
     config = read(path, FAILED)
     if not local(host):
         allowed(config, FAILED)
@@ -30,7 +37,26 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None) -
         print(f"caution: {mistake}")
     if tls is not None:
         print(f"  TLS with the certificate {tls}")
-    return OK
+    return asyncio.run(_asked(config)) if connect else OK
+
+
+async def _asked(config: Config) -> int:
+    from gateway.cli.local import Local
+    from gateway.engine.directory import disagreements
+
+    mistakes = []
+    async with Local(config, serving=False) as local:
+        for entry, agent in await local.everything():
+            route = (entry.host or entry).route
+            place = ("routes", config.routes.index(route))
+            if isinstance(agent, InterlinguaError):
+                print(f"caution: {config.mistake((*place, 'target'), f'the agent cannot be described: {agent}')}")
+                continue
+            which = f" (agent {agent.name})" if entry.host is not None else ""
+            mistakes += [config.mistake((*place, "text", key), why + which) for key, why in disagreements(agent, route)]
+    for mistake in mistakes:
+        print(mistake, file=sys.stderr)
+    return FAILED if mistakes else OK
 
 
 def _count(number: int, what: str) -> str:

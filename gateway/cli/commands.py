@@ -104,13 +104,14 @@ def check(
     *,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
+    connect: Annotated[bool, typer.Option("--connect", help="Ask the agents, too, and compare.")] = False,
 ) -> None:
     """Say what is wrong with a route table (exit code 1), or what it says."""
     from gateway.cli.certificate import certificate
     from gateway.cli.check import check as work
     from gateway.cli.codes import FAILED
 
-    raise SystemExit(work(file, host, certificate(tls_cert, tls_key, FAILED)))
+    raise SystemExit(work(file, host, certificate(tls_cert, tls_key, FAILED), connect=connect))
 
 
 @app.command()

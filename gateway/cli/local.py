@@ -17,9 +17,10 @@ from gateway.app import App
 from gateway.cli.talk import End, File, Item, Known, Text, as_input, as_text, asks, note
 from gateway.config import Config, Route
 from gateway.core import events as e
-from gateway.core.errors import Conflict, Invalid
+from gateway.core.errors import Conflict, InterlinguaError, Invalid
 from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
+from gateway.engine.directory import Entry
 from gateway.registry import OPERATOR
 
 
@@ -52,6 +53,11 @@ class Local:
         """The agent as its target describes it, and its route. Raises NotFound, and whatever the target raises."""
         entry = await self._app.gateway.roster.find(name, OPERATOR)
         return await entry.need(), entry.route
+
+    async def everything(self) -> Sequence[tuple[Entry, Agent | InterlinguaError]]:
+        """Every agent as its target describes it, or why it does not."""
+        entries = self._app.gateway.roster.entries
+        return list(zip(entries, await asyncio.gather(*map(_described, entries)), strict=True))
 
     async def run(self, agent: str, prompt: str) -> AsyncIterator[Item]:
         """See `Talk.run`."""
@@ -116,6 +122,13 @@ class Local:
         """See `Talk.leave`: the run ends with this program."""
         await self.cancel()
         return "the run is cancelled: it was kept nowhere else"
+
+
+async def _described(entry: Entry) -> Agent | InterlinguaError:
+    try:
+        return await entry.need()
+    except InterlinguaError as error:
+        return error
 
 
 def _user() -> Identity | None:

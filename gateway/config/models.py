@@ -133,7 +133,9 @@ class Route(Section):
         "before for an agent that was never asked what it is. null: as long as it likes.",
     )
     text: Annotated[Text, BeforeValidator(_empty_if_null)] = Field(
-        default=Text(), description="Where the text is in the agent's documents, if its schemas do not tell."
+        default=Text(),
+        description="Where the text is in the agent's documents, if its schemas do not tell. Where the agent publishes "
+        "no schema, the one that stands in for it has its text there.",
     )
     labels: dict[str, tuple[str, ...]] = Field(
         default={}, description="For directories and capability matching: tools, models, specializations, ..."

@@ -14,16 +14,17 @@ import msgspec
 
 from gateway.core.delta import ABSENT, Json, join, pointer_get, split
 
+JsonObject = dict[str, Any]
 Schema = Mapping[str, Any] | bool | None
 
-MESSAGE_SCHEMA: Final[dict[str, Any]] = {
+MESSAGE_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {"message": {"type": "string"}},
     "required": ["message"],
 }
 """Input of an agent that publishes no schema."""
 
-MESSAGE_OUTPUT_SCHEMA: Final[dict[str, Any]] = {
+MESSAGE_OUTPUT_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "properties": {
         "message": {"type": "string"},
@@ -75,6 +76,61 @@ def _searched(encoded: bytes) -> str | None:
     return None if path is None else join(path)
 
 
+def with_text_at(schema: JsonObject, pointer: str) -> JsonObject:
+    """A schema that the gateway assumes, with the document's text at another place. The other properties stay, where
+    the document is still an object. Raises Invalid if `pointer` is no JSON pointer.
+    """
+    moved: JsonObject = {"type": "string"}
+    for step in reversed(split(pointer)):
+        if step == LAST:
+            if moved["type"] == "object":  # a message has a place for who says it
+                moved["properties"].setdefault(_ROLE_KEYS[0], {"type": "string"})
+            moved = {"type": "array", "items": moved, "minItems": 1}
+        elif _is_index(step):
+            moved = {"type": "array", "prefixItems": [*[{}] * int(step), moved], "minItems": int(step) + 1}
+        else:
+            moved = {"type": "object", "properties": {step: moved}, "required": [step]}
+    if moved["type"] == "object":
+        before = split(text_pointer(schema) or "")[:1]
+        beside = {name: part for name, part in schema.get("properties", {}).items() if name not in before}
+        moved["properties"] = {**beside, **moved["properties"]}
+        if "required" not in schema:
+            del moved["required"]
+    return moved
+
+
+def may_have_text(schema: Schema, pointer: str) -> bool:
+    """Whether a document of this schema may have text at a pointer, as far as the schema tells: a property that it does
+    not name, in an object of which it names others, is none of the document's.
+    """
+    views = list(_views(schema, schema, _DEPTH))
+    for step in split(pointer):
+        if not views or any(map(_is_open, views)):
+            return True
+        index = step == LAST or _is_index(step)
+        inside = [view["properties"][step] for view in views if step in view["properties"]]
+        inside += [view["items"] for view in views if index and isinstance(view.get("items"), Mapping)]
+        inside += [
+            view["prefixItems"][int(step)]
+            for view in views
+            if _is_index(step) and int(step) < len(_schemas(view.get("prefixItems")))
+        ]
+        if not inside:
+            return False
+        views = [view for part in inside for view in _views(part, schema, _DEPTH)]
+    return not views or any(view["type"] in ("string", "array", None) for view in views)
+
+
+def _is_open(view: Mapping[str, Any]) -> bool:
+    """Whether the view says nothing of what is inside."""
+    if view["type"] in ("object", None) and not view["properties"]:
+        return view.get("additionalProperties") is not False and ("items" not in view or view["type"] == "object")
+    more = view.get("additionalProperties"), view.get("patternProperties")
+    return any(part is True or isinstance(part, Mapping) for part in more) or (
+        view["type"] == "array" and "items" not in view and "prefixItems" not in view
+    )
+
+
 def wrap(text: str, pointer: str | None, schema: Schema = None, role: str = USER) -> Json:
     """A document with the text at the pointer (None: the text itself is the document).
 
@@ -86,8 +142,8 @@ def wrap(text: str, pointer: str | None, schema: Schema = None, role: str = USER
         step = steps[depth]
         if step == LAST:
             value = [_spoken(value, schema, steps[:depth], role)]
-        elif step.isdecimal():
-            value = [*[None] * int(step), value] if int(step) < 100 else {step: value}
+        elif _is_index(step):
+            value = [*[None] * int(step), value]
         else:
             value = {step: value}
     return value
@@ -101,7 +157,12 @@ def text_delta(text: str, pointer: str | None) -> Json:
 def inside_out(pointer: str | None) -> list[str | None]:
     """A pointer's steps from the text outwards, for `nest`; None for an item of an array, as far as a pointer tells."""
     steps = reversed(split(pointer or ""))
-    return [None if step == LAST or (step.isdecimal() and int(step) < 100) else step for step in steps]
+    return [None if step == LAST or _is_index(step) else step for step in steps]
+
+
+def _is_index(step: str) -> bool:
+    """Whether a step is taken for a place in an array. A pointer alone does not say."""
+    return step.isdecimal() and int(step) < 100
 
 
 def nest(text: str, steps: Iterable[str | None]) -> Json:

@@ -169,6 +169,8 @@ class Entry:
             if agent != self.agent:
                 self.agent = agent
                 self._validators.clear()
+                for key, why in disagreements(agent, self.route):
+                    log.warning("route %s: text.%s: %s", self.route.name, key, why)
             self.reachable = self._described = True
         except Exception as error:  # whatever it is, the other agents are to be listed
             if isinstance(error, InterlinguaError):
@@ -268,7 +270,13 @@ class Created(Entry):
 
 def bare(name: str) -> Agent:
     """An agent of which nothing but the name is known."""
-    return Agent(name=name, input_schema=projection.MESSAGE_SCHEMA, output_schema=projection.MESSAGE_OUTPUT_SCHEMA)
+    return Agent(
+        name=name,
+        input_schema=projection.MESSAGE_SCHEMA,
+        output_schema=projection.MESSAGE_OUTPUT_SCHEMA,
+        input_assumed=True,
+        output_assumed=True,
+    )
 
 
 def laid_over(agent: Agent, route: Route) -> Agent:
@@ -288,11 +296,32 @@ def laid_over(agent: Agent, route: Route) -> Agent:
     if route.binding is not None and all(spec.kind != APPROVAL for spec in agent.interrupts):
         able = replace(agent.capabilities, interrupts=True)
         agent = replace(agent, interrupts=(*agent.interrupts, APPROVALS), capabilities=able)
+    taken, given = agent.input_schema, agent.output_schema
+    if agent.input_assumed and route.text.input is not None:
+        taken = projection.with_text_at(taken, route.text.input)
+    if agent.output_assumed and route.text.output is not None:
+        given = projection.with_text_at(given, route.text.output)
     return replace(
         agent,
-        text_input=projection.text_pointer(agent.input_schema, _either(route.text.input, agent.text_input)),
-        text_output=projection.text_pointer(agent.output_schema, _either(route.text.output, agent.text_output)),
+        input_schema=taken,
+        output_schema=given,
+        text_input=projection.text_pointer(taken, _either(route.text.input, agent.text_input)),
+        text_output=projection.text_pointer(given, _either(route.text.output, agent.text_output)),
     )
+
+
+def disagreements(agent: Agent, route: Route) -> list[tuple[str, str]]:
+    """Where a route's `text` contradicts what its agent publishes: the key (`input`, `output`) and the reason."""
+    out = []
+    for key, pointer, schema in (
+        ("input", route.text.input, agent.input_schema),
+        ("output", route.text.output, agent.output_schema),
+    ):
+        if pointer is not None and not projection.may_have_text(schema, pointer):
+            found = projection.text_pointer(schema)
+            there = "nowhere that is known" if found is None else repr(found)
+            out.append((key, f"the agent's {key} schema has no text at {pointer!r}; it has text at {there}"))
+    return out
 
 
 def _either(first: str | None, second: str | None) -> str | None:

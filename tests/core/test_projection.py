@@ -17,10 +17,12 @@ from gateway.core.projection import (
     ASSISTANT,
     MESSAGE_OUTPUT_SCHEMA,
     MESSAGE_SCHEMA,
+    may_have_text,
     text_delta,
     text_of,
     text_pointer,
     unwrap,
+    with_text_at,
     wrap,
 )
 from tests.core.json_values import json_values
@@ -131,6 +133,51 @@ def test_a_route_that_says_where_is_believed() -> None:
     assert text_pointer(MESSAGE_SCHEMA, "") == ""
     with pytest.raises(Invalid):
         text_pointer(MESSAGE_SCHEMA, "message")
+
+
+@pytest.mark.parametrize("pointer", ["", "/prompt", "/a/b/c", "/messages/-/content", "/list/-", "/list/1/text", "/-"])
+@pytest.mark.parametrize("assumed", [MESSAGE_SCHEMA, MESSAGE_OUTPUT_SCHEMA])
+def test_an_assumed_schema_takes_the_text_where_a_route_says(assumed: dict[str, Any], pointer: str) -> None:
+    schema = with_text_at(assumed, pointer)
+    document = wrap("Hi", pointer, schema)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(document, schema)
+    assert may_have_text(schema, pointer)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"message": "Hi"}, schema)
+    if isinstance(document, dict) and "artifacts" in assumed["properties"]:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**document, "artifacts": [{}]}, schema)
+    assert with_text_at(assumed, "/message") == assumed
+    if pointer == "/messages/-/content":
+        assert document == {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "may"),
+    [
+        (MESSAGE_SCHEMA, "/message", True),
+        (MESSAGE_SCHEMA, "/prompt", False),
+        (MESSAGE_SCHEMA, "", False),
+        (MESSAGE_SCHEMA, "/message/text", False),
+        (chat(content=STRING), "/messages/-/content", True),
+        (chat(content=STRING), "/messages/0/content", True),
+        (chat(content=STRING), "/messages/-/text", False),
+        (an_object(count={"type": "integer"}), "/count", False),
+        (an_object(text={}), "/text", True),
+        (an_object(a=STRING) | {"additionalProperties": STRING}, "/b", True),
+        ({"type": "array", "items": STRING}, "/-", True),
+        ({"anyOf": [STRING, an_object(text=STRING)]}, "/text", True),
+        ({"$ref": "#/$defs/in", "$defs": {"in": an_object(text=STRING)}}, "/text", True),
+        ({"$ref": "#/$defs/in", "$defs": {"in": an_object(text=STRING)}}, "/query", False),
+        ({}, "/anywhere", True),
+        (None, "/anywhere", True),
+        ({"type": "object"}, "/anywhere", True),
+        ({"type": "object", "additionalProperties": False}, "/anywhere", False),
+    ],
+)
+def test_a_schema_tells_whether_there_may_be_text_at_a_place(schema: Any, pointer: str, may: bool) -> None:
+    assert may_have_text(schema, pointer) is may
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,9 @@ REASONS: dict[str, tuple[str, ...]] = {
 """What a failure is told with, one of these; else `it failed on purpose`."""
 
 
-INPUTS = {"agent_communication": "prompt"}
+MOVED = {"moved_client": "agent_client", "moved_protocol": "agent_protocol"}
+"""Routes that say where the text is in the documents of agents that publish no schema, by who is behind them."""
+INPUTS = {"agent_communication": "prompt", **dict.fromkeys(MOVED, "prompt")}
 """Where the text is in the input of an agent's own schema; else in `message`."""
 OUTPUTS = {"agent_communication": "text"}
 """The same for its output."""
@@ -108,4 +110,7 @@ def routes(**urls: str) -> str:
     for outbound, behaviours in ROUTES.items():
         for behaviour, target in behaviours.items():
             lines += [f"  - name: {outbound}-{behaviour}", f"    target: {target.format(**urls)}"]
+    for name, outbound in MOVED.items():
+        lines += [f"  - name: {name}-echo", f"    target: {ROUTES[outbound]['echo'].format(**urls)}"]
+        lines += ["    text: {input: /prompt, output: /text}"]
     return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from gateway import registry
-from tests.matrix.agents import ANSWERED, ANSWERS, REASONS, ROUTES, message, routes
+from tests.matrix.agents import ANSWERED, ANSWERS, MOVED, REASONS, ROUTES, message, routes
 from tests.matrix.clients import CANCELS, CLIENTS, Client
 from tests.support.processes import Gateway
 
@@ -59,6 +59,12 @@ def door(gateway: Gateway) -> Iterator[Door]:
 def test_a_run_gives_its_answer(door: Door, inbound: str, outbound: str) -> None:
     end = door(inbound).run(f"{outbound}-echo", message(outbound, "echo"))
     assert end.status == "success" and "hello my friend" in end.text
+
+
+@pytest.mark.parametrize(("inbound", "route"), list(itertools.product(CLIENTS, MOVED)))
+def test_the_text_of_an_agent_without_schemas_is_where_its_route_says(door: Door, inbound: str, route: str) -> None:
+    end = door(inbound).run(f"{route}-echo", message(MOVED[route], "echo"))
+    assert end.status == "success" and "hello my friend" in end.text, end
 
 
 @pytest.mark.parametrize(("inbound", "outbound"), PAIRS)

@@ -114,6 +114,8 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
         description=title or "",
         input_schema=INPUT,
         output_schema=MESSAGE_OUTPUT_SCHEMA,
+        input_assumed=True,
+        output_assumed=True,
         config_schema=CONFIG,
         interrupts=INTERRUPTS,
         capabilities=AgentCapabilities(

@@ -61,6 +61,8 @@ def agent_of(record: JsonObject) -> Agent:
         description=_description(said),
         input_schema=input_schema,
         output_schema=output_schema,
+        input_assumed=input_schema is projection.MESSAGE_SCHEMA,
+        output_assumed=output_schema is projection.MESSAGE_OUTPUT_SCHEMA,
         interrupts=(INPUT,),
         capabilities=AgentCapabilities(threads=True, interrupts=True, streaming=True, cancel=True),
         labels=_capabilities(said),

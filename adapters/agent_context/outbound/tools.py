@@ -47,6 +47,7 @@ def agent_of(tool: JsonObject) -> Agent:
         description=description if isinstance(description, str) else "",
         input_schema=taken,
         output_schema=given,
+        output_assumed=given is projection.MESSAGE_OUTPUT_SCHEMA,
         interrupts=(ELICITATION,),
         capabilities=AgentCapabilities(interrupts=True, cancel=True, custom_streaming=True, artifacts=True),
         labels={"tools": [name]},
@@ -135,7 +136,7 @@ class ToolCall:
     def _output(self, structured: Json, text: str) -> Raw:
         """The structured result of a tool that has an output schema; else its text."""
         agent = self._context.agent
-        if isinstance(structured, dict) and (not text or agent.output_schema != projection.MESSAGE_OUTPUT_SCHEMA):
+        if isinstance(structured, dict) and not (text and agent.output_assumed):
             return Raw(msgspec.json.encode(delta.sound(structured)))
         if not text:
             return NULL if agent.text_output is None else _encoded(projection.wrap("", agent.text_output))

@@ -70,6 +70,7 @@ class Agent(Record, frozen=True, kw_only=True):
 
     `name` is the route's name, what clients call it. Schemas are JSON Schemas. `text_input` and `text_output`
     are JSON pointers to the text inside the documents, None where a document has none (see projection.py).
+    `input_assumed` and `output_assumed`: the agent publishes no such schema, and the gateway's stands in for it.
     `extra` holds what the target's protocol publishes beyond this, by protocol id, verbatim. `model` is given where
     the agent stands for a language model: then it may serve requests to complete a text.
     """
@@ -87,6 +88,8 @@ class Agent(Record, frozen=True, kw_only=True):
     labels: dict[str, list[str]] = {}
     text_input: str | None = None
     text_output: str | None = None
+    input_assumed: bool = False
+    output_assumed: bool = False
     url: str | None = None
     extra: dict[str, JsonObject] = {}
     standing: Standing = Standing()

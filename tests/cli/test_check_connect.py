@@ -1,0 +1,54 @@
+"""`check --connect`: the agents are asked what they are, and what a route says otherwise is a mistake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import interlingua
+from tests.support.processes import free_port
+
+ROUTES = """\
+routes:
+  - name: mails
+    target: {{protocol: agent_connect, url: "{mails}"}}
+    text: {{input: /nowhere, output: /message}}
+  - name: reports
+    target: {{protocol: agent_protocol, url: "{reports}"}}
+    text: {{input: /prompt, output: /reply}}
+  - name: gone
+    target: {{protocol: agent_connect, url: "http://127.0.0.1:{nobody}"}}
+"""
+
+
+def table(agents: dict[str, str], directory: Path) -> Path:
+    file = directory / "routes.yaml"
+    reports, mails = agents["REPORTER_URL"], agents["MAILCOMPOSER_URL"]
+    file.write_text(ROUTES.format(mails=mails, reports=reports, nobody=free_port()))
+    return file
+
+
+def test_a_pointer_that_leads_nowhere_in_what_the_agent_publishes_is_a_mistake(
+    agents: dict[str, str], tmp_path: Path
+) -> None:
+    file = table(agents, tmp_path)
+    assert interlingua("check", str(file)).returncode == 0, "without the agents nothing is wrong with the file"
+    done = interlingua("check", str(file), "--connect")
+    assert done.returncode == 1
+    (mistake,) = [line for line in done.stderr.splitlines() if str(file) in line]
+    assert f"{file}:4 routes[0].text.input: the agent's input schema has no text at '/nowhere'" in mistake
+    assert "'/message'" in mistake
+    (caution,) = [line for line in done.stdout.splitlines() if line.startswith("caution: ")]
+    assert "routes[2].target: the agent cannot be described" in caution
+
+
+def test_such_a_pointer_is_a_warning_when_the_agent_is_described(agents: dict[str, str], tmp_path: Path) -> None:
+    done = interlingua("agents", "--routes", str(table(agents, tmp_path)))
+    assert "route mails: text.input: the agent's input schema has no text at '/nowhere'" in done.stderr
+    assert "reports: text" not in done.stderr
+
+
+def test_an_agent_that_publishes_nothing_takes_its_text_where_the_route_says(
+    agents: dict[str, str], tmp_path: Path
+) -> None:
+    done = interlingua("run", "reports", "the tides", "--routes", str(table(agents, tmp_path)))
+    assert done.returncode == 0 and "the tides" in done.stdout, done.stderr
