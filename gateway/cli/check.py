@@ -9,6 +9,7 @@ from pathlib import Path
 from gateway.cli.certificate import Certificate
 from gateway.cli.codes import FAILED, OK
 from gateway.cli.files import allowed, read
+from gateway.cli.private_files import readable
 from gateway.config import Config, Route
 from gateway.config.exposure import cautions, in_clear, local
 from gateway.core.errors import InterlinguaError
@@ -35,6 +36,8 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *
         print(f"caution: {caution}")
     for mistake in (*cautions(config), *in_clear(config, inbound=tls is None and not local(host))):
         print(f"caution: {mistake}")
+    for told in readable(config):
+        print(f"caution: {told}")
     if tls is not None:
         print(f"  TLS with the certificate {tls}")
     return asyncio.run(_asked(config)) if connect else OK

@@ -21,6 +21,7 @@ from gateway.cli.certificate import BadCertificate, Certificate
 from gateway.cli.codes import OK, USAGE, leave
 from gateway.cli.file_changes import changes, digest
 from gateway.cli.files import allowed, read
+from gateway.cli.private_files import readable
 from gateway.config import Config, ConfigError, Mistake, load
 from gateway.config.exposure import cautions, exposed, in_clear, local
 from gateway.core.errors import InterlinguaError
@@ -48,6 +49,8 @@ def serve(
             allowed(config)
         for caution in (*cautions(config), *in_clear(config, inbound=tls is None and _shared(listener))):
             log.warning("%s", caution)
+        if open_files := readable(config):
+            log.warning("%s", "; ".join(open_files))
         try:
             loop.run(_Gateway(path, config, listener, host, tls=tls, greet=greet).serve(watch))
             return OK

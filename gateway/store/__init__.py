@@ -11,6 +11,7 @@ reserved by a commit before they are used, so that a restart never gives a numbe
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -249,9 +250,15 @@ def open_store(url: str, base: str = ".", *, fsync: bool = True) -> Store:
 
     Without `fsync` a commit is out of the process's hands when it returns, but not yet on the disk.
     """
-    scheme, _, rest = url.partition("://")
-    if scheme == "sqlite":
-        from gateway.store.sqlite import SqliteStore
+    path = store_path(url, base)
+    from gateway.store.sqlite import SqliteStore
 
-        return SqliteStore.from_path(rest.removeprefix("/") if rest else "", base, fsync=fsync)
-    raise ValueError(f"no store engine for {scheme!r}; have sqlite")
+    return SqliteStore(path, fsync=fsync)
+
+
+def store_path(url: str, base: str = ".") -> Path | None:
+    """The file of a store by its URL; None for one in memory. Raises ValueError for another engine's."""
+    scheme, _, rest = url.partition("://")
+    if scheme != "sqlite":
+        raise ValueError(f"no store engine for {scheme!r}; have sqlite")
+    return Path(base) / rest.removeprefix("/") if rest else None

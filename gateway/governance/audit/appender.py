@@ -81,7 +81,7 @@ class Appender:
         Raises Unavailable (locked, disk), AuditBroken if the log is not what was written or lacks the entry `known`.
         """
         try:
-            self._place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.make_folder(self._place.folder)
             self._lock = self._place.lock()
             fresh = not self._place.active.exists()
             self._fd = files.create(self._place.active)

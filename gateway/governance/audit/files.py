@@ -80,6 +80,13 @@ class Place:
         return fd
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder, and those above it that are missing, for their owner alone."""
+    for each in (*reversed(path.parents), path):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+
+
 def create(path: Path, *, new: bool = False) -> int:
     """Open a file for appending; with `new` it must not be there."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if new else 0)

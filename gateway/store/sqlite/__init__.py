@@ -63,11 +63,6 @@ class SqliteStore:
         self._registered = registered.Table()
         self._closing: asyncio.Future[None] | None = None
 
-    @classmethod
-    def from_path(cls, path: str, base: str = ".", *, fsync: bool = True) -> SqliteStore:
-        """The store in a file, relative to the directory `base`; in memory if `path` is empty."""
-        return cls(Path(base) / path if path else None, fsync=fsync)
-
     async def open(self) -> None:
         if self._closing is not None:
             raise closed()

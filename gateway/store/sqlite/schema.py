@@ -6,7 +6,9 @@ order of creation. A statement that ever ran on somebody's disk is never edited:
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -107,6 +109,8 @@ def connect_writer(path: Path | None) -> sqlite3.Connection:
 
     Migrates. Raises Unavailable if the file is of a newer version, `sqlite3.Error` if it cannot be opened.
     """
+    if path is not None:
+        _create(path)
     connection = sqlite3.connect(
         ":memory:" if path is None else path,
         timeout=BUSY_SECONDS,
@@ -126,6 +130,15 @@ def connect_writer(path: Path | None) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _create(path: Path) -> None:
+    """Create the file for its owner alone if it is missing: SQLite gives what it puts beside it the same mode.
+
+    One that is there is never opened here: closing it would give up the locks that this process has on it.
+    """
+    with contextlib.suppress(OSError):  # it is there; or it cannot be made, which SQLite has words for
+        os.close(os.open(os.path.realpath(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def connect_reader(path: Path, *, waits: bool = True) -> sqlite3.Connection:

@@ -253,6 +253,21 @@ def test_what_was_appended_before_the_close_is_written_and_nothing_after(tmp_pat
     run(scenario())
 
 
+def test_a_log_and_all_folders_that_are_made_for_it_are_its_owners_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with AuditLog(tmp_path / "not" / "yet" / "there" / "audit.jsonl") as log:
+            await log.append(event())
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "not").rglob("*")}
+        assert modes.pop("audit.jsonl") == modes.pop("audit.lock") == 0o600
+        assert modes == {"yet": 0o700, "there": 0o700} and (tmp_path / "not").stat().st_mode & 0o777 == 0o700
+
+    before = os.umask(0)
+    try:
+        run(scenario())
+    finally:
+        os.umask(before)
+
+
 def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with AuditLog(tmp_path) as log:
