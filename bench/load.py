@@ -4,6 +4,7 @@ output: `{"ok": ...}` or `{"error": text}`.
 | job | does | result |
 |---|---|---|
 | `requests` | POSTs `body`, one after the other on each of `connections`, for `seconds` | count, seconds, p50, p99 |
+| `posts` | POSTs `body` `count` times, on `connections` at once | count |
 | `streams` | opens `streams` at once, reads each to its end | chunks, snapshots, bytes, p50, p99, first |
 | `saturate` | keeps `streams` open, one run after the other, for `seconds` | as above, within it; `all`: also later |
 | `turns` | makes `threads` threads and runs one turn on each | count |
@@ -65,6 +66,17 @@ class Load:
 
         await self._each(port, connections, one)
         return times(took) | {"seconds": time.monotonic() - began}
+
+    async def posts(self, port: int, path: str, body: str, connections: int, count: int) -> Result:
+        """See the module."""
+        data, left = body.encode(), iter(range(count))
+
+        async def one(connection: ClientConnection) -> None:
+            for _ in left:
+                await connection.request("POST", path, data)
+
+        await self._each(port, connections, one)
+        return {"count": count}
 
     async def streams(self, port: int, path: str, body: str, streams: int, chunks: int) -> Result:
         """See the module. Fails if one of them does not bring all its chunks."""
