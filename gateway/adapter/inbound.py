@@ -27,6 +27,7 @@ from gateway.core.types import (
     RunRequest,
     Thread,
     ThreadQuery,
+    ThreadUpdate,
 )
 from gateway.transport.pipe import Pipe
 
@@ -238,11 +239,13 @@ class Gateway(Protocol):
         *,
         thread: str | None = None,
         caller: Caller | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
         """Hand a request of `protocol`'s own to an agent that speaks it too (`protocol` is among `Agent.extra`).
 
-        `caller` is only needed without a thread. Raises Unsupported for an agent of another protocol,
-        `gateway.wire.jsonrpc.RpcError` with the agent's own error.
+        `caller` is only needed without a thread. With `told`, what the agent notes of the thread before it answers is
+        history that was asked for: `told` alone is given it, and what is `kept` is not recorded again. Raises
+        Unsupported for an agent of another protocol, `gateway.wire.jsonrpc.RpcError` with the agent's own error.
         """
 
     async def forward(

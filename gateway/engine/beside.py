@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -22,6 +22,8 @@ class Beside:
     given: Caller | None = None
     governor: Governor | None = None
     last: str | None = None
+    asker: Callable[[ThreadUpdate], None] | None = None
+    """`told` of `Gateway.relay`, until that has returned."""
 
     @property
     def upstream_thread(self) -> JsonObject | None:
@@ -48,5 +50,7 @@ class Beside:
 
     def note(self, update: ThreadUpdate) -> None:
         """See `ThreadContext.note`."""
-        if self.thread is not None:
-            self.threads.note(self.thread.id, replace(update, after=self.last))
+        if self.asker is not None:
+            self.asker(update)
+        if self.thread is not None and (self.asker is None or not update.kept):
+            self.threads.note(self.thread.id, replace(update, after=self.last), tell=self.asker is None)

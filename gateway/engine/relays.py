@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from gateway.adapter import Caller, Relay
 from gateway.core.errors import Unsupported
-from gateway.core.types import RunQuery
+from gateway.core.types import RunQuery, ThreadUpdate
 from gateway.engine.beside import Beside
 from gateway.engine.records import Records
 
@@ -23,10 +25,15 @@ class Relays(Records):
         *,
         thread: str | None = None,
         caller: Caller | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
         """See `Gateway.relay`."""
         relay, context = await self._beside(agent, protocol, thread, caller)
-        return await relay.relay(context, method, params)
+        context.asker = told
+        try:
+            return await relay.relay(context, method, params)
+        finally:
+            context.asker = None
 
     async def forward(
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None

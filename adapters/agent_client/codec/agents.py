@@ -24,6 +24,7 @@ __all__ = [
     "booleans",
     "config_options",
     "initialize_result",
+    "loads",
     "native",
     "prompt_capabilities",
     "set_option",
@@ -130,6 +131,11 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
 def native(agent: Agent | None) -> JsonObject | None:
     """What an agent of this protocol answered to `initialize`, None for every other: then the inbound is no proxy."""
     return None if agent is None else agent.extra.get(PROTOCOL)
+
+
+def loads(native: JsonObject | None) -> bool:
+    """Whether an agent that answered `initialize` so can load sessions."""
+    return _object((native or {}).get("agentCapabilities")).get("loadSession") is True
 
 
 def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObject:

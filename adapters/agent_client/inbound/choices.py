@@ -33,11 +33,15 @@ async def begin(session: Session) -> Raw | JsonObject:
         answer = await session.relay("session/new", session.params)
     except Unsupported:
         return {"sessionId": session.id, **await settings(session), **_not_passed_on(session.params)}
+    return completed_answer(session, answer)
+
+
+def completed_answer(session: Session, answer: Raw) -> Raw | JsonObject:
+    """What the agent answered for the session as it is opened, with the choice of the agent among its options."""
     if not session.choosing:
         return answer
-    result: JsonObject = jsonrpc.unpack(answer)
-    result["configOptions"] = _with_agent(session, result.get("configOptions"))
-    return result
+    result: JsonObject = jsonrpc.unpack(answer) or {}
+    return {**result, "configOptions": _with_agent(session, result.get("configOptions"))}
 
 
 async def settings(session: Session) -> JsonObject:

@@ -344,12 +344,12 @@ class Connection:
     # --- sessions ---------------------------------------------------------------------------------------------
 
     async def _set_mode(self, params: Raw) -> Any:
-        session = await self.sessions.get(read(params, wire.OfSession).session_id)
+        session = await self.sessions.get(read(params, wire.OfSession).session_id, own=True)
         async with self.clients.setting(session.id):
             return await choices.set_mode(session, params)
 
     async def _set_option(self, params: Raw) -> Any:
-        session = await self.sessions.get(read(params, wire.OfSession).session_id)
+        session = await self.sessions.get(read(params, wire.OfSession).session_id, own=True)
         async with self.clients.setting(session.id):
             return await choices.set_option(session, params)
 
@@ -357,7 +357,7 @@ class Connection:
         asked = read(params, wire.Prompt)
         mine = self._prompts[id] = _Waiting(asked.session_id)
         try:
-            session = await self.sessions.get(asked.session_id)
+            session = await self.sessions.get(asked.session_id, own=True)
             return await session.prompt(asked, params, cancelled=mine.cancelled)
         finally:
             self._prompts.pop(id, None)

@@ -1,23 +1,82 @@
-"""What was: a thread's record told to a client that loads or resumes it (docs: session-setup)."""
+"""What was, told to a client that loads or resumes a session: by its agent, or from the thread's record.
+
+(docs: session-setup)
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from adapters.agent_client.codec import content
+from msgspec import Raw
+
+from adapters.agent_client.codec import agents, content
+from adapters.agent_client.codec.errors import AUTH_REQUIRED
+from adapters.agent_client.codec.v2.agents import speaks_v2
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2
+from adapters.agent_client.inbound import choices, governed
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
+from gateway.core.errors import AgentError, Unsupported
 from gateway.core.types import UNFINISHED, Role, Run, RunQuery, Thread, ThreadUpdate
+from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
+    from adapters.agent_client.inbound.connection import Connection
     from adapters.agent_client.inbound.session import Session
+
+log = logging.getLogger(__name__)
 
 PAGE = 20
 CHECKPOINTS = 1000
 IN_ANSWER = frozenset({"current_mode_update", "config_option_update", "state_update"})
 """Kinds that the answer of `session/load` says itself, or that are told by how things stand."""
+
+
+class Untold(Exception):
+    """The agent has told nothing of a session: the record is to serve."""
+
+
+async def is_the_agents(connection: Connection, thread: Thread, name: str, *, everything: bool) -> bool:
+    """Whether the agent is asked to load (`everything`) or resume a session on record (see `by_agent` for the rest).
+
+    It offers that, in the client's own version, and no other agent has a part in the session. An agent of a governed
+    route is not asked: what it replays was not decided.
+    """
+    gateway = connection.gateway
+    if governed.of(gateway, name) is not None or thread.upstream.keys() != {name}:
+        return False
+    agent = await gateway.agent(name, PROTOCOL)
+    if speaks_v2(agent) != (connection.dialect.version > 1):
+        return False
+    native = agents.native(agent)
+    return agents.loads(native) if everything else choices.offers(native, "resume")
+
+
+async def by_agent(session: Session, method: str, params: Raw) -> Raw:
+    """The agent's own answer to `session/load` or `session/resume`. What it replays is told this client alone.
+
+    Raises Untold while a run is in progress, and where the agent fails before it has told anything; else the agent's
+    own error. That it wants to be authenticated to is always told.
+    """
+    if await active(session.gateway, session.id):
+        raise Untold
+    told = 0
+
+    def hear(update: ThreadUpdate) -> None:
+        nonlocal told
+        said = news(session, [update])
+        told += len(said)
+        session.say(*said)
+
+    try:
+        return await session.relay(method, params, hear)
+    except (Unsupported, AgentError) as error:
+        if told or (isinstance(error, RpcError) and error.error.code == AUTH_REQUIRED):
+            raise
+        log.info("session %s is told from the record: %s", session.id, error)
+        raise Untold from error
 
 
 async def past(session: Session, *, everything: bool, told: Callable[[], Awaitable[None]]) -> None:

@@ -1,12 +1,14 @@
 """MCP servers that are named when a session is taken up again, of which its agent may not know (docs: session-setup).
 
-A session that is loaded or resumed is told from the gateway's record; its agent is asked for nothing but this.
+For a session that is told from the gateway's record: its agent is asked for nothing but this then.
 """
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
@@ -39,27 +41,31 @@ async def told(session: Session, answer: JsonObject) -> JsonObject:
     native = agents.native(await session.gateway.agent(session.agent, PROTOCOL))
     if native is not None and not _new(asked, (await session.gateway.thread(session.id)).upstream.get(session.agent)):
         return answer
-    if native is None or session.busy or not await _again(session, native, asked):
+    if native is None or session.busy or not await _again(session, native):
         return {**answer, "_meta": {OURS: {"lost": [LOST]}}}
     return {**answer, **await choices.settings(session)}
 
 
-async def _again(session: Session, native: JsonObject, asked: list[JsonObject]) -> bool:
+async def _again(session: Session, native: JsonObject) -> bool:
     """Have the agent take the session up with these servers. Whether it did."""
-    capabilities = native.get("agentCapabilities")
-    loads = isinstance(capabilities, dict) and capabilities.get("loadSession") is True
-    if not (loads or choices.offers(native, "resume")):
+    if not (agents.loads(native) or choices.offers(native, "resume")):
         return False
-    names = {each.get("name") for each in asked}
-    others = [each for other in session.elsewhere() for each in _named(other) if each.get("name") not in names]
-    params: JsonObject = jsonrpc.unpack(session.params)
     try:
-        again = {**params, "sessionId": session.id, tunnel.SERVERS: [*asked, *others]}
-        await session.relay("session/resume", encoded(again))
+        await session.relay("session/resume", together(session))
     except (InterlinguaError, RpcError) as error:
         log.info("session %s: its agent was not told of new MCP servers: %s", session.id, error)
         return False
     return True
+
+
+def together(session: Session) -> Raw:
+    """The params that the session is taken up with, and the servers of others who have it open, for its agent."""
+    asked = _named(session)
+    names = {each.get("name") for each in asked}
+    others = [each for other in session.elsewhere() for each in _named(other) if each.get("name") not in names]
+    if not others:
+        return session.params
+    return encoded({**jsonrpc.unpack(session.params), tunnel.SERVERS: [*asked, *others]})
 
 
 def _named(session: Session) -> list[JsonObject]:

@@ -182,9 +182,12 @@ class Session:
         """The same session as other connections have it open."""
         return [session for session in self.connection.clients.open(self.id) if session is not self]
 
-    async def relay(self, method: str, params: Raw) -> Raw:
-        """Hand a request to the agent. Raises Unsupported if it does not speak this protocol itself."""
-        return await self.gateway.relay(self.agent, PROTOCOL, method, params, thread=self.id)
+    async def relay(self, method: str, params: Raw, told: Callable[[ThreadUpdate], None] | None = None) -> Raw:
+        """Hand a request to the agent. Raises Unsupported if it does not speak this protocol itself.
+
+        `told`: see `Gateway.relay`.
+        """
+        return await self.gateway.relay(self.agent, PROTOCOL, method, params, thread=self.id, told=told)
 
     async def change(self, attributes: JsonObject) -> None:
         """Keep something on the thread. Raises NotFound."""

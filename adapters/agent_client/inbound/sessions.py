@@ -14,6 +14,7 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
 from adapters.agent_client.inbound import choices, governed, lists, replay, servers, turns
+from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.session import Session, Way
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -45,14 +46,23 @@ class Sessions:
         session = self._open.get(session_id)
         return session if session is not None and session.alive else None
 
-    async def get(self, session_id: str, *, ending: bool = False) -> Session:
-        """One that is open here, or that is taken up now, maybe to be ended. Raises NotFound, Conflict."""
+    async def get(self, session_id: str, *, ending: bool = False, own: bool = False) -> Session:
+        """One that is open here, or that is taken up now, maybe to be ended. Raises NotFound, Conflict.
+
+        `own`: one that is not on record may be the agent's own: then it is asked for it, and says itself if it is not.
+        """
         if (session := self.here(session_id)) is not None:
             return session
         async with self._alone(session_id):
             if (session := self.here(session_id)) is not None:
                 return session
-            thread = await self.find(session_id)
+            try:
+                thread = await self.find(session_id)
+            except NotFound:
+                if not own:
+                    raise
+                await self._unrecorded(session_id)
+                return self._open[session_id]
             name = self._agent_of(thread)
             params = await governed.known(governed.of(self._gateway, name), thread, ending=ending)
             session = await self._opened(thread, name, params, Way.TAKEN)
@@ -145,8 +155,13 @@ class Sessions:
         return await governed.listed(governed.of(self._gateway, name), listed)
 
     async def close(self, params: Raw) -> Any:
-        """`session/close`: what runs is cancelled first."""
-        session = await self.get(read(params, wire.OfSession).session_id, ending=True)
+        """`session/close`: what runs is cancelled first. One that is not on record is the agent's to answer for."""
+        try:
+            session = await self.get(read(params, wire.OfSession).session_id, ending=True)
+        except NotFound:
+            if not await self._may_be_its_own("close"):
+                raise
+            return await self._connection.beside("session/close", params)
         await session.stop()
         answer = await self._if_offered("close", session, params)
         if await governed.closed(session.governor, session.id):
@@ -164,9 +179,7 @@ class Sessions:
         try:
             session = await self.get(session_id, ending=True)
         except NotFound:
-            if self._connection.visitor.required or self._agent is None:
-                return {}
-            if not choices.offers(await self._native(self._agent), "delete"):
+            if not await self._may_be_its_own("delete"):
                 return {}
             return await self._connection.beside("session/delete", params)
         await session.stop()
@@ -179,6 +192,14 @@ class Sessions:
             with contextlib.suppress(NotFound):  # it was deleted twice at once
                 await self._whole(self._gateway.delete_thread(session_id))
         return answer
+
+    async def _may_be_its_own(self, what: str) -> bool:
+        """Whether the agent is asked to end a session that the gateway has no record of: it is nobody's here then, and
+        so there for nobody where clients are told apart.
+        """
+        if self._connection.visitor.required or self._agent is None:
+            return False
+        return choices.offers(await self._native(self._agent), what)
 
     async def _drop_everywhere(self, session: Session) -> None:
         """No connection has it open any more."""
@@ -218,9 +239,25 @@ class Sessions:
             return await self._of_agent(asked, params, method)
         name = self._agent_of(thread)
         params = await governed.folders(governed.of(self._gateway, name), params)
+        if await replay.is_the_agents(self._connection, thread, name, everything=way is Way.LOAD):
+            with contextlib.suppress(replay.Untold):
+                return await self._told_by_agent(thread, name, params, method, way)
         session = await self._opened(thread, name, params, way)
         try:
             return self._shown(session, await servers.told(session, await choices.settings(session)))
+        except BaseException:
+            await self.drop(session)
+            raise
+
+    async def _told_by_agent(self, thread: Thread, name: str, params: Raw, method: str, way: Way) -> Any:
+        """The agent's own answer, after what it replays. Raises replay.Untold where the record is to serve."""
+        session = await self._opened(thread, name, params, Way.NEW)
+        try:
+            session.replaying = way is Way.LOAD
+            answer = await replay.by_agent(session, method, servers.together(session))
+            session.replaying, session.way = False, way
+            session.voice.standing()
+            return self._shown(session, choices.completed_answer(session, answer))
         except BaseException:
             await self.drop(session)
             raise
@@ -243,6 +280,16 @@ class Sessions:
         except BaseException:
             await self._undo(session.id, session)
             raise
+
+    async def _unrecorded(self, session_id: str) -> None:
+        """Take up a session of the agent's own by nothing but its id. Raises NotFound, and the agent's own error."""
+        name = self._agent
+        native = await self._native(name) if name is not None else None
+        takes_up = agents.loads(native) or choices.offers(native, "resume")
+        if not takes_up or governed.of(self._gateway, name) is not None:
+            raise NotFound(f"no session {session_id}")
+        asked = wire.OpenSession(session_id=session_id, cwd="/")
+        await self._of_agent(asked, encoded({"sessionId": session_id, "mcpServers": []}), "session/resume")
 
     async def adopt(self, session_id: str, asked: wire.NewSession, params: Raw) -> Session:
         """Make a record of a session that the agent has made under this id. Raises NotFound if it is not free."""

@@ -38,7 +38,8 @@ _PAUSE = 0.02
 class Upstream(Struct, rename="camel", omit_defaults=True):
     """What is recorded of a session on its thread.
 
-    session: the agent's own id. profile: what the client could do for whom it was made.
+    session: the agent's own id. profile: what the client could do for whom it was made. partial: the agent has
+    forgotten the session that the thread began with, and knows only what came after that.
     """
 
     session: str
@@ -46,6 +47,7 @@ class Upstream(Struct, rename="camel", omit_defaults=True):
     mcp_servers: list[Any] = []
     additional_directories: list[Any] = []
     profile: JsonObject = {}
+    partial: bool = False
 
     @property
     def record(self) -> JsonObject:

@@ -20,7 +20,7 @@ from adapters.agent_client.outbound.session import Session, Upstream
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Governor, ThreadContext
-from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied
+from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
 from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -87,6 +87,7 @@ class Sessions:
                 log.warning("thread %s: %s has forgotten its session", session.thread, self._links.name)
                 if lost is not None:
                     lost(FORGOTTEN)
+                known = msgspec.structs.replace(known, partial=True)
             elif session.thread is not None and connection.claim(session.thread):
                 session.bind(connection, session.thread)
                 await self._record(session, self._default(context.governor))
@@ -107,12 +108,18 @@ class Sessions:
     async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/load` or `session/resume` of a client. What the agent replays is told as it comes.
 
-        An agent that can only load is asked for that; what it replays then nobody has asked for.
+        An agent that can only load is asked for that; what it replays then nobody has asked for. Raises Unsupported
+        where its replay would not be the conversation: it works at that moment, or has forgotten the beginning.
         """
         session = self.of(context)
         async with session.in_use(), session.lock:
-            session.seen(context)
             known = _upstream(context)
+            partial = known is not None and known.partial
+            if method == "session/load" and (partial or session.busy or session.run is not None):
+                raise Unsupported(f"{self._links.name} cannot replay session {session.thread} now")
+            session.seen(context)
+            if "cwd" not in raw.members(params):
+                params = raw.replaced(params, cwd=self._default(context.governor).cwd)
             name = known.session if known else session.thread or ""
             session.profile = known.profile if known else self._links.profile(context.caller)
             connection = await session.connect(self._links.link(session.profile))
@@ -124,7 +131,7 @@ class Sessions:
                 method, session.swallow = "session/load", True
             session.replaying = method == "session/load" or "replayFrom" in raw.members(params)
             try:
-                sent, _ = await self._tunnels.declared(session, connection, raw.with_session(params, name))
+                sent, lost = await self._tunnels.declared(session, connection, raw.with_session(params, name))
                 result = await connection.ask(
                     method,
                     sent,
@@ -137,9 +144,10 @@ class Sessions:
                 raise
             finally:
                 session.replaying = session.swallow = False
-            session.settle(jsonrpc.unpack(result))
-            await self._record(session, _asked(params))
-            return result
+            answer = jsonrpc.unpack(result)
+            session.settle(answer)
+            await self._record(session, msgspec.structs.replace(_asked(params), partial=partial))
+            return raw.replaced(result, _meta=_losing(answer, lost)) if lost else result
 
     async def end_unopened(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/close` and `session/delete` of one that is not open: only the latter concerns the agent."""
@@ -340,9 +348,9 @@ class Sessions:
         )
 
 
-def _losing(answer: JsonObject, lost: list[str]) -> JsonObject:
+def _losing(answer: Any, lost: list[str]) -> JsonObject:
     """The `_meta` of an answer that says what became of none of what was asked."""
-    meta = answer.get("_meta")
+    meta = answer.get("_meta") if isinstance(answer, dict) else None
     return {**(meta if isinstance(meta, dict) else {}), "interlingua": {"lost": lost}}
 
 

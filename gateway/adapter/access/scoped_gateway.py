@@ -30,6 +30,7 @@ from gateway.core.types import (
     RunRequest,
     Thread,
     ThreadQuery,
+    ThreadUpdate,
 )
 
 PAGE: Final = 200
@@ -231,10 +232,11 @@ class ScopedGateway(OwnAgents):
         *,
         thread: str | None = None,
         caller: Caller | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
         """See `Gateway`."""
         await self._related(agent, protocol, thread)
-        return await self._gateway.relay(agent, protocol, method, params, thread=thread, caller=caller)
+        return await self._gateway.relay(agent, protocol, method, params, thread=thread, caller=caller, told=told)
 
     async def forward(
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None

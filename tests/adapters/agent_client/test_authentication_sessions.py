@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from adapters.agent_client.inbound.visitor import Visitor
 from gateway.adapter.access import Authentication, People
 from gateway.core.types import RunStatus, ThreadQuery
+from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client import v2_editor
 from tests.adapters.agent_client.authentication_rig import (
     ANA,
@@ -111,6 +112,33 @@ def test_nobody_takes_up_or_deletes_a_session_that_only_the_agent_knows() -> Non
             assert await listed(bob) == []
             assert not agent[1].relayed and not agent[1].forwarded
             assert not await gateway.engine.threads(ThreadQuery())
+
+    run(main())
+
+
+@pytest.mark.parametrize("told_apart", [True, False])
+def test_to_delete_what_is_not_there_or_not_ones_own_is_answered_as_what_never_was(told_apart: bool) -> None:
+    """Of another client, of another agent, deleted before: nobody can tell them apart, and nothing happens to them."""
+
+    async def main() -> None:
+        agent, other = native(echo), native(echo, name="other")
+        agent[1].agent = other[1].agent = ALL_CAN
+        options = {"authentication": AUTHENTICATION} if told_apart else {}
+        async with rig(agent, other, **options) as gateway:
+            ana = await known(gateway, ANA) if told_apart else await gateway.connect("other")
+            bob = await known(gateway, BOB) if told_apart else await gateway.connect()
+            theirs, mine = await ana.new(), await bob.new()
+            assert await bob.request("session/delete", {"sessionId": mine}) == {}
+            if not told_apart:
+                agent[1].answers["session/delete"] = RpcError(-32602, "unknown session")
+            said = []
+            for session in ("never-made", mine, theirs):
+                try:
+                    said.append(await bob.request("session/delete", {"sessionId": session}))
+                except Refused as error:
+                    said.append((error.code, error.message))
+            assert said == [{} if told_apart else (-32602, "unknown session")] * 3
+            assert (await gateway.engine.thread(theirs)).id == theirs
 
     run(main())
 

@@ -309,7 +309,7 @@ def test_a_session_that_only_the_agent_knows_is_loaded_from_it_and_known_from_th
 def test_a_session_that_nobody_knows_is_the_agents_error_and_leaves_nothing(method: str) -> None:
     async def main() -> None:
         route, agent = native(echo)
-        agent.answers[method] = RpcError(-32002, "Resource not found", {"uri": "nope"})
+        agent.answers["session/load"] = agent.answers["session/resume"] = RpcError(-32002, "Not found", {"uri": "nope"})
         async with rig((route, agent)) as gateway:
             editor = await gateway.connect()
             error = await editor.refused(method, {"sessionId": "nope", **LOAD})

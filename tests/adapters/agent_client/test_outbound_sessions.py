@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from gateway.core.errors import AgentBroken
+from gateway.core.errors import AgentBroken, Unsupported
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client.outbound_agent import (
     Client,
@@ -115,6 +115,37 @@ def test_a_session_that_the_agent_knows_and_the_gateway_does_not_is_loaded_with_
             it.handlers["session/load"] = _refuse(-32002, "no such session")
             with pytest.raises(RpcError):
                 await relay(it, beside("none", caller=Client()), "session/load", sessionId="none", **SETUP)
+
+    run(body())
+
+
+def test_a_replay_that_would_not_be_the_conversation_is_not_asked_for() -> None:
+    """While the agent works in the session, and once it has forgotten how the thread began."""
+
+    async def body() -> None:
+        upstream: Any = None
+        async with rig() as it:
+            it.can(loadSession=True)
+            context = await new(it)
+            upstream = thread_of(context).upstream["wire"]
+            working = asyncio.create_task(it.outbound.run(it.context(thread="t1", upstream_thread=upstream)))
+            prompt = await it.wire.prompt()
+            with pytest.raises(Unsupported):
+                await relay(it, context, "session/load", sessionId="t1", **SETUP)
+            it.wire.say({"id": prompt["id"], "result": {"stopReason": "end_turn"}})
+            await working
+            it.handlers["session/load"] = lambda _: {}
+            assert await relay(it, context, "session/load", sessionId="t1", **SETUP) == {}
+        async with rig() as it:
+            it.can(loadSession=True)
+            it.handlers["session/load"] = _refuse(-32602, "unknown session")
+            it.handlers["session/new"] = lambda _: {"sessionId": "s9"}
+            after = it.context(thread="t1", upstream_thread=upstream)
+            await it.turn(after, "on we go")
+            it.handlers["session/load"] = lambda _: {}
+            again = it.context(thread="t1", upstream_thread=thread_of(after).upstream["wire"])
+            with pytest.raises(Unsupported):
+                await relay(it, again, "session/load", sessionId="t1", **SETUP)
 
     run(body())
 

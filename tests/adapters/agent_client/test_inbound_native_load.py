@@ -1,0 +1,197 @@
+"""Sessions on record whose agent speaks the protocol and loads them: it is asked, and what it says is told as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from gateway.adapter import RunContext
+from gateway.config import Route
+from gateway.core import events as e
+from gateway.core.errors import AgentGone
+from gateway.core.types import ThreadUpdate
+from gateway.wire.jsonrpc import RpcError
+from tests.adapters.agent_client.editor import Editor
+from tests.adapters.agent_client.governed_rules import Rules
+from tests.adapters.agent_client.inbound_rig import Native, Rig, native, rig
+from tests.support.aio import run
+from tests.support.scripted import Script, echo
+
+MODES = {"currentModeId": "code", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "code", "name": "Code"}]}
+
+
+def say(context: Any, text: str) -> None:
+    said = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+    context.note(ThreadUpdate(protocol="agent_client", kind="output", data=said, kept=True))
+
+
+def keeping(script: Script = echo) -> tuple[Route, Native]:
+    """An agent that has kept one message of each session, and two commands."""
+    route, agent = native(script)
+
+    async def new(context: Any, _: Raw) -> dict[str, Any]:
+        await context.set_thread({"session": "theirs"})
+        return {"sessionId": context.thread.id}
+
+    async def load(context: Any, _: Raw) -> dict[str, Any]:
+        say(context, "kept ")
+        await asyncio.sleep(0)
+        commands = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+        context.note(ThreadUpdate(protocol="agent_client", kind="available_commands_update", data=commands))
+        return {"modes": MODES, "_acme": 1}
+
+    agent.answers |= {"session/new": new, "session/load": load}
+    return route, agent
+
+
+async def prompted(gateway: Rig) -> tuple[Editor, str]:
+    """A client, and its session with one turn in it."""
+    editor = await gateway.connect()
+    session = await editor.new()
+    await editor.prompt(session, "hello")
+    editor.updates.clear()
+    return editor, session
+
+
+def test_the_agent_tells_the_client_that_loads_and_no_other_and_nothing_is_recorded_twice() -> None:
+    async def main() -> None:
+        async with rig(keeping()) as gateway:
+            editor, session = await prompted(gateway)
+            one, two = await gateway.connect(), await gateway.connect()
+            for each in (one, two, one):
+                assert await each.load(session) == {"modes": MODES, "_acme": 1}
+                assert each.kinds() == ["agent_message_chunk", "available_commands_update"]
+                assert each.text() == "kept "
+            await one.prompt(session, "more")
+            await two.heard("more")
+            assert two.text() == "kept more " and editor.text() == "more ", "what comes later is everyone's"
+            await gateway.engine.conversations.settled()
+            thread = await gateway.engine.thread(session)
+            assert [update.kind for update in thread.updates if update.kept] == []
+            assert [update.kind for update in thread.updates] == ["available_commands_update"]
+
+    run(main())
+
+
+def test_two_clients_that_load_at_once_are_each_told_once() -> None:
+    async def main() -> None:
+        async with rig(keeping()) as gateway:
+            _, session = await prompted(gateway)
+            editors = [await gateway.connect() for _ in range(5)]
+            await asyncio.gather(*(each.load(session) for each in editors))
+            assert [each.text() for each in editors] == ["kept "] * 5
+
+    run(main())
+
+
+def test_while_a_run_is_in_progress_the_record_is_told_and_the_run_goes_on_being_told() -> None:
+    gate = asyncio.Event
+
+    async def main() -> None:
+        go_on = gate()
+
+        async def script(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="one "))
+            await context.drain()
+            await go_on.wait()
+            context.emit(e.PartDelta(part="text", delta="two"), e.RunFinished())
+
+        route, agent = keeping(script)
+        async with rig((route, agent)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            prompt = await editor.start(session)
+            await editor.heard("one")
+            other = await gateway.connect()
+            await other.load(session)
+            assert other.text() == "one " and other.text("user_message_chunk") == "hello there"
+            go_on.set()
+            await other.heard("two")
+            await prompt
+            assert [method for method, _, _ in agent.relayed] == ["session/new"]
+            await other.load(session)
+            assert other.text() == "kept " and agent.relayed[-1][0] == "session/load"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RpcError(-32602, "unknown session", {"it": "is gone"}), RpcError(-32603, "Internal error"), AgentGone("?")],
+)
+def test_the_record_serves_where_the_agent_tells_nothing(error: Exception) -> None:
+    async def main() -> None:
+        route, agent = keeping()
+        agent.answers["session/load"] = error
+        async with rig((route, agent)) as gateway:
+            _, session = await prompted(gateway)
+            other = await gateway.connect()
+            assert await other.load(session) == {}
+            assert (other.text("user_message_chunk"), other.text()) == ("hello", "hello ")
+            assert len(gateway.connections(session)) == 2, "none is left of what came to nothing"
+
+    run(main())
+
+
+def test_an_error_after_a_part_of_the_replay_is_the_clients_and_so_is_that_it_is_to_authenticate() -> None:
+    async def main() -> None:
+        route, agent = keeping()
+
+        def half(context: Any, _: Raw) -> None:
+            say(context, "half ")
+            raise RpcError(-32042, "torn", {"page": 2})
+
+        async with rig((route, agent)) as gateway:
+            _, session = await prompted(gateway)
+            other = await gateway.connect()
+            for answer, code, told in (
+                (half, -32042, "half "),
+                (RpcError(-32000, "Authentication required"), -32000, ""),
+            ):
+                agent.answers["session/load"] = answer
+                other.updates.clear()
+                error = await other.refused("session/load", {"sessionId": session, "cwd": "/work", "mcpServers": []})
+                assert (error.code, other.text()) == (code, told)
+                assert len(gateway.connections(session)) == 1
+
+    run(main())
+
+
+def test_of_a_governed_agent_the_record_is_told_since_a_replay_was_not_decided(tmp_path: Path) -> None:
+    async def main() -> None:
+        route, agent = keeping()
+        async with rig((route, agent)) as gateway:
+            gateway.engine.governor = lambda name, protocol: Rules(tmp_path)  # type: ignore[method-assign]
+            editor = await gateway.connect()
+            session = await editor.new(cwd=str(tmp_path))
+            await editor.prompt(session, "hello")
+            other = await gateway.connect()
+            await other.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
+            assert other.text() == "hello " and [method for method, _, _ in agent.relayed] == ["session/new"]
+
+    run(main())
+
+
+def test_a_prompt_in_a_session_that_only_the_agent_has_takes_it_up() -> None:
+    async def main() -> None:
+        route, agent = keeping()
+        agent.answers["session/resume"] = {}
+        async with rig((route, agent)) as gateway:
+            editor = await gateway.connect()
+            assert await editor.prompt("listed", "hello") == {"stopReason": "end_turn"}
+            assert agent.relayed == [("session/resume", b'{"sessionId":"listed","mcpServers":[]}', "listed")]
+            agent.answers["session/resume"] = RpcError(-32602, "unknown session", {"id": "x"})
+            for method, more in (
+                ("session/prompt", {"prompt": [{"type": "text", "text": "hi"}]}),
+                ("session/set_mode", {"modeId": "code"}),
+                ("session/set_config_option", {"configId": "m", "value": "a"}),
+            ):
+                error = await editor.refused(method, {"sessionId": "x", **more})
+                assert (error.code, error.message, error.data) == (-32602, "unknown session", {"id": "x"})
+            assert [each["sessionId"] for each in (await editor.request("session/list", {}))["sessions"]] == ["listed"]
+
+    run(main())
