@@ -8,10 +8,11 @@ from adapters.agent_context.inbound.rendering import Told, refuse
 from adapters.agent_context.inbound.results import result
 from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.wire.constants import ASSIGNMENT, CORRELATION, META, RESPONSE, TASK_ANSWER
+from gateway.adapter import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus
-from gateway.mcp.runs import keys
+from gateway.mcp.runs import Events, Refusals, keys
 from gateway.mcp.server.contract import Call
 from gateway.wire.jsonrpc import RpcError
 
@@ -33,6 +34,12 @@ class TaskToolRendering(TaskRendering):
         super().__init__(telling, correlation)
         self._call = call
         self._agent = agent
+        self._refusals = Refusals()
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        """See `Rendering`."""
+        self._refusals.feed(events)
+        return super().feed(events, snapshot)
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         """See `Rendering`."""
@@ -40,11 +47,12 @@ class TaskToolRendering(TaskRendering):
         if run.status is RunStatus.SUCCESS:
             document = delta.decode(bytes(run.output))
             text = projection.text_of(document, self._agent.text_output)
-            return self._answer(run, text if text is not None else bytes(run.output).decode())
+            return self._refusals.told(self._answer(run, text if text is not None else bytes(run.output).decode()))
         failure = data_of(_failure(run, self._correlation).error) or {}
         why = run.failure.message if run.failure is not None else "it was cancelled"
         answer = self._answer(run, f"Task {task['id']} is {task['status']}: {why}")
-        return {**answer, "isError": True, META: {**answer[META], keys.FAILURE: {"message": why, **failure}}}
+        whole = {**answer, "isError": True, META: {**answer[META], keys.FAILURE: {"message": why, **failure}}}
+        return self._refusals.told(whole)
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
         """See `Rendering`."""

@@ -11,7 +11,7 @@ log_messages.py  notifications/message: what is told beside the answer
 paging.py     lists in pages
 pure:
 questions.py  interrupts as forms, errors and answers; handles
-tools.py      a run as the call of a tool
+tools.py      a run as the call of a tool           refusals.py   what people declined during it
 documents.py  agents' documents where the protocol wants objects; agents as tools   schemas.py  their schemas
 keys.py       the gateway's own keys of `_meta`
 
@@ -34,6 +34,7 @@ from gateway.mcp.runs.documents import Documents
 from gateway.mcp.runs.follow import Follow, Native
 from gateway.mcp.runs.log_messages import Log, wanted
 from gateway.mcp.runs.paging import listed, page
+from gateway.mcp.runs.refusals import Refusals
 from gateway.mcp.runs.rendering import Events, Rendering, ToolRendering
 from gateway.mcp.runs.tools import ToolProgress, Tools
 from gateway.mcp.runs.waiting import Given, Waiting, elsewhere, state_of
@@ -50,6 +51,7 @@ __all__ = [
     "Given",
     "Log",
     "Native",
+    "Refusals",
     "Rendering",
     "ToolProgress",
     "ToolRendering",

@@ -102,7 +102,8 @@ class Follow:
 
     async def _follow(self) -> Any:
         gateway = self._runs.of(self._call.session)
-        seen = self._rendering.tells or self._log.on or self._native is not None
+        asked = bool(self._run.interrupts)  # what its questions come to is told with the result
+        seen = self._rendering.tells or self._log.on or self._native is not None or asked
         if not seen:  # then nothing is worth a look before it stops
             run = await gateway.wait(self._run.id)
             if run is not None and run.status.ended:

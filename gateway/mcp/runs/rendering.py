@@ -10,6 +10,7 @@ from gateway.adapter import Snapshot
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, Run
 from gateway.mcp.runs.client_runs import ClientRuns
+from gateway.mcp.runs.refusals import Refusals
 from gateway.mcp.runs.tools import ToolProgress, Tools
 from gateway.mcp.server.contract import Call
 
@@ -52,6 +53,7 @@ class ToolRendering:
         self._version = call.client.version
         self._tools = runs.tools if tools is None else tools
         token = call.progress_token
+        self._refusals = Refusals()
         self._progress = None if token is None else ToolProgress(agent, self._version, token)
 
     @property
@@ -66,6 +68,7 @@ class ToolRendering:
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
         """See `Rendering`."""
+        self._refusals.feed(events)
         return [] if self._progress is None else self._progress.feed(events)
 
     def last(self, run: Run) -> list[bytes]:
@@ -75,7 +78,7 @@ class ToolRendering:
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         """See `Rendering`."""
         artifacts = await self._runs.gateway.artifacts(run=run.id)
-        return self._tools.result(self._agent, run, self._version, artifacts)
+        return self._refusals.told(self._tools.result(self._agent, run, self._version, artifacts))
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
         """See `Rendering`."""

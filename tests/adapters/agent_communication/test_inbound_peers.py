@@ -191,8 +191,10 @@ def test_an_mcp_client_is_told_what_was_wrong_in_words_for_a_model(mcp: Story) -
 
 
 def test_an_mcp_client_is_asked_by_a_form(mcp: Story) -> None:
-    outcomes = ["answered {'ok': True}", "declined None", "cancelled None", "declined None"]
-    assert [text(result) for result in results(mcp.first, CALL)[4:8]] == [f"Let me see. {how}. " for how in outcomes]
+    declined = 'Let me see. declined None. "Which one?" was declined.'
+    cancelled = 'Let me see. cancelled None. "Which one?" was cancelled.'
+    said = ["Let me see. answered {'ok': True}. ", declined, cancelled, declined]
+    assert [text(result) for result in results(mcp.first, CALL)[4:8]] == said
     forms = asked(mcp.first, "elicitation/create")
     assert all(form["message"].endswith("Which one?") for form in forms)
     assert [form["message"] == "Which one?" for form in forms] == [True] * 4 + [False] * 2

@@ -198,6 +198,48 @@ def test_a_bare_word_that_is_no_choice_leaves_the_question_open() -> None:
     run(main())
 
 
+WHICH = '"Which one?" was'
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"action": "decline"}, [f"{WHICH} declined."]),
+        ({"action": "cancel"}, [f"{WHICH} cancelled."]),
+        ({"action": "accept", "content": {"optionId": "no"}}, [f'{WHICH} answered "Refuse".']),
+        ({"action": "accept", "content": {"optionId": "once"}}, []),
+    ],
+)
+@pytest.mark.parametrize("meta", [{}, {"progressToken": 1}])
+def test_what_a_person_declined_is_told_to_the_model_that_called_the_tool(
+    result: Any, said: list[str], meta: dict[str, Any]
+) -> None:
+    async def main() -> None:
+        async with rig(scripted(asking(CHOICE))) as made:
+            params = {"name": "scripted", "arguments": {"message": "hi"}, "_meta": meta}
+            call = made.make("tools/call", params, made.session(capabilities={"elicitation": {}}))
+
+            async def answers(method: str, params: Any) -> Any:
+                return result
+
+            call.answers = answers
+            done = await made.serve(call)
+            assert [block["text"] for block in done["content"][1:]] == said
+
+    run(main())
+
+
+def test_so_is_what_was_declined_by_the_tool_that_answers() -> None:
+    async def main() -> None:
+        async with rig(scripted(asking(CHOICE))) as made:
+            asked = await made.call("tools/call", name="scripted", arguments={"message": "hi"})
+            given = {"resume": asked["_meta"]["interlingua/resume"], "outcome": "declined"}
+            done = await made.call("tools/call", name="interlingua_answer", arguments=given)
+            assert done["content"][1]["text"] == f"{WHICH} declined."
+
+    run(main())
+
+
 def test_the_answering_tool_may_decline() -> None:
     async def main() -> None:
         async with rig(scripted(asking(YES_NO))) as made:
