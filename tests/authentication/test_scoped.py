@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -209,6 +210,27 @@ def test_an_agent_is_there_for_its_clients_by_its_id_as_by_its_name() -> None:
                 await running.agents(PROTOCOL)
                 there = scoped(running, who)
                 assert [there.reachable(name, PROTOCOL) for name in ("echo", "secret", "nobody")] == reachable
+
+    run(main())
+
+
+def test_an_agent_that_was_created_at_another_gateway_is_its_owners_here_too(tmp_path: Path) -> None:
+    tone = {"type": "object", "properties": {"tone": {"type": "string"}}}
+    makers = [Scripted(echo, agent=msgspec.structs.replace(AGENT, config_schema=tone)) for _ in range(2)]
+
+    async def main() -> None:
+        file = tmp_path / "s.db"
+        async with (
+            engine((route("maker"), makers[0]), file=file) as here,
+            engine((route("maker"), makers[1]), file=file) as there,
+        ):
+            for way, call in (("agent", OF_AGENTS["agent"]), ("start", OF_AGENTS["start"])):
+                made = await scoped(there, ANA).create_agent("maker", PROTOCOL, {"tone": way})
+                bob = scoped(here, Principal(Identity(id="bob")))
+                await same(call, bob, made.name, "nobody")
+                made = await scoped(there, ANA).create_agent("maker", PROTOCOL, {"tone": way})
+                found = await call(scoped(here, ANA), made.name)
+                assert made.name == (found.name if way == "agent" else found.agent)
 
     run(main())
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
+from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import ValidationError
 
 from gateway.adapter.access import Authentication, JwtOptions, People, Principal, Subjects, Visit, challenge
 from gateway.adapter.access import credentials as checked
@@ -130,6 +137,92 @@ def test_tokens_that_held_are_remembered_the_newest_only_and_nothing_of_them_is_
     options._keys["HS256"] = b"another key, so that no token holds when it is looked at again"
     assert [subjects.find(each) is not None for each in tokens] == [False, True, True]
     assert "a secret claim" not in repr(found)
+
+
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+CURVES = {"ES256": ec.SECP256R1(), "ES384": ec.SECP384R1(), "ES512": ec.SECP521R1()}
+SIZES = {"HS256": 32, "HS384": 48, "HS512": 64}
+
+
+def keys(algorithm: str) -> tuple[Any, str]:
+    """The key that signs, and the one of the options."""
+    if algorithm in SIZES:
+        return "k" * SIZES[algorithm], "k" * SIZES[algorithm]
+    key: Any = RSA
+    if algorithm in CURVES:
+        key = ec.generate_private_key(CURVES[algorithm])
+    elif algorithm == "EdDSA":
+        key = Ed25519PrivateKey.generate()
+    return key, key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "other"),
+    [
+        ("HS256", "HS384"),
+        ("HS384", "HS256"),
+        ("HS512", "HS256"),
+        ("RS256", "PS256"),
+        ("RS384", "RS256"),
+        ("RS512", "RS256"),
+        ("PS256", "RS256"),
+        ("PS384", "PS512"),
+        ("PS512", "PS384"),
+        ("ES256", None),
+        ("ES384", None),
+        ("ES512", None),
+        ("EdDSA", None),
+    ],
+)
+def test_a_jwt_is_signed_in_a_way_that_the_section_names(algorithm: str, other: str | None) -> None:
+    private, known = keys(algorithm)
+    options = {"key": known, "algorithms": [algorithm], "audience": "gateway"}
+    signed = jwt.encode({"sub": "ana", "aud": "gateway", "exp": int(time.time()) + 600}, private, algorithm)
+    found = Subjects(JwtOptions.model_validate(options)).find(signed)
+    assert found is not None and found.name == "ana"
+    if other is not None:
+        key = known if algorithm not in SIZES else "k" * 64
+        assert Subjects(JwtOptions.model_validate({**options, "key": key, "algorithms": [other]})).find(signed) is None
+        assert JwtOptions.model_validate({**options, "key": key, "algorithms": [algorithm, other]}).algorithms
+    foreign = "EdDSA" if algorithm in SIZES else "HS256"
+    with pytest.raises(ValidationError, match="one key is never for both"):
+        JwtOptions.model_validate({**options, "algorithms": [algorithm, foreign]})
+    if algorithm in SIZES:
+        with pytest.raises(ValidationError, match=f"needs {SIZES[algorithm]} bytes"):
+            JwtOptions.model_validate({**options, "key": known[:-1]})
+    else:
+        with pytest.raises(ValidationError, match=f"the key is none for {algorithm}"):
+            JwtOptions.model_validate({**options, "key": "no key"})
+
+
+def test_a_key_is_given_or_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"  {'k' * 32}\n")
+    options: dict[str, Any] = {"algorithms": ["HS256"], "audience": "gateway"}
+    signed = jwt.encode({"sub": "ana", "aud": "gateway", "exp": int(time.time()) + 600}, "k" * 32, "HS256")
+    assert Subjects(JwtOptions.model_validate({**options, "key_file": tmp_path / "key"})).find(signed) is not None
+    for wrong, why in (
+        ({}, "name one of key and key_file"),
+        ({"key": "k" * 32, "key_file": tmp_path / "key"}, "name one of key and key_file"),
+        ({"key_file": tmp_path / "none"}, "key_file: No such file"),
+        ({"key_file": tmp_path}, "key_file: Is a directory"),
+    ):
+        with pytest.raises(ValidationError, match=why):
+            JwtOptions.model_validate({**options, **wrong})
+
+
+def test_a_client_has_one_token_which_is_nobody_elses() -> None:
+    digest = hashlib.sha256(b"t").hexdigest()
+    for clients, why in (
+        ([{"name": "a", "token": "t", "token_sha256": digest}], "name one of token and token_sha256"),
+        ([{"name": "a", "token": "t"}, {"name": "b", "token_sha256": digest.upper()}], "two have the same token"),
+        ([{"name": "a", "token": "t"}, {"name": "a", "token": "u"}], "'a' is there twice"),
+        ([{"name": "a", "token": "t"}, {"name": "anonymous", "token": "u"}], "nobody may be called anonymous"),
+        ([], "nobody could connect"),
+    ):
+        with pytest.raises(ValidationError, match=why):
+            Authentication.model_validate({"clients": clients})
+    people = People(Authentication.model_validate({"clients": [{"name": "a", "token_sha256": digest.upper()}]}))
+    assert people.principal("t") == Principal(Identity(id="a"))
 
 
 # --- how long somebody may stay --------------------------------------------------------------------------------------

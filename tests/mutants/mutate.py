@@ -31,8 +31,8 @@ SMALLEST: Final = 3
 """Entries of a table that is tried without one of them. Fewer are a pair, or the options of a type."""
 
 
-DESCRIBING: Final = ("annotation", "returns", "decorator_list", "keywords", "cause", "type_params")
-"""Fields of nodes other than calls."""
+DESCRIBING: Final = ("annotation", "returns", "decorator_list", "cause", "type_params")
+"""Fields of nodes that no test can notice."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,9 @@ class _Finder:
 
     def block(self, node: ast.AST) -> None:
         """All below a node. What only describes is left out: annotations, decorators, asserts, texts that are put
-        together or logged, the cause of a `raise`, options of a class, `__all__`."""
-        skipped = () if isinstance(node, ast.Call) else DESCRIBING
+        together or logged, the cause of a `raise`, how a class is collected, `__all__`."""
         for name, value in ast.iter_fields(node):
-            if name in skipped:
+            if name in DESCRIBING:
                 continue
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
@@ -196,6 +195,6 @@ def _describes(node: ast.AST) -> bool:
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log" | "logger" | "warnings")))):
             return True
-        case ast.Assign(targets=[ast.Name(id="__all__")]):
+        case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.keyword(arg="gc"):
             return True
     return False

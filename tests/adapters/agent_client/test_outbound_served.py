@@ -196,6 +196,18 @@ def test_files_and_terminals_belong_to_sessions_and_are_never_asked_of_a_client_
     run(body())
 
 
+def test_files_of_the_workspace_are_served_between_turns_where_nothing_governs_the_agent(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("body")
+
+    async def body() -> None:
+        async with rig(workspace={"root": tmp_path}) as it:
+            await it.turn(it.context(thread="t1"), "done")
+            read = await it.wire.ask(0, "fs/read_text_file", sessionId="s1", path=f"{tmp_path}/file")
+            assert read["result"] == {"content": "body"}
+
+    run(body())
+
+
 def test_a_workspace_without_terminals_runs_nothing(tmp_path: Path) -> None:
     async def body() -> None:
         async with rig(workspace={"root": tmp_path}) as it:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError
 from gateway.core.types import Answer, JsonObject
 from tests.adapters.agent_client import outbound_agent
+from tests.adapters.agent_client.governed_rules import Rules
 from tests.adapters.agent_client.outbound_agent import MANUAL, Client, Refusal, Rig, beside, settled
 from tests.adapters.agent_client.test_outbound_relay import SETUP, new, raw, relay
 from tests.adapters.agent_client.v2_agent import INITIALIZED, Agent, rig, spare
@@ -313,6 +315,25 @@ def test_a_permission_for_work_of_the_agents_own_is_asked_of_a_client_that_is_th
                 told = {**asked, "sessionId": "t1", "toolCall": {"toolCallId": "permission-3", "title": "May I?"}}
                 assert [params["toolCall"].pop("kind") for _, params in client.asked] == ["other"] * bool(expected)
                 assert client.asked == ([("session/request_permission", told)] if expected else [])
+
+    run(body())
+
+
+def test_a_permission_for_work_of_the_agents_own_is_refused_where_nobody_may_be_asked() -> None:
+    async def body() -> None:
+        asked = {"title": "May I?", "options": CHOICES, "subject": SUBJECTS["command"]}
+        for there, governed, deny in ((False, False, []), (True, True, []), (True, False, ["execute"])):
+            async with rig(permissions={"deny": deny}) as it:
+                client = Client()
+                client.answers["session/request_permission"] = {"outcome": {"outcome": "selected", "optionId": "ok"}}
+                context = await new(it, client=client)
+                if governed:
+                    context.governor = Rules(Path("/"))
+                Agent(it.wire).state("running")
+                await settled()
+                context.caller = client if there else None
+                answer = await it.wire.ask(3, "session/request_permission", sessionId="s1", **asked)
+                assert answer["result"] == {"outcome": {"outcome": "cancelled"}} and not client.asked
 
     run(body())
 
