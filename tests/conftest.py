@@ -51,7 +51,7 @@ for waiting in ("connect", "read", "write", "pool"):
 place()  # by the process that starts the workers, so that they share what they fork off
 
 
-SLOW_FIRST = ("e2e", "bench", "peers_selftest", "cli", "contract", "matrix", "governance", "adapters", "mcp")
+SLOW_FIRST = ("e2e", "fuzz", "bench", "peers_selftest", "cli", "contract", "matrix", "governance", "adapters", "mcp")
 """The folders whose files take long: last, the longest would keep one worker busy while the others have nothing."""
 
 

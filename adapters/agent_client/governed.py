@@ -7,7 +7,6 @@ without saying what there is.
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any, Final
 
 import msgspec
@@ -63,7 +62,7 @@ async def folders(governor: Governor | None, params: Raw) -> Raw:
         new["additionalDirectories"] = [
             await admitted(governor, each, f"/additionalDirectories/{at}") for at, each in enumerate(more)
         ]
-    return params if new == said else Raw(_encoded(new))
+    return params if new == said else Raw(jsonrpc.encoded(new))
 
 
 def untrusted(update: JsonObject) -> JsonObject:
@@ -78,11 +77,4 @@ def untrusted_bytes(update: bytes) -> bytes:
     """The same for an encoded update."""
     if b'"_meta"' not in update and len(update) > 2:
         return update[:-1] + b"," + _UNTRUSTED
-    return _encoded(untrusted(_members(update)))
-
-
-def _encoded(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (UnicodeEncodeError, ValueError):  # half a character in some text
-        return json.dumps(value, separators=(",", ":")).encode()
+    return jsonrpc.encoded(untrusted(_members(update)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -83,6 +85,35 @@ def test_what_is_binary_or_over_the_limit_is_unreadable_and_the_connection_lives
             ]
 
     run(main())
+
+
+@pytest.mark.parametrize("text", [b'{"a":"\xff"}', b"\xed\xa0\x80", b'{"a":"\xc3'])
+def test_text_that_is_not_utf_8_ends_the_connection_and_is_one_line_in_the_log(
+    text: bytes, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def endpoint(websocket: WebSocket) -> None:
+        with contextlib.suppress(AgentGone):
+            await echo(websocket)
+
+    async def main() -> None:
+        async with uvicorn_serving(endpoint) as url:
+            async with library_connect(url) as client:
+                await client.send("é")
+                assert await client.recv() == "é"
+                await client.send(text, text=True)
+                with pytest.raises(ConnectionClosed) as closed:
+                    await client.recv()
+                assert closed.value.rcvd is not None and closed.value.rcvd.code == 1007
+            async with library_connect(url) as client:
+                await client.send([text[:-1].decode("latin-1"), "é"])
+                assert await client.recv() == text[:-1].decode("latin-1") + "é"
+
+    run(main())
+    told = [(record.levelname, record.exc_info) for record in caplog.records if "UTF-8" in record.getMessage()]
+    assert told == [("INFO", None)]
+    assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 
 def test_a_message_over_the_hard_limit_ends_the_connection(run: Run) -> None:

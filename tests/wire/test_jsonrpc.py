@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
-from gateway.core.errors import AgentFailed
+from gateway.core.errors import AgentFailed, Invalid
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import (
     INTERNAL_ERROR,
@@ -216,6 +216,43 @@ def test_unpacking_keeps_half_pairs_and_judges_types() -> None:
             unpack(wrong, list[int])
     with pytest.raises(msgspec.DecodeError):
         unpack(Raw())
+
+
+UNSTORABLE = {
+    "half a pair in a text": (rb'{"a":{"b/c":["x","\ud800y"]}}', "/a/b~1c/1", "surrogate"),
+    "half a pair in a name": (rb'{"a":[{"\udfff":1}]}', "/a/0", "name of a member"),
+    "the second half alone": (rb'{"a":"\udc00\ud800"}', "/a", "surrogate"),
+    "a number beyond all doubles": (b'{"a":[0,-1e400]}', "/a/1", "out of range"),
+    "an integer of too many digits": (b'{"a":{"b":%b}}' % (b"9" * 5000), "/a/b", "out of range"),
+    "both": (rb'{"a":1E+999,"b":"\ud800"}', "/a", "out of range"),
+    "deep nests": (b"[" * 100_000 + b"]" * 100_000, "", "nested too deep"),
+    "no object": (rb'"\ud800"', "", "surrogate"),
+    "a large text": (rb'{"a":"\ud800' + b"x" * (1 << 20) + b'"}', "", "params: "),
+}
+
+
+@pytest.mark.parametrize("name", UNSTORABLE)
+def test_params_that_nobody_can_store_are_refused_with_their_place(name: str) -> None:
+    params, path, why = UNSTORABLE[name]
+    with pytest.raises(Invalid, match=why) as refused:
+        jsonrpc.check(Raw(params))
+    assert refused.value.path == path
+
+
+@pytest.mark.parametrize(
+    "params", [b"", b"null", rb'{"\ud83d\ude00":"\ud83d\ude00"}', b'{"a":[1e308,1e-400,-0.0]}', b"9" * 4300]
+)
+def test_params_that_can_be_stored_are_taken(params: bytes) -> None:
+    jsonrpc.check(Raw(params))
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"9" * 5000])
+def test_half_a_pair_beside_a_number_beyond_all_is_no_json(number: bytes) -> None:
+    found = jsonrpc.decode(rb'{"jsonrpc":"2.0","id":1,"method":"m","params":["\ud83d",' + number + b"]}")
+    assert isinstance(found, Malformed)
+    assert (found.code, found.id, found.method) == (PARSE_ERROR, 1, "m")
+    with pytest.raises(msgspec.DecodeError):
+        unpack(rb'["\ud83d",' + number + b"]")
 
 
 # --- going out ---------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid, No
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError, read
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError, check, read
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +177,7 @@ class Connection:
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
         """See `Handler.request`. A prompt is known, and can be cancelled, before this waits for anything."""
+        check(params)
         if method != "initialize":
             if self._ready is None:
                 raise RpcError(jsonrpc.INVALID_REQUEST, "initialize first", {"method": method})
@@ -196,12 +197,13 @@ class Connection:
             return None
         try:
             self.visitor.check("", self.agent)  # no notification is open to anybody
+            if method == tunnel.MESSAGE:  # of an MCP server, which may cut its text anywhere
+                return self._served(params)
+            check(params)
             if method == CANCEL:
                 return self._cancel(read(params, wire.OfSession).session_id)
             if method == CANCEL_REQUEST:
                 return self._cancel_request(read(params, wire.CancelRequest).request_id)
-            if method == tunnel.MESSAGE:
-                return self._served(params)
             return self._forward(method, params)
         except Invalid as error:
             log.info("%s: %s is not understood: %s", self._peer.pipe.name, method, error)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec import Raw
+
+from gateway.wire import jsonrpc
 
 
 def encoded(value: Any) -> Raw:
     """Params or a result made here."""
-    return Raw(msgspec.json.encode(value))
+    return Raw(jsonrpc.encoded(value))

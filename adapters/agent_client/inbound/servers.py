@@ -61,7 +61,7 @@ async def _again(session: Session, native: JsonObject) -> bool:
 def together(session: Session) -> Raw:
     """The params that the session is taken up with, and the servers of others who have it open, for its agent."""
     asked = _named(session)
-    names = {each.get("name") for each in asked}
+    names = [each.get("name") for each in asked]  # of any type: the agent judges them
     others = [each for other in session.elsewhere() for each in _named(other) if each.get("name") not in names]
     if not others:
         return session.params

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, Raw]]).decode
 _string = msgspec.json.Decoder(str).decode
 _update = msgspec.json.Decoder(SessionUpdate).decode
-_encode = msgspec.json.Encoder().encode
+_encode = jsonrpc.encoded
 
 
 class _OfSession(Struct, rename="camel", gc=False):
@@ -41,7 +40,7 @@ def members(raw: Raw) -> dict[str, Raw]:
             found = jsonrpc.unpack(raw)
         except (ValueError, RecursionError):
             return {}
-        return {name: _escaped(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        return {name: Raw(_encode(value)) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def session_of(params: Raw) -> str | None:
@@ -52,8 +51,10 @@ def session_of(params: Raw) -> str | None:
         return _of_session(params).session_id
     except (ValueError, RecursionError):
         name = members(params).get("sessionId")
-        found = jsonrpc.unpack(name) if name else None
-        return found if isinstance(found, str) else None
+        try:
+            return jsonrpc.unpack(name, str) if name else None
+        except (ValueError, RecursionError):
+            return None
 
 
 def update_of(params: Raw) -> tuple[str, Raw]:
@@ -110,7 +111,3 @@ def _rename(found: dict[str, Raw], name: Callable[[str], str]) -> bool:
         return False
     found["sessionId"] = Raw(_encode(new))
     return True
-
-
-def _escaped(value: Any) -> Raw:
-    return Raw(json.dumps(value, separators=(",", ":")).encode())

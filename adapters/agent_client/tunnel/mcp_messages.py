@@ -78,7 +78,6 @@ class Message(Struct, rename="camel", gc=False):
 
 _object = msgspec.json.Decoder(dict[str, Raw]).decode
 _message = msgspec.json.Decoder(Message).decode
-_encode = msgspec.json.Encoder().encode
 _NOTHING: Final = Raw(b"{}")
 ABSENT: Final = Raw()
 
@@ -120,7 +119,7 @@ def unwrapped(carrier: Raw) -> Raw:
 
 def wrapped(result: Raw) -> Raw:
     """The answer that somebody stateless gets."""
-    return Raw(_encode({"result": result}))
+    return encoded({"result": result})
 
 
 def refused(error: ErrorObject) -> Raw:
@@ -128,7 +127,7 @@ def refused(error: ErrorObject) -> Raw:
     said: JsonObject = {"code": error.code, "message": error.message}
     if error.data not in (ABSENT, UNSET):
         said["data"] = error.data
-    return Raw(_encode({"error": said}))
+    return encoded({"error": said})
 
 
 def read(params: Raw) -> Message:
@@ -139,8 +138,9 @@ def read(params: Raw) -> Message:
         found = members(params)
         if not found:
             return unpacked(params, Message)
-        inner = found.pop("params", ABSENT)
-        said = unpacked(encoded(found), Message)
+        known = {name: found[name] for name in Message.__struct_encode_fields__ if name in found}
+        inner = known.pop("params", ABSENT)
+        said = unpacked(encoded(known), Message)
         said.params = inner
         return said
 
@@ -177,13 +177,13 @@ def members(params: Raw) -> dict[str, Raw]:
 
 def encoded(value: Any) -> Raw:
     """As params."""
-    return Raw(_encode(value))
+    return Raw(jsonrpc.encoded(value))
 
 
 def replaced(params: Raw, **values: Any) -> Raw:
     """The same params with some members set, and those left out that are None now."""
     found: dict[str, Any] = {**members(params), **values}
-    return Raw(_encode({name: value for name, value in found.items() if value is not None}))
+    return encoded({name: value for name, value in found.items() if value is not None})
 
 
 def unavailable(what: str) -> RpcError:

@@ -50,7 +50,7 @@ def checked(value: Json, model: type[M], at: str = "") -> M:
 def _told(error: ValidationError, value: Json, model: type[BaseModel], at: str) -> RpcError:
     """The refusal for the first mistake."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = _place(first["loc"], value)
+    place = _place(first["loc"], value, missing=first["type"] == "missing")
     path = at + delta.join([str(step) for step in place])
     received = "nothing" if first["type"] == "missing" else _shown(_at(value, place), secret=_SECRET in place)
     expected = _expected(model, place)
@@ -94,11 +94,12 @@ def _complaint(first: Any) -> str:
     return said.replace("Input should be", "must be").replace("String should", "must").replace("should be", "must be")
 
 
-def _place(location: Sequence[int | str], value: Json) -> list[int | str]:
-    """Where it is in the value: pydantic also names the branch of a union that it tried."""
+def _place(location: Sequence[int | str], value: Json, *, missing: bool) -> list[int | str]:
+    """Where it is in the value, or where it is missing: pydantic also names the branch of a union that it tried."""
     place: list[int | str] = []
     for at, step in enumerate(location):
-        if isinstance(value, dict) and (step in value or at == len(location) - 1) and isinstance(step, str):
+        absent = missing and at == len(location) - 1
+        if isinstance(value, dict) and (step in value or absent) and isinstance(step, str):
             value = value.get(step)
         elif isinstance(value, list) and isinstance(step, int) and step < len(value):
             value = value[step]

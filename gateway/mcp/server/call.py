@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import re
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from gateway.core import delta
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
@@ -24,7 +21,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 EMPTY = Raw(b"{}")
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 UNASKED_LEVEL = "warning"
 """From which level on a client of a handshake is sent messages before it asked for any level: what was lost, and what
 failed. The specification leaves it to the server."""
@@ -118,19 +114,8 @@ class ServedCall:
 
 
 def _params(given: Raw) -> Raw:
-    """Params as a service gets them: `null` is none, and half a surrogate pair, which no store, agent or answer takes,
-    is mended."""
-    if not given or bytes(memoryview(given)[:1]) == b"n":
-        return EMPTY
-    if _HALF.search(given) is not None:
-        try:
-            msgspec.json.decode(given)
-        except ValueError:
-            with contextlib.suppress(ValueError, RecursionError):
-                return Raw(delta.encode(jsonrpc.unpack(given)))
-        except RecursionError:
-            return given  # the service will say so
-    return given
+    """Params as a service gets them: `null` is none."""
+    return EMPTY if not given or bytes(memoryview(given)[:1]) == b"n" else given
 
 
 async def serve(service: Service, call: ServedCall) -> Any:
@@ -156,7 +141,8 @@ def failure(service: Service, call: ServedCall, error: Exception) -> RpcError:
     if isinstance(error, RpcError):
         return error
     if isinstance(error, InterlinguaError):
-        log.debug("%s is answered %s (%s)", call.method, error, error.detail)
+        level = logging.INFO if isinstance(error, Invalid) else logging.DEBUG
+        log.log(level, "%s is answered %s (%s)", call.method, error, error.detail)
     else:
         log.error("answering %s failed", call.method, exc_info=error)
     try:

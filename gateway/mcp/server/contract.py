@@ -136,7 +136,7 @@ class Call(Protocol):
 
     @property
     def params(self) -> msgspec.Raw:
-        """Encoded, `{}` where there were none; half surrogate pairs are mended, as in `meta`."""
+        """Encoded, `{}` where there were none. `gateway.wire.jsonrpc.check` has taken them: they can be stored."""
 
     @property
     def meta(self) -> JsonObject:

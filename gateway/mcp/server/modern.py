@@ -167,6 +167,7 @@ class ModernSession:
         method = request.method
         call = ServedCall(self, out, request, meta, None)
         try:
+            jsonrpc.check(call.params)
             if (level := meta.get(wire.META_LOG_LEVEL)) is not None:
                 call.log_level = self.log_level = checked_level(level)
             identity = self.hub.service.identity(self)

@@ -74,6 +74,7 @@ class HandshakeSession(ABC):
         if call.method == wire.PING:
             return {}
         try:
+            jsonrpc.check(call.params)
             if call.method == wire.INITIALIZE:
                 return self.initialize(call)
             if not self.initialized:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.core.errors import AgentGone, InterlinguaError, Invalid
 from gateway.transport.rpc.handler import Handler
 from gateway.transport.rpc.outbox import Outbox
 from gateway.wire import jsonrpc
@@ -123,7 +123,8 @@ class Serving:
 
     def _failure(self, request: Request, error: Exception) -> bytes:
         if isinstance(error, InterlinguaError):
-            log.debug("%s: %s is answered %s (%s)", self._name, request.method, error, error.detail)
+            level = logging.INFO if isinstance(error, Invalid) else logging.DEBUG
+            log.log(level, "%s: %s is answered %s (%s)", self._name, request.method, error, error.detail)
         else:
             log.error("%s: answering %s failed", self._name, request.method, exc_info=error)
         try:

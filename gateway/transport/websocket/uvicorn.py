@@ -7,15 +7,19 @@ are uvicorn's.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 from websockets.http11 import Request
 
 from gateway.transport.websocket.frames import in_blocks, text_frames
 from gateway.transport.websocket.server import EXTENSION
+
+log = logging.getLogger(__name__)
 
 BLOCK = 64 * 1024
 """Bytes at once, after which the client is asked whether it keeps up."""
@@ -36,6 +40,22 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         """It has room again."""
         self.behind = False
         super().resume_writing()
+
+    def send_receive_event_to_app(self) -> None:
+        """Hand over a message. One of text that is not UTF-8 ends the connection (RFC 6455, 8.1): uvicorn logs that as
+        its own error, with a traceback."""
+        if self.curr_msg_data_type == "text" and not self.close_sent:
+            try:
+                for frame in self.frames if len(self.frames) == 1 else [b"".join(self.frames)]:
+                    if not frame.isascii():
+                        frame.decode()
+            except UnicodeDecodeError as error:
+                log.info("a client's message is not UTF-8 at byte %d: its connection is ended", error.start)
+                self.frames = []
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
+        super().send_receive_event_to_app()
 
     def handle_connect(self, event: Request) -> None:
         """Tell the application of the short way."""

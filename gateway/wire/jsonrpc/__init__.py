@@ -3,11 +3,11 @@
 messages.py  what there is: Request, Notification, Response, Batch, Malformed; the error codes; RpcError
 decoding.py  bytes -> one of those; nothing inside `params` and `result` is read
 encoding.py  their bytes, never with a line break inside
-reading.py   params as structs; failing.py  errors of the tree as error answers
+reading.py   params as structs, and whether they can be stored at all; failing.py  errors of the tree as error answers
 """
 
 from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack
-from gateway.wire.jsonrpc.encoding import error, notification, request, result
+from gateway.wire.jsonrpc.encoding import encoded, error, notification, request, result
 from gateway.wire.jsonrpc.failing import failing, internal
 from gateway.wire.jsonrpc.messages import (
     EMPTY_BATCH,
@@ -27,7 +27,7 @@ from gateway.wire.jsonrpc.messages import (
     Response,
     RpcError,
 )
-from gateway.wire.jsonrpc.reading import read
+from gateway.wire.jsonrpc.reading import check, read
 
 __all__ = [
     "EMPTY_BATCH",
@@ -47,7 +47,9 @@ __all__ = [
     "Request",
     "Response",
     "RpcError",
+    "check",
     "decode",
+    "encoded",
     "error",
     "failing",
     "glimpse",

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal, TypeVar, cast, overload
+from math import isfinite
+from typing import Any, Literal, NoReturn, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -237,7 +238,11 @@ def unpack(raw: Raw | bytes, type: Any = Any) -> Any:
         return msgspec.convert(_loads(text), type)
     except UnicodeEncodeError as error:
         raise msgspec.ValidationError("half a surrogate pair where no text is wanted") from error
-    except json.JSONDecodeError as error:
+    except RecursionError:
+        raise msgspec.ValidationError("nested too deep") from None
+    except msgspec.ValidationError:
+        raise
+    except ValueError as error:
         raise msgspec.DecodeError(str(error)) from error
 
 
@@ -303,11 +308,16 @@ def _no_message(data: bytes, reason: str, id: Id | UnsetType = UNSET, method: st
     return Malformed(INVALID_REQUEST, reason, data[:START], len(data), id, method)
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON's, or out of range")
 
 
-_decoder = json.JSONDecoder(parse_constant=_refuse)
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if isfinite(number) else _refuse(digits[:START])
+
+
+_decoder = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse)
 _scan = _decoder.raw_decode
 
 

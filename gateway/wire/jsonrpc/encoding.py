@@ -71,23 +71,28 @@ def error(id: Id, error: ErrorObject) -> bytes:
     return _bytes(_Error(id, _ErrorMember(error.code, error.message, data)))
 
 
+def encoded(value: Any) -> bytes:
+    """Any value as JSON: what may be `params` or a result of the functions above."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        return _escaped(value)
+
+
 def _empty(value: Any) -> bool:
     return type(value) is Raw and not value
 
 
 def _bytes(message: _Message) -> bytes:
-    try:
-        data = _encode(message)
-    except UnicodeEncodeError:
-        data = _escaped(message)
+    data = encoded(message)
     if LF in data or CR in data:  # of a Raw, where it can only be space; an int is looked for four times faster
         data = data.replace(b"\n", b" ").replace(b"\r", b" ")
     return data
 
 
-def _escaped(message: _Message) -> bytes:
+def _escaped(value: Any) -> bytes:
     """With half surrogate pairs in it. What is no number becomes null, as msgspec does it."""
-    text = json.dumps(msgspec.to_builtins(message, enc_hook=_unraw))
+    text = json.dumps(msgspec.to_builtins(value, enc_hook=_unraw))
     return json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":")).encode()
 
 

@@ -1,9 +1,11 @@
-"""Params of a request as structs: what does not fit is refused with the place where it does not."""
+"""Params that a client sent: what does not fit, or nobody can store, is refused with the place where it is."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TypeVar
+from math import inf, isinf
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -14,6 +16,12 @@ from gateway.wire.jsonrpc.decoding import unpack
 T = TypeVar("T")
 
 _NONE = Raw(b"{}")
+_MOST_DIGITS = 4300
+"""Of an integer: Python's own limit (`sys.set_int_max_str_digits`)."""
+_MOST_LOOKED_AT = 1024 * 1024
+"""Bytes in which the place of a mistake is looked for: as Python objects they take fifty times as much."""
+_HALF = re.compile("[\ud800-\udfff]")
+_any = msgspec.json.Decoder().decode
 _TOLD = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<any>\.\.\.)\]")
@@ -28,6 +36,53 @@ def read(params: Raw, type: type[T]) -> T:
         raise Invalid(f"{path or 'params'}: {what}", path=path) from None
 
 
+def check(params: Raw) -> None:
+    """Raise Invalid, with the path, for params that no store, agent or answer takes as they are.
+
+    That is half a surrogate pair in a string or a member's name, a number beyond all doubles, and nesting deeper than
+    there is room for. Costs a decoding of the params, so it is for what clients ask, not for the text of agents, which
+    may cut a character in two (gateway/core/delta/values.py).
+    """
+    try:
+        _any(params or _NONE)
+    except RecursionError:
+        raise Invalid("params: nested too deep") from None
+    except ValueError as error:
+        path, what = _flaw(bytes(params)) or ("", str(error))
+        raise Invalid(f"{path or 'params'}: {what}", path=path) from None
+
+
+def _flaw(text: bytes) -> tuple[str, str] | None:
+    """The JSON pointer of the first value that `check` refuses, and what is wrong with it. None for a large text."""
+    if len(text) > _MOST_LOOKED_AT:
+        return None
+    try:
+        whole = json.loads(text, parse_int=_integer)
+    except (ValueError, RecursionError):
+        return None
+    found: list[tuple[str, Any]] = [("", whole)]
+    for path, value in found:
+        if isinstance(value, str) and _HALF.search(value):
+            return path, "half a surrogate pair, which is no text"
+        if isinstance(value, float) and isinf(value):
+            return path, "the number is out of range"
+        if isinstance(value, dict):
+            if any(map(_HALF.search, value)):
+                return path, "half a surrogate pair in the name of a member"
+            found += [(f"{path}/{_escaped(name)}", member) for name, member in value.items()]
+        elif isinstance(value, list):
+            found += [(f"{path}/{index}", item) for index, item in enumerate(value)]
+    return None
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _MOST_DIGITS else inf
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
+
+
 def _where(message: str) -> tuple[str, str]:
     """The JSON pointer and the complaint in one of msgspec's messages."""
     told = _TOLD.fullmatch(message)
@@ -37,7 +92,7 @@ def _where(message: str) -> tuple[str, str]:
     for step in _STEP.finditer(told["path"] or ""):
         if step["any"]:
             break
-        path += "/" + (step["name"] or step["index"]).replace("~", "~0").replace("/", "~1")
+        path += "/" + _escaped(step["name"] or step["index"])
     missing = _MISSING.fullmatch(told["what"])
     if missing is not None:
         return f"{path}/{missing['name']}", "is missing"

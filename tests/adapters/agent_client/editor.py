@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Unreadable
+from gateway.wire import jsonrpc
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "specs/agent-client/v1/schema.json").read_text(encoding="utf-8"))
 WITHIN = 30.0
@@ -160,7 +161,7 @@ class Editor:
         await self._say({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": code, "message": message}})
 
     async def _say(self, message: dict[str, Any]) -> None:
-        await self.pipe.send([msgspec.json.encode(message)])
+        await self.pipe.send([jsonrpc.encoded(message)])
 
     # --- what people do ---------------------------------------------------------------------------------------
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
 
 from gateway.transport.pipe import Unreadable
-from tests.adapters.agent_client.editor import said
+from tests.adapters.agent_client.editor import Refused, said
 from tests.adapters.agent_client.inbound_rig import held, rig, scripted
 from tests.support.aio import run
 from tests.support.pipes import pair
@@ -117,6 +118,71 @@ def test_what_is_no_message_is_answered_and_the_connection_lives_on(garbage: str
             assert await editor.prompt(await editor.new()) == {"stopReason": "end_turn"}
 
     run(main())
+
+
+HALF = "\ud800"
+SESSION = "here"
+"""Stands for the session that is open."""
+UNSTORABLE: dict[str, tuple[str, Any, str]] = {
+    "a session's id": ("session/prompt", {"sessionId": HALF, "prompt": []}, "/sessionId"),
+    "a folder": ("session/new", {"cwd": f"/{HALF}", "mcpServers": []}, "/cwd"),
+    "a prompt": (
+        "session/prompt",
+        {"sessionId": SESSION, "prompt": [{"type": "text", "text": HALF}]},
+        "/prompt/0/text",
+    ),
+    "a name": ("session/new", {"cwd": "/", "mcpServers": [{"name": HALF}]}, "/mcpServers/0/name"),
+    "a key": ("session/new", {"cwd": "/", "mcpServers": [], "_meta": {HALF: 1}}, "/_meta"),
+    "a capability": ("initialize", {"protocolVersion": 1, "clientCapabilities": {"x": HALF}}, "/clientCapabilities/x"),
+    "an extension": ("_acme/x", {"sessionId": HALF}, "/sessionId"),
+    "a session to delete": ("session/delete", {"sessionId": HALF}, "/sessionId"),
+}
+
+
+@pytest.mark.parametrize("name", UNSTORABLE)
+def test_what_cannot_be_stored_is_refused_with_its_place_and_told_in_one_line(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    method, params, path = UNSTORABLE[name]
+
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            given = {key: session if value == SESSION else value for key, value in params.items()}
+            caplog.clear()
+            error = await editor.refused(method, given)
+            assert (error.code, error.data["code"], error.data["path"]) == (-32602, "invalid", path)
+            assert [(record.levelname, method in record.getMessage()) for record in caplog.records] == [("INFO", True)]
+            await editor.notify("session/cancel", {"sessionId": HALF})
+            assert await editor.prompt(session) == {"stopReason": "end_turn"}
+
+    run(main())
+    assert all(record.levelno < logging.WARNING for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [("NaN", -32700), ("-Infinity", -32700), ("1e400", -32602), ("9" * 5000, -32602)]
+)
+def test_a_number_that_is_none_is_refused(number: str, code: int, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with rig(scripted(echo)) as gateway:
+            editor = await gateway.connect()
+            params = f'{{"cwd":"/","mcpServers":[],"_meta":{{"x":[{number}]}}}}'
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            editor._waiting[70] = ("session/new", future)
+            await editor.raw(f'{{"jsonrpc":"2.0","id":70,"method":"session/new","params":{params}}}')
+            async with asyncio.timeout(30):
+                with pytest.raises(Refused) as refused:
+                    await future
+            assert refused.value.code == code
+            if code == -32602:
+                assert refused.value.data["path"] == "/_meta/x/0"
+
+    run(main())
+    assert all(record.levelno < logging.WARNING for record in caplog.records)
 
 
 def test_a_message_over_the_limit_is_answered_under_its_id() -> None:

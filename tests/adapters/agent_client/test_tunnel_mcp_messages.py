@@ -19,11 +19,11 @@ def raw(value: Any) -> Raw:
 
 def test_a_message_is_read_and_passed_on_whatever_its_texts_hold() -> None:
     inner = {"half": "\ud83d", "whole": "\u00e9\U0001f600", "number": 1.0, "none": None}
-    message = raw({"connectionId": "a", "method": "tools/call", "params": inner, "new": [inner]})
+    message = raw({"connectionId": "a", "method": "tools/call", "params": inner, "new": [inner], "\ud83d": 1})
     said = mcp_messages.read(message)
     assert (said.connection_id, said.method, json.loads(bytes(said.params))) == ("a", "tools/call", inner)
     passed = json.loads(bytes(mcp_messages.replaced(message, connectionId="b", requestId=None)))
-    assert passed == {"connectionId": "b", "method": "tools/call", "params": inner, "new": [inner]}
+    assert passed == {"connectionId": "b", "method": "tools/call", "params": inner, "new": [inner], "\ud83d": 1}
     assert json.loads(bytes(mcp_messages.replaced(raw({"a": None}), a="1", b=None))) == {"a": "1"}
 
 

@@ -89,6 +89,7 @@ CASES: list[tuple[type[BaseModel], Any, str, str, str]] = [
         "JSON Schema",
         "object with type",
     ),
+    (Heartbeat, {"agentId": "a", "_meta": {"progressToken": {}}}, "/_meta/progressToken", "", "an object"),
     (Heartbeat, b"", "/agentId", "unique identifier", "nothing"),
     (Heartbeat, [], "", "object with agentId", "an array of 0"),
     (Heartbeat, b"null", "", "object with agentId", "null"),

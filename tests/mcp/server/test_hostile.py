@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec import Raw
 from starlette.types import Message
 from websockets.asyncio.client import connect
 
@@ -54,20 +55,58 @@ def test_a_stream_of_which_nothing_went_out_yet_cannot_be_taken_by_a_guess() -> 
     run(case())
 
 
-@pytest.mark.parametrize(
-    "params", [b"null", rb'{"cursor": null, "_meta": {"x": "\ud800"}}', rb'{"\udfff": "\ud83d\ude00"}']
-)
-def test_params_that_are_null_or_hold_half_a_character_are_taken_as_well_as_they_can_be(params: bytes) -> None:
+def test_params_that_are_null_are_none() -> None:
     async def case() -> None:
         async with rig() as there, client(there.mcp) as caller:
-            body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": ' + params + b"}"
-            answer = await caller.post(body)
+            answer = await caller.post(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": null}')
             assert "result" in answer.json(), answer.text
-            call = there.words.calls[-1]
-            assert isinstance(msgspec.json.decode(call.params), dict)
-            assert call.meta in ({}, {"x": ""})
+            assert there.words.calls[-1].params == Raw(b"{}")
 
     run(case())
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity"])
+def test_what_is_no_json_is_refused_under_its_id_and_told_in_one_line(
+    number: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway")
+
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as caller:
+            body = f'{{"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {{"x": {number}}}}}'
+            answer = await caller.post(body.encode())
+            assert (answer.status_code, answer.json()["id"], answer.json()["error"]["code"]) == (400, 7, -32700)
+
+    run(case())
+    told = [record.levelname for record in caplog.records if "no message" in record.getMessage()]
+    assert told == ["INFO"]
+
+
+@pytest.mark.parametrize("method", ["tools/list", "initialize", "logging/setLevel"])
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        (rb'{"cursor": null, "_meta": {"x": "\ud800"}}', "/_meta/x"),
+        (rb'{"\udfff": "\ud83d\ude00"}', ""),
+        (b'{"x": {"y": [1e400]}}', "/x/y/0"),
+    ],
+)
+def test_params_that_nobody_can_store_are_refused_with_their_place(
+    method: str, params: bytes, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway")
+
+    async def case() -> None:
+        async with rig() as there, client(there.mcp) as caller:
+            body = b'{"jsonrpc": "2.0", "id": 1, "method": "%b", "params": %b}' % (method.encode(), params)
+            answer = await caller.post(body)
+            error = answer.json()["error"]
+            assert error["code"] == -32602 and error["message"].startswith(path or "params: half")
+            assert "result" in (await caller.post(caller.request("tools/list", {}))).json()
+
+    run(case())
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if method in record.getMessage()]
+    assert len(told) == 1 and told[0][0] == "INFO" and path in told[0][1]
 
 
 def test_a_session_cannot_be_chosen_by_its_client_nor_used_at_another_agents_address() -> None:

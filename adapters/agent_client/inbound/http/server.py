@@ -130,6 +130,7 @@ class HttpServer:
         if isinstance(message, Batch) or (isinstance(message, Malformed) and data.lstrip().startswith(b"[")):
             raise refusal(501, "several messages in an array are not taken")
         if isinstance(message, Malformed):
+            log.info("a client sends what is no message: %s", message.reason)
             raise refusal(400, f"no JSON-RPC message: {message.reason}")
         if isinstance(message, Request) and message.method == INITIALIZE and exchange.header(CONNECTION_ID) is None:
             return await self._initialize(exchange, Visitor(self._people, shown, self._gateway.created), message, data)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
 
+from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -18,7 +19,7 @@ from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
 from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,12 @@ def response(error: InterlinguaError) -> Response:
 def answer(status: int, id: Id, error: ErrorObject, headers: Headers = ()) -> Reply:
     """The error of a message."""
     return Reply(status, jsonrpc.error(id, error), headers)
+
+
+def no_message(what: Malformed) -> Reply:
+    """The answer to what was POSTed and is no message."""
+    log.info("a client sends what is no message: %s", what.reason)
+    return answer(400, None if what.id is UNSET else what.id, ErrorObject(what.code, what.reason))
 
 
 class Endpoint(ABC):

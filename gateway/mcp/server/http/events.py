@@ -14,14 +14,14 @@ from msgspec import UNSET
 from gateway.adapter.access import Visit
 from gateway.core.errors import AgentGone
 from gateway.mcp import wire
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, refusal, same
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, bearer, no_message, refusal, same
 from gateway.mcp.server.http.stream import EVENTS_HEADERS
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
 from gateway.transport.asgi import Exchange, Reply
 from gateway.transport.pipe import Unreadable
 from gateway.wire import jsonrpc, sse
-from gateway.wire.jsonrpc import ErrorObject, Malformed
+from gateway.wire.jsonrpc import Malformed
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class Messages(Endpoint):
         data = await self.body(exchange)
         message = jsonrpc.decode(data)
         if isinstance(message, Malformed) and message.id is UNSET:
-            raise answer(400, None, ErrorObject(message.code, message.reason))
+            raise no_message(message)
         try:
             await pipe.deliver(data)
         except AgentGone as error:

@@ -11,14 +11,14 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from gateway.adapter.access import EXPIRED, Visit
 from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.mcp import wire
 from gateway.mcp.server.call import Nowhere, read
-from gateway.mcp.server.http.endpoint import answer, bearer
+from gateway.mcp.server.http.endpoint import answer, bearer, no_message
 from gateway.mcp.server.http.response_out import ResponseOut
 from gateway.mcp.server.http.stream import Answering
 from gateway.mcp.server.hub import Hub
@@ -53,7 +53,7 @@ async def serve(
         notified(hub, exchange.agent, message, {**said, **PLAIN} if plain else said, post)
         return Reply(202)
     if isinstance(message, Malformed):
-        return answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
+        return no_message(message)
     if not isinstance(message, Request) or message.id is None:
         return answer(400, None, ErrorObject(jsonrpc.INVALID_REQUEST, "one request with an id is wanted"))
     meta = wire.meta_of(message.params)

@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from msgspec import UNSET
-
 from gateway.adapter.access import Visit
 from gateway.core.errors import NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, json, refusal, same
+from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, json, no_message, refusal, same
 from gateway.mcp.server.http.session import HttpSession, Message
 from gateway.mcp.server.http.sessions import HttpSessions
 from gateway.mcp.server.http.stream import Answering, Stream
@@ -72,9 +70,9 @@ class Streamable(Endpoint):
             return await modern.serve(self.hub, exchange, message, visit)
         self._known(version, message, data)
         if isinstance(message, Malformed) and not message.answer:
-            raise answer(400, None if message.id is UNSET else message.id, ErrorObject(message.code, message.reason))
+            raise no_message(message)
         if isinstance(message, Request) and message.method == wire.INITIALIZE:
-            return self._initialize(exchange, message, visit)
+            return await self._initialize(exchange, message, visit)
         if plain:
             return await modern.serve(self.hub, exchange, message, visit, plain=True)
         session = self._session(exchange, visit, message)
@@ -85,7 +83,7 @@ class Streamable(Endpoint):
                 return Reply(202)
             return await self._answered(exchange, session, stream, isinstance(message, Batch))
 
-    def _initialize(self, exchange: Exchange, request: Request, visit: Visit | None) -> Reply:
+    async def _initialize(self, exchange: Exchange, request: Request, visit: Visit | None) -> Reply:
         """The first request of a session, or once more."""
         accepts(exchange, wire.JSON, wire.EVENTS)
         if request.id is None:
@@ -95,7 +93,7 @@ class Streamable(Endpoint):
         session.bearer = bearer(exchange)
         call = session.call(Nowhere(), request, wire.meta_of(request.params))
         try:
-            result = session.initialize(call)
+            result = await session.serve(call)
         except RpcError as error:
             if not again:
                 session.end()
