@@ -134,6 +134,7 @@ routes:
       max_artifact: 104857600
     timeout: 10m
     text: {input: /message, output: /message}
+    memory: {mode: auto, turns: 50, bytes: 64KiB, messages: /messages, template: "Earlier:\\n\\n$history\\n\\nNow:"}
     labels: {tools: [smtp], models: [], specializations: [mail]}
     delegation: {approve: false, quality: 8, cost: 0.001, speed: 60, security: 9}
     model: {cost: 0.3, speed: 0.6, intelligence: 0.7}
@@ -316,7 +317,7 @@ def _sections(found: dict[str, Any], example: dict[str, Any]) -> Iterator[tuple[
         yield from _inside(found, _of(found, section), values, f"inbound.{name}", shown)
     first = example["routes"][0]
     yield "## routes", "A list: the first route of a name whose `match` fits takes the request.", defs["Route"], first
-    for key in ("match", "text", "delegation", "model"):
+    for key in ("match", "text", "memory", "delegation", "model"):
         yield f"## routes.{key}", "", _of(found, defs["Route"]["properties"][key]), first[key]
     for option in defs["Route"]["properties"]["target"]["oneOf"]:
         target = _of(found, option)

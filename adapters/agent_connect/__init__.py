@@ -35,7 +35,6 @@ ADAPTER = Adapter(
         "interrupts": "Of several open interrupts a client sees the oldest.",
         "streams": "A snapshot says nothing of how it came about: thoughts, tool calls and plans are `custom` updates.",
         "cancel_unsupported": "The agent's server cannot cancel: the run ends here and may go on there.",
-        "threads_unsupported": "The agent has no threads: it does not remember the session's earlier runs.",
         "thread_recreated": "The agent's server has lost the thread: the session goes on with an empty one.",
         "thread_state": "The agent does not know the state that its thread was copied or patched with.",
         "thread_messages": "The agent does not know the messages that its thread was copied or patched with.",

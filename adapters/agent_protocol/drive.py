@@ -89,7 +89,8 @@ class Drive:
         context = self._context
         before = Record.read(context.upstream_thread)
         record = before if before is not None and before.reusable and await self._alive(before) else None
-        bodies = upstream.first_bodies(context.run, context.thread, context.agent, again=before is not None)
+        given = await context.recall(fresh=record is None)
+        bodies = upstream.first_bodies(context.run, context.thread, context.agent, given, again=before is not None)
         task, step, lost = bodies
         if lost:
             context.lost("additional_input_key_taken", lost)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from adapters.agent_protocol import codec, wire
 from gateway.core import events as e
 from gateway.core.delta import encode
+from gateway.core.memory import Recalled
 from gateway.core.projection import USER, text_of, wrap
 from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Role, Run, Thread
 
@@ -54,7 +55,9 @@ class Record(msgspec.Struct):
 # --- requests ------------------------------------------------------------------------------------------------------
 
 
-def first_bodies(run: Run, thread: Thread | None, agent: Agent, *, again: bool) -> tuple[JsonObject, JsonObject, int]:
+def first_bodies(
+    run: Run, thread: Thread | None, agent: Agent, given: Recalled, *, again: bool
+) -> tuple[JsonObject, JsonObject, int]:
     """Bodies of `POST tasks` and of the first `POST steps`, and how many things they cannot say.
 
     A client of this protocol gets its own bodies passed on as they were; `again` says that its task has had a run
@@ -66,16 +69,17 @@ def first_bodies(run: Run, thread: Thread | None, agent: Agent, *, again: bool) 
         task = dict(codec.task_body(thread))
         if again:
             task |= {key: value for key, value in step.items() if value not in (None, "")}
+        if given.before:
+            task["input"] = step["input"] = "\n\n".join(filter(None, (given.before, step.get("input"))))
         return task, step, 0
-    text = text_of(request.input, agent.text_input)
-    more, lost = _additional_input(run, agent, text)
+    text = text_of(given.input, agent.text_input)
+    more, lost = _additional_input(run, agent, given.input, text)
     body: JsonObject = {"input": text} | ({"additional_input": more} if more else {})
     return body, dict(body), lost
 
 
-def _additional_input(run: Run, agent: Agent, text: str | None) -> tuple[JsonObject, int]:
+def _additional_input(run: Run, agent: Agent, document: Json, text: str | None) -> tuple[JsonObject, int]:
     """The whole input document where it is more than its text, and config and metadata."""
-    document = run.request.input
     more: JsonObject = {}
     bare = text is not None and wrap(text, agent.text_input, agent.input_schema, USER) == document
     if not bare and document is not None:

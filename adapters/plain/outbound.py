@@ -44,7 +44,8 @@ class PlainOutbound:
 
     async def run(self, context: RunContext) -> None:
         """See `Outbound.run`."""
-        body = msgspec.json.encode({"input": context.run.request.input, "run": context.run.id})
+        recalled = await context.recall(fresh=True)
+        body = msgspec.json.encode({"input": recalled.input, "run": context.run.id})
         headers = {"traceparent": context.traceparent} if context.traceparent else None
         decoder = ndjson.Decoder()
         async with (

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 from gateway.adapter.backchannel import ThreadContext
 from gateway.adapter.governing import RunGovernor
 from gateway.core.events import Event
+from gateway.core.memory import Recalled
 from gateway.core.types import Agent, Answer, Artifact, Interrupt, JsonObject, Run
 
 
@@ -57,6 +58,14 @@ class RunContext(ThreadContext, Protocol):
         """Record how to find the run again. Call it as soon as the agent has named it; written behind.
 
         `thread` is recorded on the thread under this agent's name.
+        """
+
+    async def recall(self, *, fresh: bool) -> Recalled:
+        """The input to send: the run's own, with what the agent has not been told of the conversation before it.
+
+        Called by `Outbound.run` just before it sends the run; again if the agent then turns out to have forgotten the
+        conversation. `fresh`: the agent remembers nothing of this thread (it keeps no threads, or its session is new).
+        Turns that cannot be told are counted as `earlier_turns`.
         """
 
     async def ask(self, interrupt: Interrupt) -> Answer:

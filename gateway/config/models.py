@@ -7,6 +7,7 @@ that the JSON Schema, and so every editor, shows.
 from __future__ import annotations
 
 from pathlib import Path
+from string import Template
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -25,6 +26,7 @@ from pydantic import (
 from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
 from gateway.adapter.options import HeaderSecret
 from gateway.config.units import Duration, Size
+from gateway.core.memory import TRANSCRIPT
 from gateway.document import Document, Mistake, Where, dotted
 from gateway.registry import Registry
 
@@ -117,6 +119,36 @@ class LanguageModel(Traits):
     intelligence: Share = Field(default=0.5, description="How capable it is beside others, 0 to 1.")
 
 
+def _a_template(text: str) -> str:
+    template = Template(text)
+    if not template.is_valid() or template.get_identifiers() != ["history"]:
+        raise ValueError("should have $history in it, and no other name after a $ (write $$ for a $)")
+    return text
+
+
+class Memory(Section):
+    """What an agent that does not know the conversation is told of it."""
+
+    mode: Literal["auto", "replay", "none"] = Field(
+        default="auto",
+        description="replay: earlier turns go into the agent's input. none: each prompt stands alone. "
+        "auto: replay, but none for plain tools.",
+    )
+    turns: Annotated[int, Field(ge=1), BeforeValidator(_no_flag)] = Field(
+        default=50, description="How many earlier turns go along at most; the oldest are left out."
+    )
+    bytes: Size = Field(default=65536, description="How much text of them goes along at most; the oldest are left out.")
+    messages: Pointer | None = Field(
+        default=None,
+        description="JSON pointer to the list of messages in the agent's input. Needed only where its schema does not "
+        "tell. Agents without such a list are told in text.",
+    )
+    template: Annotated[str, AfterValidator(_a_template)] = Field(
+        default=TRANSCRIPT,
+        description="The text before a prompt that tells the earlier turns; $history stands for them.",
+    )
+
+
 class Route(Section):
     """One agent and where it lives. The first route of that name whose `match` fits a request takes it."""
 
@@ -136,6 +168,9 @@ class Route(Section):
         default=Text(),
         description="Where the text is in the agent's documents, if its schemas do not tell. Where the agent publishes "
         "no schema, the one that stands in for it has its text there.",
+    )
+    memory: Annotated[Memory, BeforeValidator(_empty_if_null)] = Field(
+        default=Memory(), description="What an agent that does not know the conversation is told of it."
     )
     labels: dict[str, tuple[str, ...]] = Field(
         default={}, description="For directories and capability matching: tools, models, specializations, ..."

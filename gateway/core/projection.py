@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.core.delta import ABSENT, Json, join, pointer_get, split
+from gateway.core.delta import ABSENT, Json, join, pointer_get, pointer_set, split
 
 JsonObject = dict[str, Any]
 Schema = Mapping[str, Any] | bool | None
@@ -189,6 +189,93 @@ def text_of(document: Json, pointer: str | None = None) -> str | None:
     if pointer is not None and (text := unwrap(document, pointer)) is not None:
         return text
     return _guess(document, _DEPTH)
+
+
+def takes_prose(pointer: str | None) -> bool:
+    """Whether the text at the pointer is what somebody says, as far as its name tells; a `city` is not."""
+    if pointer is None:
+        return False
+    named = [step for step in split(pointer) if step != LAST]
+    return not named or named[-1] in PREFERRED or named[-1] in CHATS
+
+
+def preceded(document: Json, pointer: str | None, text: str) -> Json:
+    """The document with `text` and a blank line before its own text at the pointer; ABSENT if it has none there."""
+    if pointer is None:
+        return ABSENT
+    steps: list[str | int] = []
+    value = document
+    for step in split(pointer):
+        if step == LAST and isinstance(value, list) and value:
+            steps.append(len(value) - 1)
+            value = value[-1]
+        else:
+            steps.append(step)
+            value = pointer_get(value, join([step]))
+    if isinstance(value, str):
+        return pointer_set(document, join(steps), f"{text}\n\n{value}" if value else text)
+    if isinstance(value, list) and value and all(isinstance(one, dict) and "type" in one for one in value):
+        return pointer_set(document, join(steps), [{"type": "text", "text": text}, *value])
+    return ABSENT
+
+
+def chat_pointer(schema: Schema, array: str | None = None) -> str | None:
+    """Where a document of this schema holds a conversation: the pointer to a message's text, `/messages/-/content`.
+
+    Its items say who speaks, in words that the schema has for both the user and the assistant. `array`: the pointer of
+    the list, where it is known. None if there is no such place.
+    """
+    return _chat(msgspec.json.encode(schema), array)
+
+
+@lru_cache(maxsize=1024)
+def _chat(encoded: bytes, array: str | None) -> str | None:
+    schema: Schema = msgspec.json.decode(encoded)
+    if array is not None:
+        path = split(array)
+        return _chat_in(_at(schema, path), schema, path)
+    return next((found for path, part in _lists(schema) if (found := _chat_in(part, schema, path)) is not None), None)
+
+
+def _lists(schema: Schema) -> Iterator[tuple[list[str], Schema]]:
+    """Places of a document that may hold a conversation, the likely ones first."""
+    views = list(_views(schema, schema, _DEPTH))
+    yield [], schema
+    for view in views:
+        named = [name for name in CHATS if name in view["properties"]]
+        for name in (*named, *(name for name in view["properties"] if name not in named)):
+            yield [name], view["properties"][name]
+    for view in views:
+        for name, part in view["properties"].items():
+            for inner in _views(part, schema, _DEPTH):
+                for within, deeper in inner["properties"].items():
+                    yield [name, within], deeper
+
+
+def _chat_in(part: Schema, root: Schema, path: list[str]) -> str | None:
+    for view in _views(part, root, _DEPTH):
+        rest = _find_in_chat(view, root) if view.get("type") == "array" else None
+        if rest is None or len(rest) != 2:
+            continue
+        items = [_spoken({rest[1]: ""}, root, path, role) for role in (USER, ASSISTANT)]
+        told = all(speaker(item) == role for item, role in zip(items, (USER, ASSISTANT), strict=True))
+        if told and ("role" in items[0] or (items[0]["type"] != items[1]["type"] and _chosen(view["items"], root))):
+            return join([*path, *rest])
+    return None
+
+
+def _chosen(item: Schema, root: Schema) -> bool:
+    """Whether an item's `type` is one of a few words: any other string is the kind of its content, not who speaks."""
+    kinds = [view["properties"].get("type") for view in _views(item, root, _DEPTH)]
+    return all("enum" in view or "const" in view for kind in kinds for view in _views(kind, root, _DEPTH))
+
+
+def speaker(message: Json) -> str | None:
+    """Who says a message of a conversation: USER, ASSISTANT, or the message's own word for another; None if unsaid."""
+    if not isinstance(message, dict):
+        return None
+    said = next((message[key] for key in _ROLE_KEYS if isinstance(message.get(key), str)), None)
+    return next((role for role, words in _ROLES.items() if said in words), said)
 
 
 def _as_text(value: Json) -> str | None:

@@ -12,16 +12,18 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from msgspec.structs import replace
 
 from gateway.adapter import Outbound, Prefacing, RunContext
 from gateway.core import events as e
+from gateway.core import projection
 from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError
+from gateway.core.memory import Recalled
 from gateway.core.state import Item
-from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Run, RunRequest, RunStatus
+from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Run, RunStatus
 from gateway.engine import ending
 from gateway.engine.live import LiveRun
 from gateway.governance.audit.aip44 import State
@@ -50,6 +52,7 @@ class GovernedRun(LiveRun):
         self.governor = self.rules
         self.gate: Gate = self.rules.gate(self.run, self)
         self.governed = self.gate
+        self._prefaces = isinstance(self.outbound, Prefacing)
         self.outbound = _Gated(self.outbound, self)
         self._denied: Failure | None = None
         self._began = self._moved = False
@@ -78,6 +81,29 @@ class GovernedRun(LiveRun):
         """See `RunContext.drain`. Who waits for a person may go on talking, for a while."""
         await self.gate.caught_up()
         await super().drain()
+
+    async def recall(self, *, fresh: bool) -> Recalled:
+        """See `RunContext.recall`. In the first turn of a session the agent is told of its operator's skills: by the
+        outbound half, if it does that, else in the text of the input. Raises Unavailable if that cannot be audited.
+        """
+        recalled = await super().recall(fresh=fresh)
+        skills, session = self.rules.skills, self.gate.session
+        told = preface.instructions(skills)
+        if not told or session.told_of(skills):
+            return recalled
+        if self._prefaces:
+            await self.tell_again()
+            return recalled
+        text = preface.plain(told)
+        given = projection.preceded(recalled.input, self.agent.text_input, text)
+        if given is ABSENT:
+            self.lost(preface.SKILLS, len(told))
+            return recalled
+        if not self._tells:
+            await session.tells(skills)
+            self._tells = skills
+        before = f"{text}\n\n{recalled.before}" if recalled.before else text
+        return Recalled(input=given, before=before)
 
     @property
     def flowing(self) -> bool:
@@ -157,27 +183,6 @@ class GovernedRun(LiveRun):
         if not self.run.dispatched:
             await self._whole.change(self._sent())
 
-    async def prefaced(self, context: RunContext, outbound: Outbound) -> RunContext:
-        """The run as its agent is to have it, which is told of its operator's skills in the first turn of a session:
-        by the outbound half, if it does that, else in the text of the input. Raises Unavailable if that cannot be
-        audited.
-        """
-        skills, session = self.rules.skills, self.gate.session
-        told = preface.instructions(skills)
-        if not told or session.told_of(skills):
-            return context
-        if isinstance(outbound, Prefacing):
-            await self.tell_again()
-            return context
-        request = self.run.request
-        given = preface.prefixed(request.input, self.agent.text_input, preface.plain(told))
-        if given is ABSENT:
-            self.lost(preface.SKILLS, len(told))
-            return context
-        await session.tells(skills)
-        self._tells = skills
-        return cast(RunContext, _Prefaced(context, replace(request, input=given)))
-
     # --- inside ------------------------------------------------------------------------------------------------
 
     async def _sent(self) -> None:
@@ -222,21 +227,6 @@ class GovernedRun(LiveRun):
                 self.gate.session.forget()
 
 
-class _Prefaced:
-    """A `RunContext` whose run asks for something more."""
-
-    def __init__(self, context: RunContext, request: RunRequest) -> None:
-        self._context = context
-        self._request = request
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    @property
-    def run(self) -> Run:
-        return replace(self._context.run, request=self._request)
-
-
 class _Gated:
     """The target's outbound half: a run is over when all that was said has passed the gate."""
 
@@ -249,7 +239,7 @@ class _Gated:
 
     async def run(self, context: RunContext) -> None:
         await self._run.turn()
-        await self._outbound.run(await self._run.prefaced(context, self._outbound))
+        await self._outbound.run(context)
         await self._run.gate.settled()
 
     async def attach(self, context: RunContext) -> None:

@@ -21,11 +21,13 @@ from gateway.adapter import Outbound, RunGovernor
 from gateway.config import Route
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
+from gateway.core.memory import Recalled
 from gateway.core.types import RunStatus, ThreadUpdate
 from gateway.engine import ending
 from gateway.engine.asking import CANCELLED, Asking
 from gateway.engine.clock import Clock
 from gateway.engine.directory import Entry
+from gateway.engine.memory import Conversation
 from gateway.engine.records import UPLOADS
 from gateway.engine.unwritten import Unwritten, failed
 
@@ -56,6 +58,7 @@ class LiveRun(Asking):
         self.outbound = self.entry.outbound
         self._route: Route = self.entry.route
         self._losses.update(self.run.losses)
+        self.recalled = self.run.dispatched
         self._clock = Clock(self._route.timeout)
 
     # --- what outbound adapters call ---------------------------------------------------------------------------
@@ -102,6 +105,14 @@ class LiveRun(Asking):
         """See `RunContext.flowing`."""
         waits = self._terminal is not None or self.log.holding or self._route.backpressure
         return not waits and self.store.backlog <= BACKLOG_BYTES
+
+    async def recall(self, *, fresh: bool) -> Recalled:
+        """See `RunContext.recall`."""
+        self.recalled = True
+        given, thread = self.run.request.input, self.thread
+        if thread is None or thread.values is None:
+            return Recalled(input=given)
+        return await Conversation(self.store, thread, self.agent, self.entry, self.lost).recalled(given, fresh=fresh)
 
     def note(self, update: ThreadUpdate) -> None:
         """See `ThreadContext.note`."""

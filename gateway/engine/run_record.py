@@ -19,7 +19,7 @@ from gateway.engine.log import RunLog, let_go_of
 from gateway.engine.rules import Hooks
 from gateway.engine.run_files import RunFiles
 from gateway.engine.shielded import ShieldedChanges
-from gateway.engine.threads import checkpoint_of
+from gateway.engine.threads import checkpoint_of, known_now
 from gateway.store import Change, Delivery
 
 
@@ -35,6 +35,8 @@ class RunRecord(RunFiles, Beside):
     """The gateway stops, and will find the run again."""
     untold: bool = field(default=False, init=False)
     """Nobody but its client, who waits for its end, can have been told that there is this run."""
+    recalled: bool = field(default=False, init=False)
+    """Its input was asked for, now or before a restart: it may have been sent."""
     span: tracing.RunSpan | None = field(default=None, init=False)
     _record: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """Held by whoever changes the record and the log, until what is changed is written."""
@@ -111,8 +113,10 @@ class RunRecord(RunFiles, Beside):
         run, last = ending.concluded(run, end, self.log.output)
         delivery = ending.delivery(run, self.run)
         checkpoint = checkpoint_of(run, self.agent, self.artifacts)
+        known = None if self.thread is None else known_now(self.thread, run, self.agent, checkpoint, self.recalled)
+        change = Change(run=run, checkpoint=checkpoint, thread=known, delivery=delivery, release=True)
         soon = self.untold and delivery is None and not self.log.readers
-        await self._commit(last, Change(run=run, checkpoint=checkpoint, delivery=delivery, release=True), soon=soon)
+        await self._commit(last, change, soon=soon)
         self.run = run
         if delivery is not None:
             self.hooks.owed(delivery)

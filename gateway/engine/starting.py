@@ -109,9 +109,6 @@ class Starting(Agents, Relays):
         if request.thread is None:
             return None
         thread = await self.store.thread(request.thread)
-        lossy = entry.route.lossy == "allow"
-        if not agent.capabilities.threads and not lossy and thread.values is not None:
-            raise Unsupported(f"agent {agent.name} keeps no threads: it would not know what was said before")
         if thread.attributes.get(UPLOADS):
             entry.check_files(agent)
         return thread

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from gateway.core import projection
-from gateway.core.errors import InterlinguaError
+from gateway.core import delta, memory, projection
+from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.core.types import (
     Agent,
     Artifact,
     ChatMessage,
     Checkpoint,
+    Json,
     Role,
     Run,
     RunStatus,
@@ -34,6 +35,10 @@ from gateway.engine.listeners import Listeners
 from gateway.store import Store
 
 log = logging.getLogger(__name__)
+
+
+NOT_TOLD = ""
+"""`Thread.untold` of an agent that is never told: its client has heard so."""
 
 
 def new_id() -> str:
@@ -88,7 +93,14 @@ class Threads:
         source = await self._store.thread(thread_id)
         now = time.time()
         target = replace(
-            source, id=new_id(), created_at=now, updated_at=now, upstream={}, updates=(), status=ThreadStatus.IDLE
+            source,
+            id=new_id(),
+            created_at=now,
+            updated_at=now,
+            upstream={},
+            untold={},
+            updates=(),
+            status=ThreadStatus.IDLE,
         )
         history = await self._store.history(thread_id, limit=1_000_000)
         copies = [replace(point, id=new_id(), thread=target.id) for point in reversed(history)]
@@ -105,10 +117,10 @@ def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Chec
     asked = projection.text_of(run.request.input, agent.text_input)
     files = [{"id": a.id, "name": a.name, "url": a.url} for a in artifacts]
     messages = [
-        ChatMessage(role=Role.USER, content=asked or "", id=f"{run.id}-input"),
+        ChatMessage(role=Role.USER, content=_shown(asked, run.request.input), id=f"{run.id}-input"),
         ChatMessage(
             role=Role.ASSISTANT,
-            content=said or "",
+            content=_shown(said, values),
             id=f"{run.id}-output",
             metadata={"artifacts": files} if files else {},
         ),
@@ -122,3 +134,28 @@ def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Chec
         messages=tuple(messages),
         metadata={"source": "run", "run_id": run.id, "agent": agent.name},
     )
+
+
+def known_now(
+    thread: Thread, run: Run, agent: Agent, checkpoint: Checkpoint | None, recalled: bool
+) -> ThreadChange | None:
+    """What an ended run changes about who knows the conversation: its agent does, and others have missed `checkpoint`.
+
+    `recalled`: the run's input was asked for, so that it may have been sent. None where nothing changes.
+    """
+    unreached = run.failure is not None and run.failure.code == AgentGone.code and run.upstream is None
+    untold: dict[str, str | None] = {}
+    if recalled and not unreached:
+        if agent.capabilities.threads and agent.name in thread.untold:
+            untold[agent.name] = None
+        elif memory.LOST in run.losses and not agent.capabilities.threads:
+            untold[agent.name] = NOT_TOLD
+    if checkpoint is not None:
+        missed = thread.upstream.keys() - thread.untold.keys() - {agent.name}
+        untold |= dict.fromkeys(missed, checkpoint.id)
+    return ThreadChange(untold=untold) if untold else None
+
+
+def _shown(text: str | None, document: Json) -> str:
+    """A document as a message of the record says it: its text, else its JSON."""
+    return text if text is not None else delta.encode(document).decode() if document is not None else ""

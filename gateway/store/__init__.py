@@ -57,14 +57,15 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transition writes, all or nothing. Fields left out stay as they are.
 
     `reserved` is the highest event number that may now be used. The status of the run's thread follows that of `run`,
-    and its state is that of `checkpoint`. `release` says that the run no longer occupies its thread (it ended): nothing
-    comes after these events.
+    its state is that of `checkpoint`, and `thread` is added to its record. `release` says that the run no longer
+    occupies its thread (it ended): nothing comes after these events.
     """
 
     run: Run | None = None
     events: tuple[Entry, ...] = ()
     reserved: int | None = None
     checkpoint: Checkpoint | None = None
+    thread: ThreadChange | None = None
     delivery: Delivery | None = None
     release: bool = False
 

@@ -115,20 +115,6 @@ def test_a_copy_has_the_same_history_and_its_own_life() -> None:
     run(scene())
 
 
-def test_an_agent_without_threads_is_refused_a_second_turn_unless_the_route_allows_the_loss() -> None:
-    plain = Agent(name="x", input_schema={}, output_schema={}, capabilities=AgentCapabilities())
-
-    async def scene() -> None:
-        async with engine((route(), Scripted(echo, agent=plain)), (route("lossy", lossy="allow"), Scripted(echo))) as g:
-            await g.create_thread(thread())
-            await g.wait((await g.start(request(thread="t"))).id, timeout=30)
-            with pytest.raises(Unsupported, match="keeps no threads"):
-                await g.start(request(thread="t"))
-            assert await g.wait((await g.start(request(agent="lossy", thread="t"))).id, timeout=30)
-
-    run(scene())
-
-
 def test_uploads_are_refused_for_an_agent_that_takes_no_files() -> None:
     capabilities = AgentCapabilities(threads=True)
     no_files = Agent(name="x", input_schema={}, output_schema={}, capabilities=capabilities)

@@ -10,6 +10,7 @@ the port answers. `agent_communication_agent.mjs` has the same agents, made with
 | `count` | `{upto}` | a delta a number, `{total: 1, half: 0.5}`, which add up |
 | `nested` | `{prompt}` | two deltas a word into objects in objects: a list's next item, then more of its last one |
 | `defaults` | `{prompt}` | a delta a word; a number of its model that is 1 unless set is in each of them |
+| `chat` | `{messages: [{role, content}]}` | no delta; how many messages there were, and what was said |
 | `nulls` | `{prompt}` | a delta and an output with nulls in objects and lists |
 | `log` | `{prompt}` | `notifications/message` at four levels and `notifications/progress`, then returns |
 | `ask` | `{prompt}` | asks the client `sampling/createMessage` and `roots/list`; `text` is what came back, as JSON |
@@ -37,7 +38,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from acp.server.highlevel import Context, Server
@@ -62,6 +63,15 @@ EXTRA: dict[str, Any] = {
 
 class Prompt(BaseModel):
     prompt: str
+
+
+class Message(BaseModel):
+    role: Literal["user", "assistant"]
+    content: str
+
+
+class Chat(BaseModel):
+    messages: list[Message]
 
 
 class Log(BaseModel):
@@ -121,6 +131,11 @@ def add_speakers(server: Server) -> None:
     @server.agent("echo", "Says what it is told", input=Prompt, output=Text, **EXTRA)
     async def echo(input: Prompt, ctx: Context) -> Text:
         return Text(text=input.prompt)
+
+    @server.agent("chat", "Says what was said", input=Chat, output=Text)
+    async def chat(input: Chat, ctx: Context) -> Text:
+        said = " / ".join(f"{one.role}: {one.content}" for one in input.messages)
+        return Text(text=f"{len(input.messages)} ({said})")
 
     @server.agent("stream", "Says it word by word", input=Prompt, output=Text, **EXTRA)
     async def stream(input: Prompt, ctx: Context) -> Text:

@@ -13,6 +13,7 @@ import msgspec
 from gateway.adapter import Caller, Governor, RunGovernor
 from gateway.core import events as e
 from gateway.core import projection
+from gateway.core.memory import Recalled
 from gateway.core.output import Output
 from gateway.core.stream import Opener
 from gateway.core.types import (
@@ -107,6 +108,10 @@ class FakeContext:
         if thread is not None:
             await self.set_thread(thread)
         self._told()
+
+    async def recall(self, *, fresh: bool) -> Recalled:
+        """Nothing was said before."""
+        return Recalled(input=self.run.request.input)
 
     async def ask(self, interrupt: Interrupt) -> Answer:
         self.asked.append(interrupt)

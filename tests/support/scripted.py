@@ -29,7 +29,9 @@ AGENT = Agent(
 
 
 class Scripted:
-    """An outbound adapter whose agent is a function of the run's context."""
+    """An outbound adapter whose agent is a function of the run's context. `asks`: it asks for its input before."""
+
+    asks = True
 
     def __init__(self, script: Script, *, agent: Agent = AGENT, attach: Script | None = None) -> None:
         self.script = script
@@ -45,6 +47,8 @@ class Scripted:
 
     async def run(self, context: RunContext) -> None:
         self.contexts.append(context)
+        if self.asks:
+            await context.recall(fresh=not self.agent.capabilities.threads or context.upstream_thread is None)
         await self.script(context)
 
     async def attach(self, context: RunContext) -> None:

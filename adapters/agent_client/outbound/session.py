@@ -39,7 +39,8 @@ class Upstream(Struct, rename="camel", omit_defaults=True):
     """What is recorded of a session on its thread.
 
     session: the agent's own id. profile: what the client could do for whom it was made. partial: the agent has
-    forgotten the session that the thread began with, and knows only what came after that.
+    forgotten the session that the thread began with, and knows only what came after that. fresh: there was a
+    conversation before the session that the agent has not been told of.
     """
 
     session: str
@@ -48,6 +49,7 @@ class Upstream(Struct, rename="camel", omit_defaults=True):
     additional_directories: list[Any] = []
     profile: JsonObject = {}
     partial: bool = False
+    fresh: bool = False
 
     @property
     def record(self) -> JsonObject:
@@ -61,7 +63,7 @@ class Session:
     """Made by `Sessions`; one for each thread, and one for each run without a thread.
 
     thread: the gateway's id, None for a run without one. name: the agent's own id, "" before it has one.
-    profile: see `Upstream`.
+    profile, fresh: see `Upstream`.
     turn: the prompt under way. run: the run that it is of, from before it is sent until the run has ended.
     zombie: the answer of one that was given up and that the agent still owes.
     modes, options: as the agent last said, None where it said nothing.
@@ -73,6 +75,7 @@ class Session:
         self.thread = thread
         self.name = ""
         self.profile: JsonObject = {}
+        self.fresh = False
         self.connection: Connection | None = None
         self.turn: Turn | None = None
         self.run: Turn | None = None

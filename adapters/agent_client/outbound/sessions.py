@@ -93,6 +93,7 @@ class Sessions:
                 await self._record(session, self._default(context.governor))
                 return connection
             asked = known or await governed.placed(context.governor, self._default(context.governor))
+            session.fresh = context.thread is not None and context.thread.values is not None
             await self._new(session, connection, Raw(_encode(_setup(asked, connection))), asked, in_run)
             return connection
 
@@ -146,6 +147,7 @@ class Sessions:
                 session.replaying = session.swallow = False
             answer = jsonrpc.unpack(result)
             session.settle(answer)
+            session.fresh = known is not None and known.fresh
             await self._record(session, msgspec.structs.replace(_asked(params), partial=partial))
             return raw.replaced(result, _meta=_losing(answer, lost)) if lost else result
 
@@ -157,6 +159,13 @@ class Sessions:
         async with self._links.link(known.profile).use() as connection:
             renamed = raw.with_session(params, known.session)
             return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
+
+    async def told(self, session: Session) -> None:
+        """The agent is about to be told of the conversation before its session."""
+        known = None if session.context is None else _upstream(session.context)
+        if session.fresh and known is not None:
+            session.fresh = False
+            await self._record(session, known)
 
     async def close(self, session: Session) -> None:
         """Let the agent forget a session that nobody needs any more, if it can; bounded."""
@@ -274,6 +283,7 @@ class Sessions:
         finally:
             session.swallow = False
         session.settle(jsonrpc.unpack(result), in_run=in_run)
+        session.fresh = known.fresh
         return True
 
     async def _recovered(self, session: Session) -> bool:
@@ -327,7 +337,9 @@ class Sessions:
 
     async def _record(self, session: Session, asked: Upstream) -> None:
         if session.context is not None:
-            upstream = msgspec.structs.replace(asked, session=session.name, profile=session.profile)
+            upstream = msgspec.structs.replace(
+                asked, session=session.name, profile=session.profile, fresh=session.fresh
+            )
             await session.context.set_thread(upstream.record)
 
     def _default(self, governor: Governor | None) -> Upstream:

@@ -288,6 +288,11 @@ class Turn:
         await self.context.set_upstream({"session": session.name})
         if session.turn is not None:
             raise Conflict(f"session {session.name} is busy with another prompt")
+        recalled = await self.context.recall(fresh=session.fresh)
+        if recalled.before:
+            blocks.insert(0, content.block_of(recalled.before))
+        await self._sessions.told(session)
+        blocks[:0] = preface(self.context.governed, connection.prompt_capabilities)
         prompt = asyncio.ensure_future(self._prompt(session, connection, self._params(session, blocks)))
         try:
             ended = await asyncio.shield(prompt)
@@ -372,7 +377,7 @@ class Turn:
         except Invalid as error:
             content.blocks_of(request, _taking(self.context.agent, EVERYTHING))
             raise Unsupported(str(error), detail=error.detail) from error
-        return [*preface(self.context.governed, connection.prompt_capabilities), *blocks]
+        return list(blocks)
 
     def _params(self, session: Session, blocks: list[JsonObject]) -> JsonObject:
         creation = self.context.run.request.creation if self._same else {}

@@ -25,14 +25,14 @@ TEXTS: Final = frozenset({"traceparent", "tracestate", "baggage"})
 """Keys of `_meta` that SDKs read as headers: another value than a text ends some of them."""
 
 
-def params(context: RunContext, name: str, *, configured: bool) -> JsonObject:
-    """The params of `agents/run` for the agent `name`. Raises Invalid for an input that is no object.
+def params(context: RunContext, name: str, given: Json, *, configured: bool) -> JsonObject:
+    """The params of `agents/run` for the agent `name` and the input `given`. Raises Invalid for one that is no object.
 
     What a client of the same protocol sent besides goes along as it is. So does, with `configured`, the run's
     configuration: the protocol has no place for it, but another gateway reads it, and nobody minds.
     """
     request = context.run.request
-    if not isinstance(request.input, dict):  # which ends acp-sdk's server for Python
+    if not isinstance(given, dict):  # which ends acp-sdk's server for Python
         raise Invalid("the agent's input is an object", path="/input")
     said = request.creation if request.protocol == PROTOCOL else {}
     meta = said.get(META)
@@ -43,7 +43,7 @@ def params(context: RunContext, name: str, *, configured: bool) -> JsonObject:
     extra = {key: value for key, value in said.items() if key not in OF_THE_CALL}
     if configured and request.config:
         extra["config"] = request.config
-    return {**extra, "name": name, "input": request.input, **({META: meta} if meta else {})}
+    return {**extra, "name": name, "input": given, **({META: meta} if meta else {})}
 
 
 def told(method: str, params: Raw) -> list[e.Event]:

@@ -87,11 +87,13 @@ class Turn(calls.Turn):
         """`agents/run`, as often as it is asked of us."""
         context = self.context
         configured = not self._home.configured
-        request.params(context, "", configured=configured)  # what is wrong with it is said before anything is started
+        given = context.run.request.input
+        request.params(context, "", given, configured=configured)  # what is wrong is said before anything is started
         if configured and context.run.request.config and context.run.request.protocol != PROTOCOL:
             context.lost("config")
         async with self._home.use(context, self._declared) as (session, name):
-            params = request.params(context, name, configured=configured)
+            recalled = await context.recall(fresh=True)
+            params = request.params(context, name, recalled.input, configured=configured)
             result = await self._answered(session, params)
             self.over = True
         return self._decoder.result(result)

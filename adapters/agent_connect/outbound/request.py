@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.agent_connect.wire import PROTOCOL
-from gateway.core.types import JsonObject, RunRequest
+from gateway.core.types import Json, JsonObject, RunRequest
 
 _OURS = {
     "agent_id",
@@ -20,8 +20,10 @@ _OURS = {
 }
 
 
-def run_create(request: RunRequest, agent_id: str, *, threaded: bool, stream_mode: list[str] | None) -> JsonObject:
-    """The body. What only the gateway may decide is decided here, whoever the client is:
+def run_create(
+    request: RunRequest, agent_id: str, given: Json, *, threaded: bool, stream_mode: list[str] | None
+) -> JsonObject:
+    """The body; `given` is the input. What only the gateway may decide is decided here, whoever the client is:
 
     - `on_disconnect: continue`: the run must outlive this gateway;
     - `on_completion: keep`: its result is fetched after its end, perhaps by the next gateway;
@@ -33,7 +35,7 @@ def run_create(request: RunRequest, agent_id: str, *, threaded: bool, stream_mod
     creation = request.creation if request.protocol == PROTOCOL else {}
     body: JsonObject = {name: value for name, value in creation.items() if name not in _OURS}
     body["agent_id"] = agent_id
-    body["input"] = request.input
+    body["input"] = given
     if request.metadata:
         body["metadata"] = request.metadata
     config = creation.get("config")

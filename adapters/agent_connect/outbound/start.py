@@ -16,6 +16,7 @@ from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.request import run_create
 from gateway.adapter import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, NotFound, Unsupported
+from gateway.core.memory import Recalled
 from gateway.core.types import AgentCapabilities
 from gateway.transport.http import Response, segment
 
@@ -60,6 +61,9 @@ class Starter:
         self._locator = locator
         self._server = server
         self._follower = follower
+        self._fresh = True
+        """The agent's thread is new, or there is none: it knows nothing of ours."""
+        self._recalled: dict[bool, Recalled] = {}
         self._relocated = False
         self._renewed: str | None = None
         self._before: frozenset[str] | None = None
@@ -130,6 +134,7 @@ class Starter:
             run_create(
                 self._context.run.request,
                 await self._agent_id(),
+                (await self._recall()).input,
                 threaded=thread is not None,
                 stream_mode=modes,
             )
@@ -145,6 +150,13 @@ class Starter:
         record = decode.run_record(reply.body, f"POST {path}")
         await self._follower.name(RemoteRun(record.run_id, thread, record.thread_id))
         return None
+
+    async def _recall(self) -> Recalled:
+        """The input to send, the same for every way that is tried."""
+        fresh = self._fresh
+        if fresh not in self._recalled:
+            self._recalled[fresh] = await self._context.recall(fresh=fresh)
+        return self._recalled[fresh]
 
     async def _blocking(self, path: str, body: bytes, thread: str) -> Verdict | None:
         """Start the run and hold the line until it stops. Its name is looked up meanwhile, for cancels and restarts."""
@@ -217,23 +229,23 @@ class Starter:
         if self._context.thread is None:
             return None
         if not self._can.threads:
-            self._context.lost("threads_unsupported")
             return None
         known = (self._context.upstream_thread or {}).get("thread_id")
         if isinstance(known, str):
+            self._fresh = False
             return known
         thread_id = await self._new_thread()
-        await self._carry(thread_id)
+        self._fresh = not await self._carry(thread_id)
         return thread_id
 
-    async def _carry(self, thread_id: str) -> None:
-        """Give the agent's new thread the state that ours had before any agent: a copy's, or a patch's.
+    async def _carry(self, thread_id: str) -> bool:
+        """Give the agent's new thread the state that ours had before any agent: a copy's, or a patch's. Whether it has.
 
         A thread that another agent has worked on is left alone: its state is that agent's, in its own schema.
         """
         thread = self._context.thread
         if thread is None or thread.upstream or thread.values is None:
-            return
+            return False
         body, taken = encode({"values": thread.values}), False
         if isinstance(thread.values, dict):  # the specification has no other
             with contextlib.suppress(AgentError):  # it has the thread by now: the run tells whether it is still there
@@ -241,6 +253,7 @@ class Starter:
                 taken = 200 <= reply.status < 300
         if not taken:
             self._context.lost("thread_state")
+        return taken
 
     async def _new_thread(self) -> str:
         where = "POST /threads"
@@ -270,6 +283,7 @@ class Starter:
             return False
         self._context.lost("thread_recreated")
         self._renewed = await self._new_thread()
+        self._fresh = True
         return True
 
 

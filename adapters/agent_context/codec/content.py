@@ -13,6 +13,7 @@ from typing import Final
 from adapters.agent_context.codec.fitting import fits, misfit
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core import delta, projection
+from gateway.core.memory import Recalled
 from gateway.core.types import Agent, Json, JsonObject, Run
 
 MESSAGES: Final = "messages"
@@ -125,16 +126,17 @@ def payload_of(agent: Agent, output: bytes) -> JsonObject:
 # --- run -> payload, for an agent of this protocol -------------------------------------------------------------------
 
 
-def request_of(agent: Agent, run: Run) -> Json:
-    """The payload that an agent of this protocol is sent for a run.
+def request_of(agent: Agent, run: Run, given: Recalled) -> Json:
+    """The payload that an agent of this protocol is sent for a run, with what it is told of the conversation before.
 
-    What a client of this protocol sent goes as it is. Else its input as text; as `input` too where the agent published
-    a schema for it or it is more than text; and the thread as the session.
+    What a client of this protocol sent goes as it is, below that. Else the input as text; as `input` too where the
+    agent published a schema for it or it is more than text; and the thread as the session.
     """
     said = _sent(run)
     if said is not delta.ABSENT:
-        return said
-    document = run.request.input
+        told = given.before and isinstance(said, dict) and isinstance(said.get(MESSAGES), list)
+        return {**said, MESSAGES: [{"text": given.before}, *said[MESSAGES]]} if told else said
+    document = given.input
     text = projection.text_of(document, agent.text_input)
     plain = text is not None and agent.text_input is not None
     if plain:

@@ -144,11 +144,7 @@ class Messages:
         services, agent, asked = self._services, letter.agent, letter.asked
         try:
             given = content.input_of(agent, asked.content.payload, lost=losses.append)
-            thread = None
-            if letter.session is not None and agent.capabilities.threads:
-                thread = await self._thread(letter, letter.session)
-            elif letter.session is not None:
-                losses.append("session")
+            thread = None if letter.session is None else await self._thread(letter, letter.session)
             attributes: JsonObject = {CORRELATION: letter.correlation}
             if letter.source is not None:
                 attributes["source"] = letter.source

@@ -32,6 +32,7 @@ from adapters.agent_context.wire.constants import (
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentGone
+from gateway.core.memory import Recalled
 from gateway.core.types import NULL, Json, JsonObject
 from gateway.mcp.wire import PROGRESS, PROGRESS_TOKEN
 from gateway.wire import jsonrpc
@@ -70,15 +71,19 @@ class Messages:
 
     def check(self) -> None:
         """See `Way`."""
-        request.message(self._context, self._target or "")
+        request.message(self._context, Recalled(input=self._context.run.request.input), self._target or "")
 
     async def go(self, line: Line) -> e.Event:
         """See `Way`."""
         self._line = line
-        method, params = self._first(line)
+        context = self._context
+        recalled = await context.recall(fresh=not context.upstream_thread)
+        method, params = self._first(line, recalled)
         if not line.knows_agents and params["source"] != SELF:
             params = {**params, "source": SELF, META: {**params[META], SENDER: params["source"]}}
         self._source = params["source"]
+        if context.thread is not None:
+            await context.set_thread({"sessionId": context.thread.id})
         try:
             for _ in range(MOST_ROUNDS):
                 said = await self._answered(line, method, params)
@@ -87,17 +92,20 @@ class Messages:
                 content = await self._turn.asks.message(said.payload)
                 method, params = MESSAGE, {**self._next(params), "content": content}
             raise AgentBroken(f"the agent asks on after {MOST_ROUNDS} answers")
+        except AgentGone:
+            await context.set_thread({})  # what it was told of the conversation has not arrived
+            raise
         finally:
             for task in tuple(self._asking):
                 task.cancel()
 
-    def _first(self, line: Line) -> tuple[str, JsonObject]:
+    def _first(self, line: Line, given: Recalled) -> tuple[str, JsonObject]:
         delegates = self._how == "delegate"
         if self._how == "auto" and request.task_in(self._context) is not None:
             delegates = takes_tasks(line.capabilities)
         if delegates:
-            return DELEGATE, request.delegation(self._context, self._target)
-        return MESSAGE, request.message(self._context, self._target or "")
+            return DELEGATE, request.delegation(self._context, given, self._target)
+        return MESSAGE, request.message(self._context, given, self._target or "")
 
     @staticmethod
     def _next(params: JsonObject) -> JsonObject:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from adapters.agent_context.codec.content import request_of
 from adapters.agent_context.wire.constants import CORRELATION, HOPS, META, PROGRESS_TOKEN, PROTOCOL, REQUEST, SELF
 from gateway.adapter import RunContext
+from gateway.core.memory import Recalled
 from gateway.core.types import JsonObject
 
 OURS: Final = ("io.modelcontextprotocol/", "modelcontextprotocol.io/", "interlingua/")
@@ -38,7 +39,7 @@ def task_in(context: RunContext) -> JsonObject | None:
     return found if isinstance(found, dict) else None
 
 
-def message(context: RunContext, target: str) -> JsonObject:
+def message(context: RunContext, given: Recalled, target: str) -> JsonObject:
     """The params of an `agent/message`. Raises Invalid for an input that cannot be said.
 
     What a client of the same protocol sent besides goes along as it is.
@@ -46,23 +47,23 @@ def message(context: RunContext, target: str) -> JsonObject:
     said = _said(context)
     content = said.get("content")
     content = {key: value for key, value in content.items() if key != "payload"} if isinstance(content, dict) else {}
-    content = {**content, "type": REQUEST, "payload": request_of(context.agent, context.run)}
+    content = {**content, "type": REQUEST, "payload": request_of(context.agent, context.run, given)}
     return {**_envelope(context, said, target), "content": content, META: meta(context, said)}
 
 
-def delegation(context: RunContext, target: str | None) -> JsonObject:
+def delegation(context: RunContext, given: Recalled, target: str | None) -> JsonObject:
     """The params of an `agent/delegate`: of the task that the run is an attempt at, or of one made of it."""
     said = _said(context)
-    payload = request_of(context.agent, context.run)
-    given = task_in(context) or said.get("task")
-    given = given if isinstance(given, dict) else {}
+    payload = request_of(context.agent, context.run, given)
+    known = task_in(context) or said.get("task")
+    known = known if isinstance(known, dict) else {}
     requirements = payload.get("requirements") if isinstance(payload, dict) else None
     task: JsonObject = {
         "id": context.run.id,
         "type": "message",
         **({"requirements": requirements} if isinstance(requirements, dict) else {}),
-        **given,
-        "payload": given.get("payload", payload),
+        **known,
+        "payload": payload if given.before else known.get("payload", payload),
         "status": "pending",
     }
     return {**_envelope(context, said, target), "task": task, META: meta(context, said)}

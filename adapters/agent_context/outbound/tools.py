@@ -49,7 +49,7 @@ def agent_of(tool: JsonObject) -> Agent:
         output_schema=given,
         output_assumed=given is projection.MESSAGE_OUTPUT_SCHEMA,
         interrupts=(ELICITATION,),
-        capabilities=AgentCapabilities(interrupts=True, cancel=True, custom_streaming=True, artifacts=True),
+        capabilities=AgentCapabilities(interrupts=True, cancel=True, custom_streaming=True, artifacts=True, tool=True),
         labels={"tools": [name]},
         text_input=projection.text_pointer(taken),
         text_output=projection.text_pointer(given),
@@ -78,7 +78,8 @@ class ToolCall:
     async def go(self, line: Line) -> e.Event:
         """See `Way`."""
         self.check()
-        params: JsonObject = {"name": await self._named(line), "arguments": self._context.run.request.input}
+        recalled = await self._context.recall(fresh=True)
+        params: JsonObject = {"name": await self._named(line), "arguments": recalled.input}
         sent = {key: value for key, value in self._meta().items() if not key.startswith(OURS)}
         if sent:
             params[META] = sent

@@ -40,6 +40,8 @@ class AgentCapabilities(Record, frozen=True, kw_only=True):
     files: bool = False
     """It takes uploaded files as input."""
     rollback: bool = False
+    tool: bool = False
+    """It is a plain tool: it takes arguments, no conversation. Earlier turns are never put into its input."""
 
 
 class Standing(Record, frozen=True, kw_only=True):

@@ -71,7 +71,8 @@ class Thread(Record, frozen=True, kw_only=True):
     `values` is the thread's state (the newest checkpoint's). `upstream` holds the outbound adapters' own ids,
     by agent name. `attributes` are the inbound adapter's own marks. `agent` is set where the protocol binds the
     thread to one (a task of an agent's), and `protocol` names the inbound that made it. `updates` are what came
-    beside its runs, oldest first.
+    beside its runs, oldest first. `untold` is the oldest checkpoint that an agent has not been told of, by the agent's
+    name; agents that know all of them are not in it.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Thread(Record, frozen=True, kw_only=True):
     values: Json = None
     status: ThreadStatus = ThreadStatus.IDLE
     upstream: dict[str, JsonObject] = {}
+    untold: dict[str, str] = {}
     updates: tuple[ThreadUpdate, ...] = ()
 
 
@@ -94,12 +96,14 @@ class ThreadChange(Record, frozen=True, kw_only=True):
     """What is to be added to a thread's record. The store applies it to the record as it is then, so that changes from
     several processes add up.
 
-    Keys replace those of the same name in `metadata`, `attributes` and `upstream`; the others stay.
+    Keys replace those of the same name in `metadata`, `attributes`, `upstream` and `untold`; the others stay. None in
+    `untold` removes the key.
     """
 
     metadata: JsonObject = {}
     attributes: JsonObject = {}
     upstream: dict[str, JsonObject] = {}
+    untold: dict[str, str | None] = {}
     updates: tuple[ThreadUpdate, ...] = ()
 
     def of(self, thread: AnyThread) -> AnyThread:
@@ -112,6 +116,7 @@ class ThreadChange(Record, frozen=True, kw_only=True):
             metadata={**thread.metadata, **self.metadata},
             attributes={**thread.attributes, **self.attributes},
             upstream={**thread.upstream, **self.upstream},
+            untold={name: point for name, point in {**thread.untold, **self.untold}.items() if point is not None},
             updates=updates,
         )
 

@@ -150,9 +150,12 @@ def commit(
         log.write(cursor, owner, run_id, entries)
     if change.run is not None and change.run.thread is not None:
         _follow(cursor, change.run.thread, change.run)
-    if (point := change.checkpoint) is not None:
-        _change_thread(cursor, point.thread, NO_CHANGE, point, point.created_at)
+    point = change.checkpoint
+    if point is not None:
+        _change_thread(cursor, point.thread, change.thread or NO_CHANGE, point, point.created_at)
         _add_checkpoint(cursor, point, point.thread, records.checkpoint)
+    elif change.thread is not None and change.run is not None and change.run.thread is not None:
+        _change_thread(cursor, change.run.thread, change.thread, None, change.run.updated_at)
     if change.delivery is not None:
         owed = change.delivery
         cursor.execute(

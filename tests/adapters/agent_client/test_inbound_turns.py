@@ -425,16 +425,15 @@ def test_an_agent_that_cannot_be_reached_is_an_error_of_session_new() -> None:
     run(main())
 
 
-def test_what_an_agent_cannot_do_at_all_is_no_unknown_method() -> None:
+def test_an_editor_is_told_once_that_an_agent_does_not_know_the_earlier_turns() -> None:
     async def main() -> None:
-        forgetful = AgentCapabilities(streaming=True)
+        forgetful = AgentCapabilities(streaming=True, tool=True)
         async with rig(scripted(echo, capabilities=forgetful)) as gateway:
             editor = await gateway.connect()
             session = await editor.new()
-            await editor.prompt(session)
-            error = await editor.refused("session/prompt", said(session, "and?"))
-            assert error.code == -32602 and error.data["code"] == "unsupported"
-            assert "keeps no threads" in error.message
+            answers = [await editor.prompt(session, word) for word in ("one", "two", "three")]
+            told = [one.get("_meta", {}).get("interlingua", {}).get("lost") for one in answers]
+            assert told == [None, ["earlier_turns"], None]
 
     run(main())
 

@@ -49,7 +49,10 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """Agents of both versions, made with both SDKs."""
     folder = tmp_path_factory.mktemp("v2")
     commands = {f"v2-{sdk}": agent_command_v2(sdk) for sdk in SDKS_V2}
-    commands |= {"v1-py": agent_client_agent_command("py"), "v1-ts": agent_client_agent_command("ts-2")}
+    commands |= {
+        "v1-py": agent_client_agent_command("py", "--state", str(folder / "v1-py")),
+        "v1-ts": agent_client_agent_command("ts-2"),
+    }
     routes = [
         {"name": name, "target": {"protocol": "agent_client", "cwd": str(folder), "v2": True, "command": command}}
         for name, command in commands.items()

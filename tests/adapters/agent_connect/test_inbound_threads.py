@@ -219,8 +219,3 @@ def test_a_deleted_thread_is_gone(api: Api, thread: str) -> None:
     ]
     for method, path, body in requests:
         api(method, f"/threads/{thread}{path}", body, status=404)
-
-
-def test_an_agent_without_threads_refuses_a_run_on_one_that_has_a_past(api: Api, thread: str) -> None:
-    on(api, thread, "one")
-    api("POST", f"/threads/{thread}/runs", create("silent"), status=422)

@@ -15,10 +15,16 @@ from adapters.agent_context.codec.content import input_of, output_of, payload_of
 from adapters.agent_context.losses import LOSSES
 from gateway.core import delta, projection
 from gateway.core.errors import Invalid
+from gateway.core.memory import Recalled
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA
 from gateway.core.types import Agent, Json, JsonObject, Run, RunRequest
 from tests.adapters.agent_context.codec_records import SCHEMAS, example, unhurried
 from tests.core.json_values import FLOATS, INTEGERS, SOUND, json_values
+
+
+def sent(agent: Agent, run: Run) -> Json:
+    return request_of(agent, run, Recalled(input=run.request.input))
+
 
 ANY = json_values(SOUND, INTEGERS | FLOATS)
 PAYLOADS = ANY | st.fixed_dictionaries(
@@ -209,12 +215,12 @@ def test_an_answer_by_the_agents_own_schema_is_its_output() -> None:
 
 
 def test_a_run_of_another_protocols_client_is_sent_as_text() -> None:
-    assert request_of(agent_of(example()), run_of({"message": "Hi"})) == {"messages": [{"text": "Hi"}]}
+    assert sent(agent_of(example()), run_of({"message": "Hi"})) == {"messages": [{"text": "Hi"}]}
 
 
 def test_an_input_that_is_more_than_text_is_sent_whole_besides() -> None:
-    sent = request_of(agent_of(example()), run_of({"message": "Hi", "n": 1}, thread="t"))
-    assert sent == {
+    payload = sent(agent_of(example()), run_of({"message": "Hi", "n": 1}, thread="t"))
+    assert payload == {
         "messages": [{"text": "Hi"}],
         "input": {"message": "Hi", "n": 1},
         "context": {"sessionId": "t"},
@@ -223,7 +229,7 @@ def test_an_input_that_is_more_than_text_is_sent_whole_besides() -> None:
 
 def test_an_agent_with_a_schema_of_its_own_is_sent_its_input() -> None:
     own = agent_of(example(inputSchema=COUNT))
-    assert request_of(own, run_of({"count": 3})) == {"messages": [{"text": '{"count":3}'}], "input": {"count": 3}}
+    assert sent(own, run_of({"count": 3})) == {"messages": [{"text": '{"count":3}'}], "input": {"count": 3}}
 
 
 @given(SCHEMAS, ANY)
@@ -232,7 +238,7 @@ def test_what_is_sent_is_read_as_the_same_input_by_another_gateway(schema: Any, 
     if not Draft202012Validator(schema).is_valid(value):
         return
     own = agent_of(example(inputSchema=schema))
-    assert delta.same(input_of(own, request_of(own, run_of(value))), value)
+    assert delta.same(input_of(own, sent(own, run_of(value))), value)
 
 
 @given(PAYLOADS)
@@ -240,12 +246,12 @@ def test_what_is_sent_is_read_as_the_same_input_by_another_gateway(schema: Any, 
 def test_what_a_client_of_this_protocol_sent_goes_as_it_is(payload: Json) -> None:
     own = agent_of(example())
     message = {"target": "a", "content": {"type": "request", "payload": payload}}
-    assert request_of(own, run_of({}, "agent_context", creation=message)) is payload
+    assert sent(own, run_of({}, "agent_context", creation=message)) is payload
     task = {"id": "t", "type": "x", "payload": payload}
-    assert request_of(own, run_of({}, "agent_context", attributes={"task": task})) is payload
+    assert sent(own, run_of({}, "agent_context", attributes={"task": task})) is payload
 
 
 def test_what_only_looks_like_this_protocols_is_another_protocols_own_business() -> None:
     creation = {"content": {"payload": "x"}}
     own = replace(agent_of(example()), text_input="/message")
-    assert request_of(own, run_of({"message": "Hi"}, creation=creation)) == {"messages": [{"text": "Hi"}]}
+    assert sent(own, run_of({"message": "Hi"}, creation=creation)) == {"messages": [{"text": "Hi"}]}

@@ -113,6 +113,7 @@ async def house(
 ) -> AsyncIterator[House]:
     """An open one, its store in the folder."""
     outbound = Scripted(script, attach=attach)
+    outbound.asks = False
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
     enforcement = Enforcement(engine)
     governor = enforcement.governor(binding or documents(folder, **posture))

@@ -12,10 +12,10 @@ from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.delta import ABSENT
 from gateway.core.errors import Unavailable
+from gateway.core.projection import preceded
 from gateway.core.types import RunStatus, Thread
 from gateway.governance.binding import Binding, bind
 from gateway.governance.enforcing import Gate
-from gateway.governance.enforcing.preface import prefixed
 from tests.governance.enforcing.support import House, audited, documents, house, told, verified
 from tests.governance.support import OPERATOR, with_, write
 from tests.governance.test_skills import skill
@@ -49,7 +49,7 @@ class Hearer:
         self.failing = failing
 
     async def __call__(self, context: RunContext) -> None:
-        self.heard.append(context.run.request.input)
+        self.heard.append((await context.recall(fresh=False)).input)
         if len(self.heard) in self.failing:
             raise RuntimeError("broken")
         context.emit(e.PartDelta(part="text", delta="ok"), e.RunFinished())
@@ -147,7 +147,8 @@ def test_an_outbound_half_that_tells_them_itself_has_the_input_as_it_was(tmp_pat
 
     async def agent(context: RunContext) -> None:
         assert context.governed is not None
-        heard.append((context.run.request.input, [(one.name, one.uri, one.text) for one in context.governed.preface]))
+        given = await context.recall(fresh=False)
+        heard.append((given.input, [(one.name, one.uri, one.text) for one in context.governed.preface]))
         context.emit(e.RunFinished())
         await context.drain()
 
@@ -217,4 +218,4 @@ def test_an_agent_that_can_be_told_nothing_is_run_and_that_is_counted(tmp_path: 
     ],
 )
 def test_a_text_goes_before_the_one_that_is_there(document: Any, pointer: str | None, found: Any) -> None:
-    assert prefixed(document, pointer, "X") == found
+    assert preceded(document, pointer, "X") == found
