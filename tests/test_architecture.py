@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 ADAPTERS = sorted(p.parent.name for p in (ROOT / "adapters").glob("*/__init__.py"))
-MAX_LINES = 400
+MAX_LINES = 600
 
 GOVERNED = ("gateway.core", "gateway.document", "gateway.governance")
 ROOMS = {
@@ -143,7 +143,7 @@ def test_a_codec_does_no_io(sources: list[Source]) -> None:
             assert not list(source.nodes(ast.Await, ast.AsyncFunctionDef)), source.path
 
 
-def test_a_file_has_at_most_400_lines(sources: list[Source]) -> None:
+def test_a_file_has_at_most_600_lines(sources: list[Source]) -> None:
     longer = {str(source.path): len(source.text.splitlines()) for source in sources}
     assert not {path: lines for path, lines in longer.items() if lines > MAX_LINES}
 
