@@ -2,7 +2,8 @@
 
 LOSSES = {
     "mcp_servers": "An agent of another protocol cannot be given the MCP servers that an editor offers, nor one that "
-    "is elsewhere and takes none over HTTP those without an address.",
+    "is elsewhere and takes none over HTTP those without an address; nor a governed one those with the name of one of "
+    "its manifest's.",
     "rewrite": "Text that an editor was told cannot be taken back: a document that rewrites its text is told again, "
     "as a new message, before the turn ends.",
     "custom": "An event of another protocol's own has no update here.",

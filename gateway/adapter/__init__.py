@@ -20,7 +20,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.adapter.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
-from gateway.adapter.governing import APPROVAL, APPROVALS, OF_CALL, Governor, Instruction, RunGovernor, risk_of
+from gateway.adapter.governing import (
+    APPROVAL,
+    APPROVALS,
+    OF_CALL,
+    Governor,
+    Instruction,
+    RunGovernor,
+    ToolServer,
+    risk_of,
+)
 from gateway.adapter.hosting import Hosted, Hosting, Kept
 from gateway.adapter.inbound import (
     LIST_SECONDS,
@@ -76,6 +85,7 @@ __all__ = [
     "TargetOptions",
     "ThreadContext",
     "ThreadWatch",
+    "ToolServer",
     "Watch",
     "risk_of",
 ]

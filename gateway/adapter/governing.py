@@ -12,7 +12,7 @@ folders that a session names, tools that travel in a tunnel, permissions that an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -84,6 +84,17 @@ class Instruction:
         return f'<skill name="{self.name}">\n{self.text}\n</skill>'
 
 
+@dataclass(frozen=True)
+class ToolServer:
+    """An MCP server that every session of an agent is given. transport: stdio (`command`), http or sse (`url`)."""
+
+    name: str
+    transport: str
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+
+
 class Governor(Protocol):
     """One route's rules, at work. A reload of the route's documents makes another."""
 
@@ -106,6 +117,13 @@ class Governor(Protocol):
         """The folder of a session for which neither a client nor the route names one: the first root that is a folder
         of this machine. None if there is none.
         """
+
+    @property
+    def servers(self) -> Sequence[ToolServer]:
+        """The manifest's MCP servers, for outbound halves whose protocol has a place for them. Names differ."""
+
+    def lends(self, can: JsonObject) -> JsonObject:
+        """Of what a client can do for its agent (`fs`, `terminal`, and whatever else), what the agent may use."""
 
     def effective(self, can: JsonObject) -> JsonObject:
         """Of the capabilities that there are (`{"agent": {...}, "client": {...}}`), those that may be declared."""

@@ -59,9 +59,11 @@ def driven(config: Config, route: Route) -> Driven:
     from gateway.governance.declined import Driven
 
     native = [name for name, adapter in config.adapters.items() if adapter.editors]
+    url = getattr(route.target, "url", None) or ""
     return Driven(
         native=route.target.protocol in native,
-        url=getattr(route.target, "url", None) or "",
+        url=url,
+        near=not url or local(urlsplit(url).hostname or ""),
         served=any(name in config.inbound for name in native),
     )
 

@@ -5,6 +5,7 @@
     places.py         where a reference leads: inside the workspace, or nowhere
     manifests.py      ACP.md, OPERATOR.md, SANDBOX.md, POLICY.md as typed values
     skills.py         SKILL.md: what the agent of an operator is told
+    mcp_servers.py    MCP.md: the servers that a manifest gives its agent
     posture.py        what GOVERNANCE.md comes to
     merging.py        a view on top of what it extends; one-way switches
     workspace.py      GOVERNANCE.md: a chain of `extends` read and merged

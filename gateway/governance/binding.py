@@ -26,6 +26,7 @@ from gateway.governance.manifests import (
     load_operator,
     load_sandbox,
 )
+from gateway.governance.mcp_servers import McpDocument, load_servers
 from gateway.governance.places import GOVERNANCE_FILE
 from gateway.governance.policy import Rules
 from gateway.governance.posture import Governance
@@ -48,6 +49,8 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: Sandbox | None = None
     skills: tuple[Skill, ...] = ()
     """What the agent is to be told of, in this order."""
+    servers: tuple[McpDocument, ...] = ()
+    """Where the manifest's `mcp_servers` are, in its order."""
 
     @property
     def cautions(self) -> tuple[Mistake, ...]:
@@ -89,7 +92,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     def documents(self) -> tuple[Path, ...]:
         """Every file that was read, each once."""
         papers = [self.manifest, self.operator, self.sandbox]
-        found = [paper.path for paper in (*papers, *self.skills) if paper is not None]
+        found = [paper.path for paper in (*papers, *self.skills, *self.servers) if paper is not None]
         if self.governance is not None:
             found += [page.path for page in self.governance.chain]
             found += [bound.policy.path for level in self.governance.levels for bound in level.policies]
@@ -141,7 +144,15 @@ def bind(path: Path, workspace: Path | None = None) -> Binding:
     governance = loaded(lambda: load_workspace(governance_file, root, consumers=consumers)) if governance_file else None
     if operator is not None and (governance is not None or governance_file is None):
         mistakes += _policies(operator, governance)
-    binding = Binding(manifest=manifest, operator=operator, governance=governance, sandbox=sandbox, skills=skills or ())
+    servers = loaded(lambda: load_servers(manifest))
+    binding = Binding(
+        manifest=manifest,
+        operator=operator,
+        governance=governance,
+        sandbox=sandbox,
+        skills=skills or (),
+        servers=servers or (),
+    )
     if binding.governed and manifest.tier == tiers.BASIC:
         page.refuse((*AIP44, "tier"), f"basic is for what nothing governs: write {tiers.GOVERNANCE_AWARE}")
     if binding.governed and manifest.audit_kind == "off":

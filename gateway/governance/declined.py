@@ -28,11 +28,12 @@ LEFT_TO_PROVIDER: Final = "sandbox_left_to_provider"
 class Driven(msgspec.Struct, frozen=True, kw_only=True):
     """How a route reaches its agent. `native`: by the Agent Client Protocol. `url`: "" for one that is started here.
 
-    `served`: whether that protocol is served at the port.
+    `near`: whether the agent is on this machine. `served`: whether that protocol is served at the port.
     """
 
     native: bool
     url: str = ""
+    near: bool = True
     served: bool = True
 
     @property
@@ -49,6 +50,7 @@ def declined(binding: Binding, driven: Driven) -> Iterator[Mistake]:
     yield from _memory(binding)
     yield from _reached(binding, driven)
     yield from _sandbox(binding, driven)
+    yield from _servers(binding, driven)
     manifest = binding.manifest
     client = (manifest.capabilities or {}).get("client")
     if client and not driven.native:
@@ -108,6 +110,18 @@ def _reached(binding: Binding, driven: Driven) -> Iterator[Mistake]:
     elif "websocket" in manifest.transports and not driven.served:
         message = "promises websocket, and `inbound` does not serve the Agent Client Protocol"
         yield _at(manifest, ("transport",), message)
+
+
+def _servers(binding: Binding, driven: Driven) -> Iterator[Mistake]:
+    """MCP servers are given to a session (`session/new`), and a program is started by the agent."""
+    manifest = binding.manifest
+    for index, one in enumerate(manifest.mcp_servers):
+        where = (*AIP44, "mcp_servers", index)
+        if not driven.native:
+            yield _at(manifest, where, "an agent of another protocol is given no MCP servers: leave it out")
+        elif not driven.near and one.transport == "stdio":
+            message = f"the agent at {urlsplit(driven.url).hostname} starts no program from here: write http or sse"
+            yield _at(manifest, (*where, "transport"), message)
 
 
 def _sandbox(binding: Binding, driven: Driven) -> Iterator[Mistake]:

@@ -188,7 +188,7 @@ class Policy(GovernanceDocument, frozen=True, kw_only=True):
 
 def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
     """An ACP.md. `workspace` is what its references may lead into (see `places.py`). Raises GovernanceError."""
-    page = _read(path, schemas.MANIFEST)
+    page = read_document(path, schemas.MANIFEST)
     raw, root = page.raw, workspace or workspace_of(path)
     bound = raw.get("metadata", {}).get("aip44", {}) if isinstance(raw.get("metadata"), dict) else {}
     bound = bound if isinstance(bound, dict) else {}
@@ -202,7 +202,7 @@ def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
         reference(page, (*AIP44, "mcp_servers", index, "ref"), root)
         for index in range(len(servers) if isinstance(servers, list) else 0)
     ]
-    _done(page)
+    finished(page)
     transport, audit = raw["transport"], bound.get("audit", {})
     return Manifest(
         page=page,
@@ -229,8 +229,8 @@ def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
 
 def load_operator(path: Path) -> Operator:
     """An OPERATOR.md. Raises GovernanceError."""
-    page = _read(path, schemas.OPERATOR)
-    _done(page)
+    page = read_document(path, schemas.OPERATOR)
+    finished(page)
     raw = page.raw
     governance, memory = raw.get("governance", {}), raw.get("memory", {})
     external = memory.get("external", {})
@@ -283,7 +283,7 @@ def _limit(given: JsonObject, key: str) -> tuple[str, ...] | None:
 
 def load_sandbox(path: Path, workspace: Path | None = None) -> Sandbox:
     """A SANDBOX.md. Raises GovernanceError."""
-    page = _read(path, schemas.SANDBOX)
+    page = read_document(path, schemas.SANDBOX)
     raw, root = page.raw, workspace or workspace_of(path)
     mounts = raw.get("mounts")
     sources: list[Path | None] = []
@@ -294,7 +294,7 @@ def load_sandbox(path: Path, workspace: Path | None = None) -> Sandbox:
         at = mount.get("at") if isinstance(mount, dict) else None
         if isinstance(at, str) and ".." in at.split("/"):
             page.refuse(("mounts", index, "at"), "should be an absolute path without '..'")
-    _done(page)
+    finished(page)
     return Sandbox(
         page=page,
         provider=raw["provider"],
@@ -315,8 +315,8 @@ def load_sandbox(path: Path, workspace: Path | None = None) -> Sandbox:
 
 def load_policy(path: Path) -> Policy:
     """A POLICY.md. Raises GovernanceError."""
-    page = _read(path, schemas.GOVERNANCE, "policy", "schema.invalid")
-    _done(page)
+    page = read_document(path, schemas.GOVERNANCE, "policy", "schema.invalid")
+    finished(page)
     raw = page.raw
     signers = raw.get("signers", ())
     if raw["decision"] == "allow" and raw.get("autonomy") == 0:
@@ -324,7 +324,7 @@ def load_policy(path: Path) -> Policy:
     users = {signer.get("userId") for signer in signers}
     if signers and None not in users and raw.get("quorum", 1) > len(users):
         page.refuse(("quorum",), f"can never be met: {len(users)} may sign")
-    _done(page)
+    finished(page)
     match, budget = raw["match"], raw.get("budget")
     return Policy(
         page=page,
@@ -366,18 +366,23 @@ def reference(page: Page, where: Where, workspace: Path) -> Path | None:
 
 def folder_of(uri: str) -> Path | None:
     """The folder of this machine that a `file:` URI names; None for anything else."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
     local = parts.scheme == "file" and parts.hostname in (None, "localhost") and parts.path
     return Path(unquote(parts.path)) if local else None
 
 
-def _read(path: Path, schema: str, part: str = "", code: str = "") -> Page:
+def read_document(path: Path, schema: str, part: str = "", code: str = "") -> Page:
+    """A file, validated against its schema; `finished` raises what is wrong."""
     page = read(path)
     if page.raw or not page.document.mistakes:
         schemas.validate(page.document, page.raw, schema, part, code)
     return page
 
 
-def _done(page: Page) -> None:
+def finished(page: Page) -> None:
+    """Raises GovernanceError with the mistakes that the page has by now."""
     if page.document.mistakes:
         raise GovernanceError(page.document.mistakes)

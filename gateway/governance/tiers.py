@@ -26,6 +26,9 @@ TIERS: Final[Mapping[str, JsonObject]] = MappingProxyType(
     }
 )
 
+LENT: Final = ("fs", "terminal")
+"""What a client does for its agent, of all that `capabilities.client` can speak of."""
+
 
 def promised(manifest: Manifest) -> JsonObject:
     """The map that a manifest stands for: its tier's, with its own on top. What is false is left out."""
@@ -35,6 +38,17 @@ def promised(manifest: Manifest) -> JsonObject:
 def effective(manifest: Manifest, can: JsonObject) -> JsonObject:
     """What `initialize` may say: promised by the manifest and among what the agent `can` do."""
     return _both(promised(manifest), can)
+
+
+def lent(manifest: Manifest, can: JsonObject) -> JsonObject:
+    """Of what a client can do (`clientCapabilities`), what its agent may be told and use: of files and terminals only
+    what the manifest's `capabilities.client` has. All of it where the manifest says nothing of clients.
+    """
+    stated = (manifest.capabilities or {}).get("client")
+    if stated is None:
+        return can
+    others = {key: value for key, value in can.items() if key not in LENT}
+    return others | _both(_only_true(stated), can)
 
 
 def promised_but_missing(manifest: Manifest, can: JsonObject) -> tuple[str, ...]:

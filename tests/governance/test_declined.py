@@ -155,6 +155,23 @@ def test_what_is_left_to_others_is_a_caution(sandbox: Keys, target: Keys, said: 
     assert len([line for line in found if line.startswith(said)]) == 1
 
 
+def test_mcp_servers_are_for_agents_that_are_given_some_and_can_start_them(tmp_path: Path) -> None:
+    for transport, server in (
+        ("stdio", {"kind": "npm", "package": "x"}),
+        ("http", {"kind": "remote", "url": "https://x"}),
+    ):
+        write(tmp_path / "mcp" / "box.MCP.md", {"kind": "mcp", "server": server, "transport": transport})
+        manifest(
+            tmp_path / "coder", {"mcp_servers": [{"name": "box", "transport": transport, "ref": "mcp/box.MCP.md"}]}
+        )
+        assert told(table(tmp_path, STARTED)) == []
+        (line,) = told(table(tmp_path, OTHER))
+        assert "metadata.aip44.mcp_servers[0]: an agent of another protocol is given no MCP servers" in line
+        lines = told(table(tmp_path, SOCKET))
+        assert len(lines) == (transport == "stdio")
+        assert all("mcp_servers[0].transport: the agent at agents.example starts no program" in line for line in lines)
+
+
 def test_files_and_commands_of_a_client_are_for_agents_that_can_ask_for_them(tmp_path: Path) -> None:
     manifest(tmp_path / "coder", {"capabilities": {"client": {"terminal": True}}})
     assert told(table(tmp_path, STARTED)) == []

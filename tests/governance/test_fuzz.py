@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.governance.binding import bind
+from gateway.governance.declined import Driven, cautions, declined
 from gateway.governance.front_matter import GovernanceError, read
 from tests.governance.support import ACP, GOVERNANCE, OPERATOR, POLICY, SANDBOX, Keys, with_, write
 
@@ -29,9 +30,14 @@ FILES: dict[str, Keys] = {
                 "sandbox": "./SANDBOX.md",
                 "capabilities": {"agent": {"promptCapabilities": {"image": True}}, "client": {"fs": {}}},
                 "audit": {"kind": "governance", "ref": "x"},
-                "mcp_servers": [{"name": "a", "transport": "stdio", "ref": "./OPERATOR.md"}],
+                "mcp_servers": [{"name": "a", "transport": "stdio", "ref": "./A.MCP.md"}],
             }
         },
+    },
+    "coder/A.MCP.md": {
+        "kind": "mcp",
+        "transport": "stdio",
+        "server": {"kind": "binary", "path": "./SANDBOX.md", "args": ["a"], "env": {"A": "b"}},
     },
     "coder/OPERATOR.md": with_(
         OPERATOR,
@@ -134,7 +140,9 @@ def test_any_value_in_any_place_loads_or_is_refused_in_its_file(
         inner[way[-1]] = value
     write(world / file, keys)
     try:
-        bind(world / "coder" / "ACP.md", world)
+        found = bind(world / "coder" / "ACP.md", world)
+        for driven in (Driven(native=True), Driven(native=False, url="http://127.0.0.1:1")):
+            assert all(one.line and one.message for one in (*declined(found, driven), *cautions(found, driven)))
     except GovernanceError as error:
         assert error.mistakes and all(mistake.message and mistake.line for mistake in error.mistakes)
     finally:

@@ -41,7 +41,6 @@ ALLOW = ("allow_once", "allow_always")
 CREATING = ("terminal/create",)
 MOST_LENT = 1000
 """Commands of its clients' that a session is known to have; of those before, the newest client is asked."""
-FILES = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
 
 
 class _Params(Struct, rename="camel", gc=False):
@@ -109,7 +108,7 @@ class Asks:
         if method == "elicitation/create":
             return await self._elicitation(connection, session, context, params)
         await _caught_up(session)
-        if session is not None and (method in FILES or method.startswith("terminal/")):
+        if session is not None and (method in governed.FILES or method.startswith("terminal/")):
             return await self._served(session, method, params)
         return await self._of_client(session, context, method, params)
 
@@ -203,6 +202,8 @@ class Asks:
     async def _served(self, session: Session, method: str, params: Raw) -> Any:
         """A file or a command. Under governance it is a tool call of its own, unless nobody would do it."""
         governor = session.context.governor if session.context is not None else None
+        if governor is not None and not governed.lent(governor, method):
+            raise _unknown(method)
         if governor is None or method not in governed.ACTS:
             return await self._serve(session, method, params)
         if _client(session.context, method) is None:
@@ -279,7 +280,7 @@ class Asks:
 
     async def _of_client(self, session: Session | None, context: ThreadContext | None, method: str, params: Raw) -> Raw:
         """What only a client of this protocol can know, extensions above all: the newest that knows the method."""
-        if method in FILES or method.startswith("terminal/"):
+        if method in governed.FILES or method.startswith("terminal/"):
             raise _unknown(method)
         if method.startswith("fs/") and context is not None and context.governor is not None:
             raise _unknown(method)  # a path in it could lead anywhere
@@ -348,7 +349,7 @@ def _has(capabilities: JsonObject, method: str) -> bool:
     if method.startswith("terminal/"):
         return bool(capabilities.get("terminal"))
     files = capabilities.get("fs")
-    return isinstance(files, dict) and bool(files.get(FILES[method]))
+    return isinstance(files, dict) and bool(files.get(governed.FILES[method]))
 
 
 def _read(params: Raw, type: type[T]) -> T:

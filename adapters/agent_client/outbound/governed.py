@@ -17,7 +17,8 @@ from adapters.agent_client.codec import errors, tools
 from adapters.agent_client.governed import admitted, untrusted
 from adapters.agent_client.outbound import raw
 from adapters.agent_client.outbound.calls import goes_on, is_call, is_terminal
-from gateway.adapter import Governor, Instruction, RunGovernor
+from adapters.agent_client.tunnel.mcp_messages import SERVERS
+from gateway.adapter import Governor, Instruction, RunGovernor, ToolServer
 from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
 from gateway.core.types import Json, JsonObject, ThreadUpdate
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from adapters.agent_client.outbound.session import Session, Upstream
 
 OUTSIDE: Final = "outside of any run"
+LOST: Final = "mcp_servers"
+FILES: Final[Mapping[str, str]] = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
+"""Requests for files, and what of `clientCapabilities.fs` allows each."""
 
 
 class Act:
@@ -140,6 +144,13 @@ def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
     return delta.sound(found), said.get(wanted.path)
 
 
+def lent(governor: Governor, method: str) -> bool:
+    """Whether an agent may ask for that file or command at all, by what the manifest has its client do."""
+    if method in FILES:
+        return bool(governor.lends({"fs": {FILES[method]: True}}).get("fs"))
+    return bool(governor.lends({"terminal": True}))
+
+
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +164,30 @@ async def placed(governor: Governor | None, asked: Upstream) -> Upstream:
     except Invalid as error:
         raise Denied(f"the session's folder is not one that may be worked in: {error}", detail=error.detail) from error
     return replace(asked, cwd=cwd, additional_directories=more)
+
+
+def mounted(governor: Governor | None, params: Raw) -> tuple[Raw, list[str]]:
+    """The params that open a session with the manifest's MCP servers before the client's; and the loss of those of the
+    client's that have the same names: grants of tools go by the server's name.
+    """
+    own = governor.servers if governor is not None else ()
+    if not own:
+        return params, []
+    said = raw.members(params).get(SERVERS)
+    given: list[Any] = jsonrpc.unpack(said) if said else []
+    names = {one.name for one in own}
+    others = [each for each in given if not (isinstance(each, dict) and each.get("name") in names)]
+    lost = [LOST] if len(others) < len(given) else []
+    return raw.replaced(params, **{SERVERS: [*map(_entry, own), *others]}), lost
+
+
+def _entry(one: ToolServer) -> JsonObject:
+    """As the protocol has it (schema: McpServer)."""
+    if one.transport != "stdio":
+        return {"type": one.transport, "name": one.name, "url": one.url, "headers": []}
+    program, *args = one.command
+    env = [{"name": name, "value": value} for name, value in one.env.items()]
+    return {"name": one.name, "command": program, "args": args, "env": env}
 
 
 def told(session: Session, update: ThreadUpdate) -> ThreadUpdate | None:

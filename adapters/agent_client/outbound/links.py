@@ -20,7 +20,7 @@ from adapters.agent_client.outbound.connection import Connection
 from adapters.agent_client.outbound.dialects import Dialect
 from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Caller
+from gateway.adapter import Caller, Governor
 from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.transport import websocket
@@ -77,11 +77,16 @@ class Links:
             return {name: each for name, each in caller.capabilities.items() if name not in NOT_PASSED_ON}
         return {"elicitation": {"form": {}}, "session": {"configOptions": {"boolean": {}}}}
 
-    def link(self, profile: JsonObject) -> Link:
-        """The connection for clients that can do that. Raises Unavailable for one profile too many, and once closed."""
+    def link(self, profile: JsonObject, governor: Governor | None) -> Link:
+        """The connection for clients that can do that, as far as the agent may use it.
+
+        Raises Unavailable for one profile too many, and once closed.
+        """
         if self._closed:
             raise Unavailable(f"{self.name} is not called any more")
         capabilities = self._with_workspace(profile)
+        if governor is not None:
+            capabilities = governor.lends(capabilities)
         key = _encode(capabilities)
         found = self._links.get(key)
         if found is None:
@@ -106,7 +111,7 @@ class Links:
         for link in self._links.values():
             if link.supervisor.reachable:
                 return link
-        return self.link(self.profile(None))
+        return self.link(self.profile(None), None)
 
     @property
     def reachable(self) -> bool | None:

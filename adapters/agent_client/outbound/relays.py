@@ -5,11 +5,12 @@ from __future__ import annotations
 from msgspec import Raw
 
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound import raw
+from adapters.agent_client.outbound import governed, raw
 from adapters.agent_client.outbound.connection import Connection
 from adapters.agent_client.outbound.links import Links
 from adapters.agent_client.outbound.session import Session
 from adapters.agent_client.outbound.sessions import Sessions
+from adapters.agent_client.streamable import FORK
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from gateway.adapter import ThreadContext
@@ -61,7 +62,7 @@ class Relays:
             await self._tunnels.forward(method, params)
             return
         if context.thread is None:
-            async with self._links.link(self._links.profile(context.caller)).use() as connection:
+            async with self._links.link(self._links.profile(context.caller), context.governor).use() as connection:
                 connection.tell(method, params)
                 await connection.drain()
             return
@@ -72,7 +73,7 @@ class Relays:
 
     async def _beside(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """A request that belongs to no session, on the connection of the client that makes it."""
-        async with self._links.link(self._links.profile(context.caller)).use() as connection:
+        async with self._links.link(self._links.profile(context.caller), context.governor).use() as connection:
             result = await connection.ask(method, params, timeout=self._patience(method), context=context)
             return raw.renamed(result, connection.public)
 
@@ -84,7 +85,10 @@ class Relays:
             return result
         async with session.in_use():
             connection = await self._sessions.open(session, context)
-            sent, _ = await self._tunnels.declared(session, connection, raw.with_session(params, session.name))
+            sent = raw.with_session(params, session.name)
+            if method == FORK:
+                sent, _ = governed.mounted(context.governor, sent)
+            sent, _ = await self._tunnels.declared(session, connection, sent)
             try:
                 result = await connection.ask(
                     method,

@@ -73,13 +73,13 @@ class Sessions:
         async with session.lock:
             session.seen(context)
             if session.open and await self._recovered(session):
-                connection = await session.connect(self._links.link(session.profile))
+                connection = await session.connect(self._links.link(session.profile, context.governor))
                 if connection is session.connection:
                     return connection
             known = _upstream(context)
             session.zombie = None
             session.profile = known.profile if known else self._links.profile(context.caller)
-            connection = await session.connect(self._links.link(session.profile))
+            connection = await session.connect(self._links.link(session.profile, context.governor))
             if known is not None:
                 known = await governed.placed(context.governor, known)
                 if await self._again(session, connection, known, in_run):
@@ -103,7 +103,7 @@ class Sessions:
         async with session.in_use(), session.lock:
             session.seen(context)
             session.profile = self._links.profile(context.caller)
-            connection = await session.connect(self._links.link(session.profile))
+            connection = await session.connect(self._links.link(session.profile, context.governor))
             return await self._new(session, connection, params, _asked(params))
 
     async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
@@ -123,7 +123,7 @@ class Sessions:
                 params = raw.replaced(params, cwd=self._default(context.governor).cwd)
             name = known.session if known else session.thread or ""
             session.profile = known.profile if known else self._links.profile(context.caller)
-            connection = await session.connect(self._links.link(session.profile))
+            connection = await session.connect(self._links.link(session.profile, context.governor))
             there = session.open and session.name == name
             if not there:
                 session.bind(connection, name)
@@ -132,7 +132,7 @@ class Sessions:
                 method, session.swallow = "session/load", True
             session.replaying = method == "session/load" or "replayFrom" in raw.members(params)
             try:
-                sent, lost = await self._tunnels.declared(session, connection, raw.with_session(params, name))
+                sent, lost = await self._given(session, connection, raw.with_session(params, name))
                 result = await connection.ask(
                     method,
                     sent,
@@ -156,7 +156,7 @@ class Sessions:
         known = _upstream(context)
         if method == "session/close" or known is None:
             return raw.NOTHING
-        async with self._links.link(known.profile).use() as connection:
+        async with self._links.link(known.profile, context.governor).use() as connection:
             renamed = raw.with_session(params, known.session)
             return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
 
@@ -236,7 +236,7 @@ class Sessions:
     async def _new(
         self, session: Session, connection: Connection, params: Raw, asked: Upstream, in_run: bool = False
     ) -> Raw:
-        sent, lost = await self._tunnels.declared(session, connection, params)
+        sent, lost = await self._given(session, connection, params)
         try:
             with connection.opening(session):
                 result = await connection.ask(
@@ -256,6 +256,13 @@ class Sessions:
         await self._record(session, asked)
         return raw.replaced(result, _meta=_losing(answer, lost)) if lost else result
 
+    async def _given(self, session: Session, connection: Connection, params: Raw) -> tuple[Raw, list[str]]:
+        """The params that open a session, as its agent is to get them; and the loss of what of them it cannot have."""
+        governor = session.context.governor if session.context is not None else None
+        params, taken = governed.mounted(governor, params)
+        sent, lost = await self._tunnels.declared(session, connection, params)
+        return sent, lost or taken
+
     async def _again(self, session: Session, connection: Connection, known: Upstream, in_run: bool) -> bool:
         """Open a session that the agent had open before it, or the gateway, was started again. False if it cannot."""
         if connection.offers("sessionCapabilities", "resume"):
@@ -268,7 +275,7 @@ class Sessions:
         try:
             session.bind(connection, known.session)
             params = Raw(_encode({"sessionId": known.session, **_setup(known, connection)}))
-            params, _ = await self._tunnels.declared(session, connection, params)
+            params, _ = await self._given(session, connection, params)
             timeout = self._target.request_timeout
             result = await connection.ask(method, params, timeout=timeout, context=session.context)
         except RpcError as error:

@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 
+from gateway.adapter import ToolServer
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.types import Agent, Json, JsonObject, Run
 from gateway.document import Mistake
@@ -55,6 +56,19 @@ class RouteGovernor:
     def home(self) -> str | None:
         """See `Governor.home`."""
         return next((root.path for root in self._roots.roots if root.here and os.path.isdir(root.path)), None)
+
+    @property
+    def servers(self) -> tuple[ToolServer, ...]:
+        """See `Governor.servers`."""
+        bound = self._now.binding
+        return tuple(
+            ToolServer(one.name, one.transport, found.command, found.env, found.url)
+            for one, found in zip(bound.manifest.mcp_servers, bound.servers, strict=True)
+        )
+
+    def lends(self, can: JsonObject) -> JsonObject:
+        """See `Governor.lends`."""
+        return tiers.lent(self._now.binding.manifest, can)
 
     def effective(self, can: JsonObject) -> JsonObject:
         """See `Governor.effective`."""
@@ -119,7 +133,8 @@ class RouteGovernor:
         found: list[Mistake] = []
         for what in self._missing(capabilities(agent)):
             own = ("metadata", "aip44", "capabilities", *what.split("."))
-            key = own if _is_at(page.raw, own) else ("metadata", "aip44", "tier")
+            needed = "mcp_servers" if what in self._unreached(capabilities(agent)) else "tier"
+            key = own if _is_at(page.raw, own) else ("metadata", "aip44", needed)
             message = f"promises {what}, which agent {agent.name} cannot do"
             found.append(Mistake(page.document.file, page.line(key), ".".join(key), message))
         return found
@@ -153,7 +168,14 @@ class RouteGovernor:
     def _missing(self, can: JsonObject) -> tuple[str, ...]:
         """The client's part is the client's own: what it cannot do, no agent could."""
         manifest = self.binding.manifest
-        return tiers.promised_but_missing(manifest, {**can, "client": tiers.promised(manifest).get("client", {})})
+        known = {**can, "client": tiers.promised(manifest).get("client", {})}
+        return tuple(dict.fromkeys((*tiers.promised_but_missing(manifest, known), *self._unreached(can))))
+
+    def _unreached(self, can: JsonObject) -> list[str]:
+        """What the agent lacks for the MCP servers that it is to be given. Every one takes stdio."""
+        hows = sorted({one.transport for one in self.binding.manifest.mcp_servers} - {"stdio"})
+        able = can.get("agent", {}).get("mcpCapabilities", {})
+        return [f"agent.mcpCapabilities.{how}" for how in hows if able.get(how) is not True]
 
 
 def _is_at(raw: Json, way: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""The JSON Schemas of the documents, as published with AIP-3, 7, 9, 36 and 44, and what they say in our words.
+"""The JSON Schemas of the documents, as published with AIP-3, 7, 9, 32, 36 and 44, and what they say in our words.
 
 The files beside this one are the publishers', byte for byte; a test compares their digests.
 """
@@ -24,6 +24,7 @@ OPERATOR = "OPERATOR"
 GOVERNANCE = "GOVERNANCE"
 SANDBOX = "SANDBOX"
 SKILL = "SKILL"
+MCP = "MCP"
 _ELSEWHERE = (
     "https://agentproto.sh/schemas/aip-35/STORAGE.schema.json",
     "https://agentproto.sh/schemas/aip-38/POLICY.schema.json",

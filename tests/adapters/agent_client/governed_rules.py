@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.adapter import Instruction
+from gateway.adapter import Instruction, ToolServer
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.governance.roots import Root, Roots
@@ -28,6 +28,7 @@ class Rules:
         self.preface: Sequence[Instruction] = ()
         self.first: Sequence[Instruction] = ()
         self.home: str | None = str(root)
+        self.servers: Sequence[ToolServer] = ()
         self.roots = Roots((Root(path=str(root)),))
         self.promised = PROMISED if promised is None else promised
         self.verdicts: dict[str, str] = {}
@@ -36,6 +37,10 @@ class Rules:
         self.granted: list[bool] = []
         self.log: list[tuple[str, Any]] = []
         self.before_act: Callable[[], None] = lambda: None
+
+    def lends(self, can: JsonObject) -> JsonObject:
+        """All."""
+        return can
 
     def effective(self, can: JsonObject) -> JsonObject:
         return _both(self.promised, can)
