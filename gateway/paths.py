@@ -10,6 +10,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway import tracing
 
+METHODS = ("GET", "POST", "PATCH", "DELETE")
+"""Those for which a route that is for any method is found without a search."""
+
 
 def traced(route: BaseRoute, protocol: str) -> BaseRoute:
     """Wrap a route's application in the request's span; its answers are counted."""
@@ -54,7 +57,7 @@ class FixedPaths:
             if isinstance(mount, Mount)
             for route in mount.routes
             if isinstance(route, Route) and not route.param_convertors and not _is_function(route)
-            for method in route.methods or ()
+            for method in route.methods or METHODS
             if (found := _found(routes, method, mount.path + route.path)) is not None
         }
 

@@ -30,7 +30,7 @@ async def function(request: Request) -> Response:
     return PlainTextResponse("function")
 
 
-ONE, WAIT, LATE, ROOT = Endpoint("one"), Endpoint("wait"), Endpoint("late"), Endpoint("root")
+ONE, WAIT, LATE, ROOT, ANY = (Endpoint(name) for name in ("one", "wait", "late", "root", "any"))
 ROUTES = [
     Mount(
         "/mount",
@@ -40,6 +40,7 @@ ROUTES = [
             Route("/runs/late", LATE, methods=["GET"]),
             Route("/function", function),
             Route("/", ROOT, methods=["POST"]),
+            Route("/any", ANY),
         ],
     )
 ]
@@ -80,6 +81,11 @@ def asked(method: str, path: str, **more: Any) -> tuple[int, bytes, int]:
 
 def test_a_fixed_path_goes_straight_to_its_route() -> None:
     assert asked("POST", "/mount/runs/wait") == (200, b"wait", 0)
+
+
+def test_so_does_one_whose_route_is_for_any_method_and_a_rare_method_is_searched_for() -> None:
+    assert [asked(method, "/mount/any") for method in ("GET", "POST", "DELETE")] == [(200, b"any", 0)] * 3
+    assert asked("PUT", "/mount/any") == (200, b"any", 1)
 
 
 def test_its_endpoint_sees_what_starlette_would_have_shown_it() -> None:

@@ -22,10 +22,11 @@ from typing import Annotated, Any, Literal, NotRequired
 from urllib.parse import urlsplit
 
 import msgspec
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, TypeAdapter
 from typing_extensions import TypedDict
 
 from gateway.core.types import JsonObject
+from gateway.wire import strict
 
 PROTOCOL = "agent_connect"
 EVENT = "agent_event"
@@ -42,10 +43,12 @@ _OPEN = ConfigDict(extra="allow", strict=True)
 Mode = Literal["values", "custom"]
 MODES: tuple[Mode, ...] = ("values", "custom")
 
-Limit = Annotated[int, Field(ge=1, le=1000)]
+Whole = Annotated[int, BeforeValidator(strict.whole)]
+Limit = Annotated[Whole, Field(ge=1, le=1000)]
 MOST = 2**63 - 1
 """The greatest whole number that the store holds."""
-Offset = Annotated[int, Field(ge=0, le=MOST)]
+Offset = Annotated[Whole, Field(ge=0), AfterValidator(lambda value: min(value, MOST))]
+"""Beyond `MOST` there is nothing, as there is at it."""
 _UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
 Uuid = Annotated[str, StringConstraints(pattern=_UUID, to_lower=True)]
 
@@ -73,7 +76,7 @@ class RunConfig(TypedDict, total=False):
 
     __pydantic_config__ = _OPEN  # type: ignore[misc]
     tags: list[str] | None
-    recursion_limit: int | None
+    recursion_limit: Whole | None
     configurable: JsonObject | None
 
 
@@ -90,7 +93,7 @@ class RunCreate(TypedDict, total=False):
     stream_mode: Modes
     on_disconnect: Literal["cancel", "continue"] | None
     multitask_strategy: Literal["reject", "rollback", "interrupt", "enqueue"] | None
-    after_seconds: Annotated[int, Field(ge=0, le=MOST)] | None
+    after_seconds: Annotated[Whole, Field(ge=0, le=MOST)] | None
 
 
 class RunCreateStateless(RunCreate, total=False):

@@ -1,6 +1,8 @@
-"""What is JSON and nothing else, for bodies that a more lenient parser reads."""
+"""JSON as its specifications have it, where a parser is more lenient or stricter."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
@@ -16,3 +18,8 @@ def check(body: bytes | bytearray, otherwise: str) -> None:
         msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         raise Invalid(f"{otherwise}: {error}") from None
+
+
+def whole(value: Any) -> Any:
+    """A number without a fraction as an `int`, which is an integer in JSON Schema (`2.0`); anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -26,7 +26,6 @@ from gateway.adapter.access import Door
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Run
 
-_RUN = "/runs/{run_id}"
 _THREAD = "/threads/{thread_id}"
 
 
@@ -42,6 +41,57 @@ class Operations:
 Pick = Callable[[Operations], Operation]
 
 
+def _runs(under: str) -> dict[str, dict[str, Pick]]:
+    """The operations that start runs below a path."""
+    return {
+        f"{under}/runs/wait": {"POST": lambda operations: operations.runs.create_and_wait},
+        f"{under}/runs/stream": {"POST": lambda operations: operations.runs.create_and_stream},
+    }
+
+
+def _run(under: str) -> dict[str, dict[str, Pick]]:
+    """The operations on one run below a path."""
+    run = f"{under}/runs/{{run_id}}"
+    return {
+        run: {
+            "GET": lambda operations: operations.runs.get,
+            "POST": lambda operations: operations.runs.resume,
+            "DELETE": lambda operations: operations.runs.delete,
+        },
+        f"{run}/wait": {"GET": lambda operations: operations.runs.wait},
+        f"{run}/stream": {"GET": lambda operations: operations.runs.stream},
+        f"{run}/cancel": {"POST": lambda operations: operations.runs.cancel},
+    }
+
+
+_TABLE: dict[str, dict[str, Pick]] = {
+    **_runs(""),
+    "/runs": {"POST": lambda operations: operations.runs.create},
+    **_runs(_THREAD),
+    f"{_THREAD}/runs": {
+        "POST": lambda operations: operations.runs.create,
+        "GET": lambda operations: operations.runs.of_thread,
+    },
+    "/runs/search": {"POST": lambda operations: operations.runs.search},
+    **_run(""),
+    **_run(_THREAD),
+    "/threads": {"POST": lambda operations: operations.threads.create},
+    "/threads/search": {"POST": lambda operations: operations.threads.search},
+    _THREAD: {
+        "GET": lambda operations: operations.threads.get,
+        "PATCH": lambda operations: operations.threads.patch,
+        "DELETE": lambda operations: operations.threads.delete,
+    },
+    f"{_THREAD}/copy": {"POST": lambda operations: operations.threads.copy},
+    f"{_THREAD}/history": {"GET": lambda operations: operations.threads.history},
+    "/agents/search": {"POST": lambda operations: operations.agents.search},
+    "/agents/agent/{agent_id}/descriptor": {"GET": lambda operations: operations.agents.descriptor},
+    "/agents/{agent_id}/descriptor": {"GET": lambda operations: operations.agents.descriptor},
+    "/agents/{agent_id}": {"GET": lambda operations: operations.agents.get},
+}
+"""Every operation, by path and method. Those most used come first: the router tries paths in order."""
+
+
 class AgentConnectInbound:
     """See `Inbound` and `Knowing` of `gateway.adapter`."""
 
@@ -54,40 +104,12 @@ class AgentConnectInbound:
         return self._door.sees(headers)
 
     def routes(self) -> Sequence[BaseRoute]:
-        """Those most used first: the router tries them in order."""
-        table: list[tuple[str, str, Pick]] = []
-        for under in ("", _THREAD):
-            table += [
-                ("POST", f"{under}/runs/wait", lambda operations: operations.runs.create_and_wait),
-                ("POST", f"{under}/runs/stream", lambda operations: operations.runs.create_and_stream),
-                ("POST", f"{under}/runs", lambda operations: operations.runs.create),
-            ]
-        table.append(("POST", "/runs/search", lambda operations: operations.runs.search))
-        for under in ("", _THREAD):
-            table += [
-                ("GET", f"{under}{_RUN}", lambda operations: operations.runs.get),
-                ("GET", f"{under}{_RUN}/wait", lambda operations: operations.runs.wait),
-                ("GET", f"{under}{_RUN}/stream", lambda operations: operations.runs.stream),
-                ("POST", f"{under}{_RUN}", lambda operations: operations.runs.resume),
-                ("POST", f"{under}{_RUN}/cancel", lambda operations: operations.runs.cancel),
-                ("DELETE", f"{under}{_RUN}", lambda operations: operations.runs.delete),
-            ]
-        table += [
-            ("GET", f"{_THREAD}/runs", lambda operations: operations.runs.of_thread),
-            ("POST", "/threads", lambda operations: operations.threads.create),
-            ("POST", "/threads/search", lambda operations: operations.threads.search),
-            ("GET", _THREAD, lambda operations: operations.threads.get),
-            ("PATCH", _THREAD, lambda operations: operations.threads.patch),
-            ("DELETE", _THREAD, lambda operations: operations.threads.delete),
-            ("POST", f"{_THREAD}/copy", lambda operations: operations.threads.copy),
-            ("GET", f"{_THREAD}/history", lambda operations: operations.threads.history),
-            ("POST", "/agents/search", lambda operations: operations.agents.search),
-            ("GET", "/agents/agent/{agent_id}/descriptor", lambda operations: operations.agents.descriptor),
-            ("GET", "/agents/{agent_id}/descriptor", lambda operations: operations.agents.descriptor),
-            ("GET", "/agents/{agent_id}", lambda operations: operations.agents.get),
-        ]
+        """One route a path, for any method: what its operations do not have is 405, and no other path is looked at."""
         served = self._everybody() if self._door.open else self._asked
-        return [Route(path, Endpoint(served(pick), self._limit), methods=[method]) for method, path, pick in table]
+        return [
+            Route(path, Endpoint({method: served(pick) for method, pick in operations.items()}, self._limit))
+            for path, operations in _TABLE.items()
+        ]
 
     def _everybody(self) -> Callable[[Pick], Operation]:
         operations = self._door.everybody()

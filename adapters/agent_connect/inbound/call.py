@@ -141,14 +141,14 @@ class Call:
         return self._query.get(name)
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
-        """A query parameter that is a whole number within bounds. Raises Invalid."""
+        """A query parameter that is a whole number; `most` where it is more. Raises Invalid below `least`."""
         text = self.query(name)
         if text is None:
             return default
-        value = int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else None
-        if value is None or not least <= value <= most:
-            raise Invalid(f"{name}: {text!r} is not an integer from {least} to {most}")
-        return value
+        value = int(text) if re.fullmatch(r"-?[0-9]{1,100}", text) else least - 1
+        if value < least:
+            raise Invalid(f"{name}: {text!r} is not an integer from {least} up")
+        return min(value, most)
 
     def seconds(self, name: str) -> float | None:
         """A query parameter that is a time in seconds. Raises Invalid."""
@@ -186,15 +186,19 @@ Operation = Callable[[Call], Awaitable[Reply | None]]
 
 
 class Endpoint:
-    """An operation as an ASGI application. The operation returns None where it has answered itself."""
+    """The operations of a path, by method: an ASGI application. One that has answered itself returns None."""
 
-    def __init__(self, operation: Operation, limit: int) -> None:
-        self._operation = operation
+    def __init__(self, operations: Mapping[str, Operation], limit: int) -> None:
+        self._operations = operations
         self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        operation = self._operations.get("GET" if method == "HEAD" else method)
+        if operation is None:
+            return await self._undeclared(scope).send(send)
         try:
-            reply = await self._operation(Call(scope, receive, send, self._limit))
+            reply = await operation(Call(scope, receive, send, self._limit))
         except InterlinguaError as error:
             if error.detail:
                 log.info("%s %s: %s (%s)", scope["method"], scope["path"], error, error.detail)
@@ -206,6 +210,11 @@ class Endpoint:
             reply = Reply(msgspec.json.encode(INTERNAL), 500)
         if reply is not None:
             await reply.send(send)
+
+    def _undeclared(self, scope: Scope) -> Reply:
+        """405, with all the methods of the path."""
+        told = f"{scope['method']} {scope['path']} is no operation of this protocol"
+        return Reply(msgspec.json.encode(told), 405, {"allow": ", ".join(self._operations)})
 
 
 PATIENCE = 0.25

@@ -208,7 +208,7 @@ class Runs:
     async def of_thread(self, call: Call) -> Reply:
         """`GET /threads/{thread_id}/runs`, newest first."""
         thread_id = call.uuid("thread_id")
-        limit, offset = call.integer("limit", 10, 1, 1000), call.integer("offset", 0, 0, 10**9)
+        limit, offset = call.integer("limit", 10, 1, 1000), call.integer("offset", 0, 0, wire.MOST)
         await self._gateway.thread(thread_id)
         return Reply(
             codec.encode_runs(await self._gateway.runs(RunQuery(thread=thread_id, limit=limit, offset=offset)))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from adapters.agent_connect import codec_request, codec_thread, wire
 from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
 from gateway.adapter import Gateway
-from gateway.core.errors import Conflict, Invalid, Unsupported
+from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
 from gateway.core.types import ChatMessage, Checkpoint, JsonObject, Thread, ThreadQuery, ThreadStatus
 
 PAGE = 1000
@@ -84,7 +84,7 @@ class Threads:
         if before is not None:
             ids = [checkpoint.id for checkpoint in checkpoints]
             if before.lower() not in ids:
-                raise Invalid(f"before: the thread has no checkpoint {before!r}")
+                raise NotFound(f"before: the thread has no checkpoint {before!r}")
             states = states[: ids.index(before.lower())]
         return Reply(codec_thread.encode_history(states[::-1][:limit]))
 
@@ -111,7 +111,7 @@ class Threads:
         if ref is not None:
             found = [at for at, checkpoint in enumerate(checkpoints) if checkpoint.id == ref["checkpoint_id"]]
             if not found:
-                raise Invalid("the thread has no such checkpoint", path="/checkpoint/checkpoint_id")
+                raise NotFound(f"/checkpoint/checkpoint_id: the thread has no checkpoint {ref['checkpoint_id']}")
             base, values = conversations[found[0]], checkpoints[found[0]].values
         said = wanted.get("messages")
         then = base if said is None else list(codec_request.chat_messages(said))

@@ -62,8 +62,9 @@ def test_history_is_limited_and_begins_below_a_checkpoint(api: Api, thread: str)
     older = api("GET", f"/threads/{thread}/history?before={before}")
     assert [state["values"] for state in older] == [{"message": "two "}, {"message": "one "}]
     assert [len(state["messages"]) for state in older] == [4, 2]
-    api("GET", f"/threads/{thread}/history?before={UNKNOWN}", status=422)
+    api("GET", f"/threads/{thread}/history?before={UNKNOWN}", status=404)
     api("GET", f"/threads/{thread}/history?limit=0", status=422)
+    assert api("GET", f"/threads/{thread}/history?limit=99999") == api("GET", f"/threads/{thread}/history?limit=1000")
 
 
 def test_a_threads_runs_are_listed_newest_first(api: Api, thread: str) -> None:
@@ -197,7 +198,7 @@ def test_a_patch_branches_from_an_older_checkpoint(api: Api, thread: str) -> Non
     assert [m["content"] for m in told["messages"]] == ["one", "one "]
     assert len(api("GET", f"/threads/{thread}/history")) == 3
     unknown = {"checkpoint": {"checkpoint_id": UNKNOWN}, "values": {}}
-    assert "/checkpoint/checkpoint_id" in api("PATCH", f"/threads/{thread}", unknown, status=422)
+    assert "/checkpoint/checkpoint_id" in api("PATCH", f"/threads/{thread}", unknown, status=404)
 
 
 def test_a_state_that_the_agent_keeps_cannot_be_patched(api: Api, thread: str) -> None:
