@@ -18,7 +18,7 @@ import pytest
 from gateway.adapter import Gateway, RunContext
 from gateway.adapter.access import People, Principal, ScopedGateway, Visit
 from gateway.core import events as e
-from gateway.core.errors import Conflict, NotFound
+from gateway.core.errors import Conflict, NotFound, Unauthenticated
 from gateway.core.types import (
     OWNER,
     Agent,
@@ -33,7 +33,7 @@ from gateway.core.types import (
     agent_id,
 )
 from gateway.engine import Engine
-from tests.support.aio import run
+from tests.support.aio import Clock, later, run
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
 
 PROTOCOL = "scripted"
@@ -331,6 +331,51 @@ def test_what_a_client_makes_is_its_own() -> None:
             assert done is not None and msgspec.json.decode(done.output or b"") == {"message": "olga"}
 
     run(main())
+
+
+def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_then_that_it_has_expired() -> None:
+    async def main() -> None:
+        now, go = 1000.0, asyncio.Event()
+
+        async def slow(context: RunContext) -> None:
+            await go.wait()
+            await echo(context)
+
+        async with engine((route("slow"), Scripted(slow))) as running:
+            people = People(None, lambda: now)
+            ana = ScopedGateway(running, Visit(people, Principal(Identity(id="ana"), expires=1100.0)))
+            made = await ana.start(request(agent="slow", protocol=PROTOCOL))
+            assert await ana.wait(made.id, 0.01) is None and await ana.wait(made.id, 0) is None
+            async with ana.watch(made.id) as watch:
+                assert watch.run.id == made.id
+                first = await watch.next(30)
+                assert first is not None
+                with pytest.raises(TimeoutError):
+                    await watch.next(0.01)
+                waits = [asyncio.ensure_future(watch.next(after)) for after in (5000,)]
+                await later(50)
+                go.set()
+                assert await waits[0] is not None
+            done = await ana.wait(made.id)
+            assert done is not None and done.status is RunStatus.SUCCESS
+            go.clear()
+            other = await ana.start(request(agent="slow", protocol=PROTOCOL))
+            async with ana.watch(other.id) as watch:
+                await watch.next(30)
+                pending = [
+                    asyncio.ensure_future(call)
+                    for call in (watch.next(), watch.next(5000), ana.wait(other.id), ana.wait(other.id, 5000))
+                ]
+                now = 1101.0
+                await later(101)
+                for each in pending:
+                    with pytest.raises(Unauthenticated, match="the token has expired"):
+                        await each
+            go.set()
+            lasting = await running.wait(other.id, 30)
+            assert lasting is not None and lasting.status is RunStatus.SUCCESS, "the run goes on"
+
+    run(main(), timeout=100_000, loop_factory=Clock)
 
 
 @pytest.mark.parametrize("method", METHODS)

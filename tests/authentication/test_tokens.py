@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import time
@@ -301,6 +302,20 @@ def test_a_connection_whose_token_has_expired_already_ends_at_once() -> None:
         days.visit(900.0).enter(lambda: days.ended.append("late"))
         await later(0)
         assert days.ended == ["late"]
+
+    timed(body)
+
+
+def test_a_visit_that_is_no_connection_ends_nothing() -> None:
+    async def body() -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, what: failures.append(what))
+        days = Days()
+        visit = days.visit(1010.0)
+        assert visit.fits(Principal(Identity(id="ana"), expires=1020.0))
+        days.now = 1030.0
+        await later(30)
+        assert visit.expired and not failures
 
     timed(body)
 

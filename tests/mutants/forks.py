@@ -31,6 +31,8 @@ from tests.mutants.mutate import Mutant
 
 SLACK: Final = 15.0
 """Seconds that a test may take besides ten times what it took without a change. One that takes longer has failed."""
+MEMORY: Final = "/dev/shm"
+"""The temporary folders of the tests are there if possible: much of their time is spent waiting for a disk."""
 FAILED: Final = 1
 NOTHING: Final = (4, 5)
 """Exit codes of pytest that found no such test: a changed module may have given the tests other names."""
@@ -76,7 +78,7 @@ class Trial:
             return True
         for file in self._files.values():
             importlib.import_module(_module(file))
-        with tempfile.TemporaryDirectory(prefix="mutants-") as place:
+        with tempfile.TemporaryDirectory(prefix="mutants-", dir=MEMORY if os.path.isdir(MEMORY) else None) as place:
             covered = self._cover(session, Path(place))
             if covered is not None:
                 self._try(session, covered, Path(place))

@@ -127,7 +127,7 @@ class _Finder:
                 yield (*self._span(node), str(not value))
             case ast.Constant(value=None) if node not in self._compared:
                 yield (*self._span(node), "True")
-            case ast.Constant(value=int() | float() as value) if value < SMALL:
+            case ast.Constant(value=int() as value) if value < SMALL:
                 yield (*self._span(node), repr(value + 1))
             case ast.List(elts=elements) | ast.Set(elts=elements) | ast.Tuple(elts=elements, ctx=ast.Load()):
                 if self._function is None and len(elements) >= SMALLEST:

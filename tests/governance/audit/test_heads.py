@@ -1,0 +1,151 @@
+"""Heads: how one is written, where the gateway's store has it, and that what was recorded is not changed later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.core.errors import Invalid, NotFound, Unavailable
+from gateway.engine.records import Records
+from gateway.governance.audit import Actor, AuditLog, Entry, Event, Head, KeptHead, Subject
+from gateway.governance.audit.event import Policy
+from gateway.governance.audit.heads import OWNER, SCOPE, stored_head
+from gateway.store import open_store
+from tests.governance.audit.support import event
+from tests.support.aio import run
+
+HASH = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "head"),
+    [
+        (f"7:{HASH}", Head(7, HASH)),
+        (f" 0:{HASH}\n", Head(0, HASH)),
+        (f"7:{HASH[:32]}", Head(7, HASH[:32])),
+        (f"7:{HASH * 2}", Head(7, HASH * 2)),
+        ("7", None),
+        (HASH, None),
+        ("7:", None),
+        (f":{HASH}", None),
+        (f"-1:{HASH}", None),
+        (f"1.0:{HASH}", None),
+        (f"\u0667:{HASH}", None),
+        (f"\u00b2:{HASH}", None),
+        (f"7:{HASH[:31]}", None),
+        (f"7:{HASH * 2}0", None),
+        (f"7:{HASH.upper()}", None),
+        (f"7:{HASH}:8", None),
+        (f"7:{HASH}\n7:{HASH}", None),
+    ],
+)
+def test_a_head_is_a_number_and_a_hash(text: str, head: Head | None) -> None:
+    if head is not None:
+        assert Head.parse(text) == head and str(head) == text.strip()
+        return
+    with pytest.raises(ValueError, match="is not SEQ:HASH"):
+        Head.parse(text)
+
+
+def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
+    async def body() -> None:
+        url = f"sqlite:///{tmp_path}/s.db"
+        with pytest.raises(Invalid):
+            await stored_head("nonsense://", None)
+        store = open_store(url)
+        await store.open()
+        records = Records(store, public_url="", artifact_limit=0)
+        one, two = KeptHead(records, "one"), KeptHead(records, "two")
+        with pytest.raises(NotFound, match=r"no log$"):
+            await stored_head(url, None)
+        await one.keep(1, HASH)
+        await records.keep("another", "two", {"seq": 9, "hash": HASH}, owner=OWNER)
+        assert await one.newest() == Head(1, HASH) and await two.newest() is None
+        assert await stored_head(url, None) == await stored_head(url, "one") == ("one", Head(1, HASH))
+        with pytest.raises(NotFound, match="no log two"):
+            await stored_head(url, "two")
+        await two.keep(5, HASH)
+        await one.keep(2, HASH)
+        assert (await one.newest(), await two.newest()) == (Head(2, HASH), Head(5, HASH))
+        assert await stored_head(url, "two") == ("two", Head(5, HASH))
+        with pytest.raises(Invalid, match="several logs, name one: one, two"):
+            await stored_head(url, None)
+        wrong: list[dict[str, Any]] = [
+            {},
+            {"seq": 1},
+            {"hash": HASH},
+            {"seq": "x", "hash": HASH},
+            {"seq": 1, "hash": "x"},
+        ]
+        for data in wrong:
+            await records.keep(SCOPE, "one", data, owner=OWNER)
+            for found in (one.newest(), stored_head(url, "one")):
+                with pytest.raises(Invalid, match="what the store has for the audit log one is no head"):
+                    await found
+        await store.close()
+        (tmp_path / "file").write_text("no database, but long enough to be looked at as one" * 40)
+        with pytest.raises(Unavailable):
+            await stored_head(f"sqlite:///{tmp_path}/file", "one")
+
+    run(body())
+
+
+def test_what_was_recorded_cannot_be_changed_by_whoever_has_it() -> None:
+    for made, name in (
+        (Entry(0, "2033-05-18T03:33:20.000Z", HASH, HASH), "hash"),
+        (Head(0, HASH), "seq"),
+        (event(), "action"),
+        (Actor("a"), "id"),
+        (Subject("tool"), "kind"),
+        (Policy("ab"), "ref"),
+    ):
+        with pytest.raises(AttributeError):
+            setattr(made, name, "forged")
+
+
+@pytest.mark.parametrize(
+    ("field", "longest", "wrong"),
+    [
+        ("actor.id", "a" * 256, ["", "a" * 257]),
+        ("actor.id", "a", []),
+        ("actor.role", "a" * 64, ["a" * 65]),
+        ("subject.kind", "a" * 32, ["a" * 33]),
+        ("subject.ref", "a" * 256, ["a" * 257]),
+        ("subject.path", "a" * 1024, ["a" * 1025]),
+        ("policy.ref", "a" * 64, ["a", "a" * 65, "A-b", "a-", "-a", "a\n"]),
+        ("policy.ref", "ab", []),
+        ("policy.decision", "escalate", ["maybe"]),
+        ("action", "a" * 128, ["a" * 129, "a", "A.b", "a.", "a.b\n"]),
+        ("action", "ab", []),
+    ],
+)
+def test_an_event_has_the_lengths_and_shapes_of_the_specification(
+    tmp_path: Path, field: str, longest: str, wrong: list[str]
+) -> None:
+    def made(value: str) -> Event:
+        name, _, member = field.partition(".")
+        if not member:
+            return event(**{name: value})
+        whole = {"actor": Actor("a"), "subject": Subject("tool"), "policy": Policy("ab")}[name]
+        return event(**{name: msgspec.structs.replace(whole, **{member: value})})
+
+    async def body() -> None:
+        async with AuditLog(tmp_path) as log:
+            await log.append(made(longest))
+            for value in wrong:
+                with pytest.raises(Invalid):
+                    await log.append(made(value))
+
+    run(body())
+
+
+@pytest.mark.parametrize(("limit", "right"), [(0, False), (1, True), (1024 * 1024, True), (1024 * 1024 + 1, False)])
+def test_a_limit_is_some_bytes_and_no_more_than_an_entry_may_have(tmp_path: Path, limit: int, right: bool) -> None:
+    if right:
+        assert AuditLog(tmp_path, limit=limit).head is None
+        return
+    with pytest.raises(Invalid, match=f"a limit of {limit} bytes; it is at most 1048576"):
+        AuditLog(tmp_path, limit=limit)
