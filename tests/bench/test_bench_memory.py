@@ -1,0 +1,42 @@
+"""The program that shows the gateway's memory works, and what it is to show holds: ended runs leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import memory
+from gateway.core.types import Thread
+from tests.engine.test_runs import ended
+from tests.support.aio import run
+from tests.support.scripted import Scripted, echo, engine, request, route
+
+RUNS = 300
+
+
+def test_memory_is_told_after_each_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert memory.main(["--runs", "0", "20", "--threads"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [["0", "runs:"], ["20", "runs:"]]
+
+
+def test_runs_that_have_ended_leave_nothing_behind(tmp_path: Path) -> None:
+    async def scene() -> None:
+        scripted = Scripted(echo)
+        async with engine((route(), scripted), file=tmp_path / "s.db") as gateway:
+
+            async def blocks(prefix: str) -> int:
+                for number in range(RUNS):
+                    made = await gateway.create_thread(Thread(id=f"{prefix}{number}", created_at=1.0, updated_at=1.0))
+                    await ended(gateway, (await gateway.start(request(thread=made.id))).id)
+                    scripted.contexts.clear()
+                gc.collect()
+                return sys.getallocatedblocks()
+
+            first = await blocks("a")
+            assert await blocks("b") - first < RUNS, "less than a block for each run"
+
+    run(scene())
