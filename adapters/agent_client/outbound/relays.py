@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec import Raw
 
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound import governed, raw
+from adapters.agent_client.outbound import raw
 from adapters.agent_client.outbound.connection import Connection
 from adapters.agent_client.outbound.links import Links
 from adapters.agent_client.outbound.session import Session
-from adapters.agent_client.outbound.sessions import Sessions
+from adapters.agent_client.outbound.sessions import Sessions, losing
 from adapters.agent_client.streamable import FORK
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
@@ -86,9 +86,8 @@ class Relays:
         async with session.in_use():
             connection = await self._sessions.open(session, context)
             sent = raw.with_session(params, session.name)
-            if method == FORK:
-                sent, _ = governed.mounted(context.governor, sent)
-            sent, _ = await self._tunnels.declared(session, connection, sent)
+            given = self._sessions.given if method == FORK else self._tunnels.declared
+            sent, lost = await given(session, connection, sent)
             try:
                 result = await connection.ask(
                     method,
@@ -101,6 +100,8 @@ class Relays:
                     await self._sessions.hangs(session)
                 raise
             _learn(session, method, params, result)
+            if lost:
+                result = raw.replaced(result, _meta=losing(jsonrpc.unpack(result), lost))
         if method in ENDING:
             await self._sessions.forget(session)
         return raw.renamed(result, lambda name: self._public(session, connection, name))

@@ -132,7 +132,7 @@ class Sessions:
                 method, session.swallow = "session/load", True
             session.replaying = method == "session/load" or "replayFrom" in raw.members(params)
             try:
-                sent, lost = await self._given(session, connection, raw.with_session(params, name))
+                sent, lost = await self.given(session, connection, raw.with_session(params, name))
                 result = await connection.ask(
                     method,
                     sent,
@@ -149,7 +149,7 @@ class Sessions:
             session.settle(answer)
             session.fresh = known is not None and known.fresh
             await self._record(session, msgspec.structs.replace(_asked(params), partial=partial))
-            return raw.replaced(result, _meta=_losing(answer, lost)) if lost else result
+            return raw.replaced(result, _meta=losing(answer, lost)) if lost else result
 
     async def end_unopened(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/close` and `session/delete` of one that is not open: only the latter concerns the agent."""
@@ -236,7 +236,7 @@ class Sessions:
     async def _new(
         self, session: Session, connection: Connection, params: Raw, asked: Upstream, in_run: bool = False
     ) -> Raw:
-        sent, lost = await self._given(session, connection, params)
+        sent, lost = await self.given(session, connection, params)
         try:
             with connection.opening(session):
                 result = await connection.ask(
@@ -254,9 +254,9 @@ class Sessions:
                 session.detached()
         session.settle(answer, in_run=in_run)
         await self._record(session, asked)
-        return raw.replaced(result, _meta=_losing(answer, lost)) if lost else result
+        return raw.replaced(result, _meta=losing(answer, lost)) if lost else result
 
-    async def _given(self, session: Session, connection: Connection, params: Raw) -> tuple[Raw, list[str]]:
+    async def given(self, session: Session, connection: Connection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and the loss of what of them it cannot have."""
         governor = session.context.governor if session.context is not None else None
         params, taken = governed.mounted(governor, params)
@@ -275,7 +275,7 @@ class Sessions:
         try:
             session.bind(connection, known.session)
             params = Raw(_encode({"sessionId": known.session, **_setup(known, connection)}))
-            params, _ = await self._given(session, connection, params)
+            params, _ = await self.given(session, connection, params)
             timeout = self._target.request_timeout
             result = await connection.ask(method, params, timeout=timeout, context=session.context)
         except RpcError as error:
@@ -367,7 +367,7 @@ class Sessions:
         )
 
 
-def _losing(answer: Any, lost: list[str]) -> JsonObject:
+def losing(answer: Any, lost: list[str]) -> JsonObject:
     """The `_meta` of an answer that says what became of none of what was asked."""
     meta = answer.get("_meta") if isinstance(answer, dict) else None
     return {**(meta if isinstance(meta, dict) else {}), "interlingua": {"lost": lost}}
