@@ -2,8 +2,8 @@
 
 Each SDK has a lock with the exact versions it still runs with: `tests/peers/<name>.txt` for Python, a folder
 `tests/peers/<name>/` with a `package-lock.json` for Node, which itself comes from the lock `node.txt`, so that no
-machine needs one. An environment is made on first use in `.peers/<name>-<digest of the lock>/` and kept. One lock
-is no SDK's: `build.txt` has the build backend of pyproject.toml.
+machine needs one. An environment is made on first use in `.peers/<name>-<digest of the lock>/` and kept. Two locks
+are no SDK's: `build.txt` has the build backend of pyproject.toml, `schemathesis.txt` the fuzzer of OpenAPI.
 `python -m tests.support.peers` makes them all.
 """
 
