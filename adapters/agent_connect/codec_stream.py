@@ -21,6 +21,7 @@ from gateway.adapter import Batch, Snapshot
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.output import Output
+from gateway.core.stopping import cut_short
 from gateway.core.types import NULL, Agent, Artifact, JsonObject, Run
 from gateway.wire import sse
 
@@ -282,6 +283,8 @@ class StreamEncoder:
             self._out.append((number, (codec_update.error_update(self._run_id, event, self._beyond(event)),)))
             return
         assert isinstance(event, e.RunFinished)
+        if self.custom and cut_short(event.stop_reason) is not None:
+            self._out.append((number, (codec_update.stop_update(self._run_id, event.stop_reason),)))
         document = self._final(event, batch, run)
         origin = dict(self._beyond(event) or {})
         if self._files and "messages" not in origin:

@@ -11,7 +11,8 @@ from adapters.agent_connect import wire
 from adapters.agent_connect.codec import CANCELLED, beyond, cancelled, errcode, interrupt_payload
 from adapters.agent_connect.codec_thread import link
 from gateway.core import events as e
-from gateway.core.types import Interrupt, JsonObject
+from gateway.core.stopping import cut_short
+from gateway.core.types import Interrupt, JsonObject, StopReason
 from gateway.wire.sse import CR, LF, escape_separators
 
 _dump = msgspec.json.Encoder().encode
@@ -55,6 +56,12 @@ def custom_update(run_id: str, event: e.Event, origin: JsonObject | None = None)
         update = msgspec.Raw(b'{"type":' + e.encode(told).removeprefix(b'{"event":'))
     line = {"type": "custom", "run_id": run_id, "status": "pending", "update": update}
     return escape_separators(_dump({**beyond(origin), **line}))
+
+
+def stop_update(run_id: str, reason: StopReason) -> bytes:
+    """`CustomRunResultUpdate`, one line: the run stops, and before its work is done."""
+    update = {"type": "run_finished", "stop_reason": reason.value, "message": cut_short(reason)}
+    return _dump({"type": "custom", "run_id": run_id, "status": "pending", "update": update})
 
 
 def interrupt_update(run_id: str, interrupt: Interrupt, origin: JsonObject | None = None) -> bytes:

@@ -13,7 +13,8 @@ from adapters.agent_protocol.requests import answer_fields
 from gateway.core import choices
 from gateway.core import events as e
 from gateway.core.projection import ASSISTANT, text_of, unwrap, wrap
-from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run, StopReason
+from gateway.core.stopping import cut_short
+from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run
 
 _LISTED = ("thoughts", "tool_calls", "files", "data", "custom")
 
@@ -197,12 +198,12 @@ def _ending(run: Run, leg: Leg, agent: Agent, native: bool) -> JsonObject:
             found["error"] = {"code": failure.code, "message": failure.message, "retryable": failure.retryable}
         case e.RunCancelled(reason=reason):
             found["error"] = {"code": "cancelled", "message": reason or "the run was cancelled", "retryable": False}
-        case e.RunFinished(stop_reason=reason):
-            if reason is not StopReason.END_TURN:
-                found["stop_reason"] = reason.value
+        case e.RunFinished():
             document = _document(run, leg)
             if not native and document is not None and not _only_text(document, agent):
                 found["output"] = document
+    if run.stop_reason is not None and cut_short(run.stop_reason) is not None:
+        found["stop_reason"] = run.stop_reason.value
     if run.losses:
         found["losses"] = run.losses
     return found

@@ -19,6 +19,7 @@ from gateway.config import Config, Route
 from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError, Invalid
 from gateway.core.output import Output
+from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
 from gateway.engine.directory import Entry
 from gateway.registry import OPERATOR
@@ -91,7 +92,7 @@ class Local:
             await self._answered.wait()
         elif isinstance(event, e.TERMINAL):
             failure = run.failure
-            why = failure.message if failure else run.cancel_reason or ""
+            why = failure.message if failure else run.cancel_reason or cut_short(run.stop_reason) or ""
             yield End(run.status, why, text)
         elif isinstance(event, e.ArtifactAdded):
             yield File(event.artifact.id, event.artifact.name, event.artifact.size)

@@ -113,7 +113,7 @@ class Remote:
     async def _stream(self, method: str, path: str, body: JsonObject, specs: JsonObject) -> AsyncIterator[Item]:
         output = text_pointer(specs.get("output"))
         schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
-        decoder, last = sse.Decoder(), Text("")
+        decoder, last, short = sse.Decoder(), Text(""), ""
         headers = {"Last-Event-ID": self._at} if method == "GET" else None
         async with (
             _Reached(self._url),
@@ -130,11 +130,13 @@ class Remote:
                     self._run = told.get("run_id") or self._run
                     if told["type"] == "values":
                         last = as_text(told.get("values"), output)
+                    if told["type"] == "custom" and told["update"].get("type") == "run_finished":
+                        short = str(told["update"].get("message"))
                     item = _item(told, last, schemas)
                     if item is not None:
                         yield item
                     if told["type"] == "values" and told["status"] == RunStatus.SUCCESS:
-                        yield End(RunStatus.SUCCESS, text=last)
+                        yield End(RunStatus.SUCCESS, short, text=last)
 
     async def _agents(self) -> list[JsonObject]:
         found: list[JsonObject] = await self._json("POST", "/agents/search", {"limit": PAGE})

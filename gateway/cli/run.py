@@ -175,7 +175,7 @@ class _Following:
             case End(status, why, text):
                 if text is not None and text.whole:
                     self._shown.text(text)
-                if status is RunStatus.SUCCESS:
+                if status is RunStatus.SUCCESS and not why:
                     return FAILED if self._lost else OK
                 self._shown.note(f"{status}: {why}" if why else str(status))
                 return CANCELLED if self._cancelled or status is RunStatus.CANCELLED else FAILED

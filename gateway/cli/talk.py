@@ -58,7 +58,7 @@ class Question:
 
 @dataclass(frozen=True)
 class End:
-    """The run has ended. `why` is for a person, empty on success; `text` is the final answer."""
+    """The run has ended. `why` is for a person, and empty where all was done; `text` is the final answer."""
 
     status: RunStatus
     why: str = ""

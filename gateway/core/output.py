@@ -75,6 +75,14 @@ class Output:
             return msgspec.json.decode(self._final)
         return None if self._fold.absent else self._fold.document()
 
+    def text(self, end: e.RunFinished) -> str:
+        """What the document will say once the run has ended so: its text, or, where it has none, all of it as JSON."""
+        document = self.document if bytes(end.output) == b"null" else msgspec.json.decode(end.output)
+        if document is None:
+            return ""
+        text = projection.text_of(document, self._text_at)
+        return msgspec.json.encode(document).decode() if text is None else text
+
     @property
     def size(self) -> int:
         """Its encoded length in bytes, without encoding it."""

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.core import events as e
+from gateway.core import stopping
 from gateway.core.errors import AgentBroken, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.types import NULL, Failure, Run, RunStatus, StopReason
@@ -21,9 +22,14 @@ log = logging.getLogger(__name__)
 def concluded(run: Run, end: e.Event, output: Output) -> tuple[Run, list[e.Event]]:
     """The run's last record, and its last events: `end`, after a correction where the result differs from the deltas.
 
-    A run that has not succeeded keeps what was said until then as its output.
+    A run that has not succeeded keeps what was said until then as its output. One that stopped for a reason that is a
+    failure (`core.stopping`) keeps that reason, too.
     """
     run = replace(run, interrupts=())
+    if isinstance(end, e.RunFinished) and stopping.cut_short(end.stop_reason) is not None:
+        run = replace(run, stop_reason=end.stop_reason)
+        if (failed := stopping.failure(end.stop_reason, output.text(end))) is not None:
+            end = e.RunFailed(failure=failed, origin=end.origin)
     match end:
         case e.RunFinished():
             correction = output.correction(end)

@@ -407,3 +407,28 @@ def test_the_first_bytes_tell_whose_message_it_was(name: str) -> None:
 def test_what_is_nested_deeper_than_there_is_room_for_where_it_is_read_is_invalid() -> None:
     with pytest.raises(msgspec.ValidationError, match="nested too deep"):
         jsonrpc.unpack(b"[" * 200_000 + b"]" * 200_000)
+
+
+@pytest.mark.parametrize(
+    ("message", "data", "told"),
+    [
+        ("Internal error", {"details": "boom"}, "Internal error: boom"),
+        ("Internal error", Raw(b'{"details": "boom"}'), "Internal error: boom"),
+        ("Internal error", "OPENAI_API_KEY is not set\n", "Internal error: OPENAI_API_KEY is not set"),
+        ("Internal error", {"error": {"code": 429, "message": "quota"}, "reason": "no"}, "Internal error: quota"),
+        ("Internal error", {"message": "", "error": "quota"}, "Internal error: quota"),
+        ("Internal error: boom", {"details": "boom"}, "Internal error: boom"),
+        ("", {"details": "boom"}, "boom"),
+        ("no", {"details": {"expected": "text"}, "code": "invalid", "path": "/x"}, "no"),
+        ("no", {"details": {"error": {"message": "too deep"}}}, "no"),
+        ("no", [1], "no"),
+        ("no", None, "no"),
+        ("no", Raw(), "no"),
+        ("no", Raw(b'{"details": '), "no"),
+        ("no", Raw(b"[" * 100_000), "no"),
+        ("no", "x" * 10_000, f"no: {'x' * 499}…"),
+    ],
+)
+def test_an_error_as_text_has_the_reason_that_only_its_data_gives(message: str, data: Any, told: str) -> None:
+    error = RpcError(-32603, message, data)
+    assert str(error) == told and error.error.message == message

@@ -60,7 +60,7 @@ def failed(error: RpcError) -> e.RunFailed | e.RunCancelled:
     said: JsonObject = {"code": told.code, "message": told.message}
     if not (isinstance(told.data, Raw) and not told.data):
         said["data"] = unpack(told.data) if isinstance(told.data, Raw) else told.data
-    failure = Failure(code=AgentFailed.code, message=delta.sound(told.message))
+    failure = Failure(code=AgentFailed.code, message=delta.sound(str(error)))
     return e.RunFailed(failure=failure, origin={PROTOCOL: {"error": delta.sound(said)}})
 
 
@@ -76,7 +76,7 @@ def prompt_result(
     code in `data`.
     """
     mine = plain.beyond(end) if end is not None and (agent is None or PROTOCOL in agent.extra) else None
-    if run.status in (RunStatus.ERROR, RunStatus.TIMEOUT):
+    if failed_run(run):
         raise _error(run, mine)
     cancelled = run.status is RunStatus.CANCELLED
     reason = StopReason.CANCELLED if cancelled else run.stop_reason or StopReason.END_TURN
@@ -95,6 +95,11 @@ def prompt_result(
         meta = said.get("_meta")
         said["_meta"] = {**(meta if isinstance(meta, dict) else {}), OURS: ours}
     return said
+
+
+def failed_run(run: Run) -> bool:
+    """Whether a run has failed as this protocol has it: one that stopped for a reason of its own has not."""
+    return run.status in (RunStatus.ERROR, RunStatus.TIMEOUT) and run.stop_reason is None
 
 
 def _error(run: Run, mine: JsonObject | None) -> RpcError:

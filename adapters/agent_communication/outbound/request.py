@@ -64,7 +64,7 @@ def failed(error: RpcError) -> e.RunFailed:
     data = data_of(error)
     if data is not None:
         origin["data"] = data
-    failure = Failure(code=error.code, message=origin["message"] or "the agent failed")
+    failure = Failure(code=error.code, message=delta.sound(str(error)) or "the agent failed")
     return e.RunFailed(failure=failure, origin={"error": origin})
 
 

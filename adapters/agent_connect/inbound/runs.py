@@ -13,6 +13,7 @@ from adapters.agent_connect.inbound.stream import Stream
 from adapters.agent_connect.inbound.threads import new_thread
 from gateway.adapter import Gateway
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable, Unsupported
+from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread
 
 KEPT = "kept"
@@ -276,4 +277,7 @@ def _ours(run: Run) -> bool:
 
 
 def _lost(run: Run) -> dict[str, str] | None:
-    return {"x-interlingua-losses": codec.losses(run)} if run.losses else None
+    told = {"x-interlingua-losses": codec.losses(run)} if run.losses else {}
+    if run.stop_reason is not None and cut_short(run.stop_reason) is not None:
+        told["x-interlingua-stop-reason"] = run.stop_reason.value
+    return told or None

@@ -184,7 +184,7 @@ def tree_error(error: ErrorObject) -> errors.InterlinguaError:
     cls = _TREE.get(said) if isinstance(said, str) else None
     if cls is None or issubclass(cls, errors.GatewayError) or cls is errors.InterlinguaError:
         cls = _THEIRS.get(error.code, errors.AgentFailed)
-    message = error.message or f"the agent answered with error {error.code}"
+    message = jsonrpc.with_reason(error) or f"the agent answered with error {error.code}"
     if issubclass(cls, errors.Invalid):
         path = data.get("path")
         return cls(message, path=path if isinstance(path, str) else "")

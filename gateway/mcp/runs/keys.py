@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.core import delta
 from gateway.core.errors import Invalid
+from gateway.core.stopping import cut_short
 from gateway.core.types import JsonObject, Run
 from gateway.mcp.wire import PROGRESS_TOKEN
 
@@ -24,6 +25,8 @@ OUTPUT: Final = "interlingua/output"
 """Of the answer of a tool that failed or asks: the output so far."""
 FAILURE: Final = "interlingua/failure"
 """Of the answer of a tool that failed: the code of the error tree, and whether it may be tried again."""
+STOPPED: Final = "interlingua/stopReason"
+"""Of an answer: why the run stopped before its work was done (max_tokens, max_turn_requests, refusal)."""
 PUBLISHED: Final = "interlingua/agent"
 """Of an agent or tool: what its protocol has no key for (version, labels, interrupts)."""
 
@@ -57,5 +60,10 @@ def traceparent(meta: JsonObject) -> str | None:
 
 
 def told(run: Run) -> JsonObject:
-    """`_meta` of an answer: which run it was, and what could not be said."""
-    return {RUN_ID: run.id, LOST: dict(run.losses)} if run.losses else {RUN_ID: run.id}
+    """`_meta` of an answer: which run it was, what could not be said, and why it stopped early, if it did."""
+    said: JsonObject = {RUN_ID: run.id}
+    if run.losses:
+        said[LOST] = dict(run.losses)
+    if run.stop_reason is not None and cut_short(run.stop_reason) is not None:
+        said[STOPPED] = run.stop_reason.value
+    return said

@@ -14,6 +14,7 @@ from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.errors import Invalid
+from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Answer, Artifact, Interrupt, Json, JsonObject, Run, RunStatus
 from gateway.mcp import versions
 from gateway.mcp.runs import questions
@@ -44,6 +45,8 @@ class Tools:
             return self.failed(agent, run)
         document, files = bytes(run.output), [artifact for artifact in artifacts if artifact.agent_created]
         result: JsonObject = {"content": [_text(_words(agent, document)), *_links(files, version)], "isError": False}
+        if (short := cut_short(run.stop_reason)) is not None:
+            result["content"].append(_text(f"{agent.name}: {short}"))
         said = told(run)
         if versions.has_structured_output(version):
             published = self._documents.output_of(agent, document)

@@ -26,6 +26,7 @@ from gateway.wire.jsonrpc.messages import (
     Request,
     Response,
     RpcError,
+    with_reason,
 )
 from gateway.wire.jsonrpc.reading import check, read
 
@@ -59,4 +60,5 @@ __all__ = [
     "request",
     "result",
     "unpack",
+    "with_reason",
 ]

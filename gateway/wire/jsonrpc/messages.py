@@ -7,6 +7,7 @@ it to keep a small part of a large message.
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, TypeAlias
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -22,6 +23,10 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 REQUEST_CANCELLED = -32800
 """Not of JSON-RPC but of the Language Server Protocol, and used by others since."""
+
+REASONS: Final = ("details", "message", "error", "reason")
+"""Members of an error's `data` that say why: `details` of the Agent Client SDKs, the rest of what agents put there."""
+MOST_REASON: Final = 500
 
 Id: TypeAlias = int | float | str | None
 """What names a request. 1 and "1" are different ids; null names a request too, though an unwise one."""
@@ -99,9 +104,43 @@ Message: TypeAlias = Single | Batch
 class RpcError(AgentFailed):
     """An error answer. Raised where a request is awaited; raised by who serves a request, it is the answer.
 
-    `code` in the JSON-RPC sense, `data` and the message are in `error`: `.code` is the error tree's.
+    `code` in the JSON-RPC sense, `data` and the message are in `error`: `.code` is the error tree's. As text it is
+    the message with the `reason` that `data` gives.
     """
 
     def __init__(self, code: int, message: str, data: Any = ABSENT) -> None:
         super().__init__(message, detail=f"JSON-RPC error {code}")
         self.error = ErrorObject(code, message, data)
+
+    def __str__(self) -> str:
+        return with_reason(self.error)
+
+
+def with_reason(error: ErrorObject) -> str:
+    """The message, followed by the reason that only `data` gives: SDKs send any exception as "Internal error".
+
+    A `data` that is a string, else the first string among its members REASONS; of `error` and `message` that are
+    objects, the same of these. At most MOST_REASON characters of it, half characters replaced. Not repeated where the
+    message has it.
+    """
+    data = error.data
+    if isinstance(data, Raw):
+        try:
+            data = json.loads(bytes(data)) if data else None
+        except (ValueError, RecursionError):
+            return error.message
+    reason = _reason(data)
+    if not reason or reason in error.message:
+        return error.message
+    if len(reason) > MOST_REASON:
+        reason = f"{reason[: MOST_REASON - 1]}…"
+    sound = reason.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return f"{error.message}: {sound}" if error.message else sound
+
+
+def _reason(data: Any, depth: int = 2) -> str:
+    if isinstance(data, str):
+        return data.strip()
+    if not isinstance(data, dict) or not depth:
+        return ""
+    return next(filter(None, (_reason(data.get(name), depth - 1) for name in REASONS)), "")

@@ -106,7 +106,7 @@ def test_an_error_with_half_a_character_is_an_error_that_can_be_told() -> None:
             )
             with pytest.raises(RpcError) as caught:
                 await call
-            assert str(caught.value) == "\ufffd no" and caught.value.error.code == -5
+            assert str(caught.value) == "\ufffd no: \ufffd" and caught.value.error.code == -5
 
     run(story())
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _USER: Final = frozenset(("user_message", "user_message_chunk"))
 _WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
-_FAILED: Final = (RunStatus.ERROR, RunStatus.TIMEOUT)
 
 
 class _Aside(bytes):
@@ -172,7 +171,7 @@ class V2Account:
     async def close(self, run: Run) -> None:
         """See `Account.close`. A prompt that the agent has not taken is answered with its error."""
         mine = self._prompt
-        if self._unsaid and not (mine is not None and run.status in _FAILED and not mine.accepted.done()):
+        if self._unsaid and not (mine is not None and turn_v1.failed_run(run) and not mine.accepted.done()):
             await self._say_user()
 
     def over(self, run: Run) -> None:
