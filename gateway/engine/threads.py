@@ -80,7 +80,9 @@ class Threads:
 
     async def _record(self, thread_id: str, update: ThreadUpdate) -> None:
         try:
-            await self.change(thread_id, ThreadChange(updates=(update,)))
+            # An agent may have cut a text in two, which no store takes.
+            sound = replace(update, kind=delta.sound(update.kind), data=delta.sound(update.data))
+            await self.change(thread_id, ThreadChange(updates=(sound,)))
         except InterlinguaError as error:
             log.warning("thread %s: an update could not be recorded: %s", thread_id, error)
 

@@ -79,6 +79,25 @@ def test_a_thread_s_watcher_hears_of_runs_and_of_updates_between_them() -> None:
     run(story())
 
 
+def test_an_update_with_half_a_character_is_recorded_without_it() -> None:
+    async def story() -> None:
+        contexts: list[RunContext] = []
+
+        async def agent(context: RunContext) -> None:
+            contexts.append(context)
+            context.emit(e.RunFinished())
+
+        async with engine((route(), Scripted(agent))) as gateway:
+            await gateway.create_thread(THREAD)
+            started = await gateway.start(request(thread="t1"))
+            await gateway.wait(started.id, 30)
+            contexts[0].note(title("half \ud83d"))
+            await gateway.conversations.settled()
+            assert [update.data for update in (await gateway.thread("t1")).updates] == [{"title": "half "}]
+
+    run(story())
+
+
 def test_an_update_in_a_turn_is_an_event_of_the_run_in_its_place_and_no_news() -> None:
     async def story() -> None:
         async def agent(context: RunContext) -> None:

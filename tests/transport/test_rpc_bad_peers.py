@@ -96,6 +96,8 @@ def test_an_answer_that_cannot_be_read_fails_who_waits_for_it_and_nobody_else() 
     unreadable: list[bytes | Unreadable] = [
         b'{"jsonrpc":"2.0","id":%d,"result":"\xff"}',
         b'{"jsonrpc":"2.0","id":%d,"result":{"a":1',
+        b'{"jsonrpc":"2.0","id":%d,"result":{"a":[1e400]}}',
+        rb'{"jsonrpc":"2.0","id":%d,"result":["\ud83d",-1e400]}',
         Unreadable("over the limit", b'{"jsonrpc":"2.0","id":%d,"result":{"content":"', 10**8),
     ]
 

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import questions
@@ -355,14 +354,12 @@ def _has(capabilities: JsonObject, method: str) -> bool:
 def _read(params: Raw, type: type[T]) -> T:
     try:
         return jsonrpc.unpack(params or raw.NOTHING, type)
-    except msgspec.ValidationError as error:
+    except (ValueError, RecursionError) as error:
         raise Invalid(str(error)) from None
 
 
 def _object(params: Raw) -> JsonObject:
-    found = jsonrpc.unpack(params or raw.NOTHING)
-    if not isinstance(found, dict):
-        raise Invalid("params are no object")
+    found: JsonObject = _read(params, dict[str, Any])
     return found
 
 

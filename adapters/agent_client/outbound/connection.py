@@ -292,7 +292,10 @@ class Connection:
                 self._report(str(error), bytes(params)[:200])
             return None
         if method == CANCEL:
-            self._peer.cancel_incoming(jsonrpc.unpack(params, CancelRequest).request_id)
+            try:
+                self._peer.cancel_incoming(jsonrpc.unpack(params, CancelRequest).request_id)
+            except ValueError as error:
+                self._report(f"{CANCEL} that names no request: {error}", bytes(params)[:200])
             return None
         return self._asks.tell(self, *self.dialect.asked(method, params))
 

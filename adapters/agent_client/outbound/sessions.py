@@ -20,6 +20,7 @@ from adapters.agent_client.outbound.session import Session, Upstream
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Governor, ThreadContext
+from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
 from gateway.core.types import JsonObject
 from gateway.wire import jsonrpc
@@ -244,8 +245,8 @@ class Sessions:
                 )
                 answer = jsonrpc.unpack(result)
                 name = answer.get("sessionId") if isinstance(answer, dict) else None
-                if not isinstance(name, str) or not name:
-                    raise AgentBroken(f"{self._links.name} made a session without an id")
+                if not isinstance(name, str) or not name or delta.sound(name) != name:
+                    raise AgentBroken(f"{self._links.name} made a session without an id that can be kept")
                 session.bind(connection, name)
         except RpcError as error:
             raise self._denied(error, connection, session.context) from error

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Raw
 
-from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
 from gateway.transport.rpc.handler import Canceller, Counts
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Response, RpcError
@@ -79,11 +79,16 @@ class Asking:
         return answer
 
     def settle(self, response: Response) -> bool:
-        """An answer has come. False if nobody waits for it."""
+        """An answer has come. False if nobody waits for it. One with a number beyond all doubles cannot be read."""
         error = response.error
         if error is not None:
             return self._set(response.id, RpcError(error.code, error.message, error.data))
-        return self._set(response.id, response.result or _NULL)
+        result = response.result or _NULL
+        try:
+            jsonrpc.unpack(result)
+        except (ValueError, RecursionError) as wrong:
+            return self._set(response.id, AgentBroken(f"the answer of {self._name} cannot be read: {wrong}"))
+        return self._set(response.id, result)
 
     def fail(self, id: Id, why: InterlinguaError) -> bool:
         """The answer to `id` will not come. False if nobody waits for it."""
