@@ -261,6 +261,70 @@ def test_a_run_on_ones_own_thread_is_there_whoever_started_it_and_no_run_of_an_a
     run(main())
 
 
+def test_a_thread_that_is_deleted_shows_its_former_owner_no_run_of_others() -> None:
+    async def main() -> None:
+        async with house() as (running, _):
+            ana, olga = scoped(running, ANA), scoped(running, OLGA)
+            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            made = await olga.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
+            await running.wait(made.id, 30)
+            await ana.delete_thread("t1")
+            await same(OF_RUNS["run"], ana, made.id)
+            assert await ana.runs(RunQuery(thread="t1")) == [] and (await olga.run(made.id)).id == made.id
+
+    run(main())
+
+
+def test_a_client_does_with_its_own_what_the_gateway_can() -> None:
+    async def main() -> None:
+        async with house() as (running, agents):
+            ana = scoped(running, ANA)
+            asked = await ana.start(request(agent="asker", protocol=PROTOCOL))
+            cancelled = await ana.cancel(asked.id, reason="enough", wait=True)
+            assert (cancelled.status, cancelled.cancel_reason) == (RunStatus.CANCELLED, "enough")
+            assert await ana.events(asked.id) == await running.events(asked.id) != []
+            await ana.delete_run(asked.id)
+            with pytest.raises(NotFound):
+                await running.run(asked.id)
+            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            changed = await ana.update_thread("t1", metadata={"a": 1}, attributes={"kind": "x"})
+            assert changed == await running.thread("t1") and changed.metadata == {"a": 1}
+            assert changed.attributes == {OWNER: "ana", "kind": "x"}
+            params = msgspec.Raw(b'{"x":1}')
+            for thread in (None, "t1"):
+                assert bytes(await ana.relay("echo", PROTOCOL, "_x/ask", params, thread=thread)) == b'{"x":1}'
+                await ana.forward("echo", PROTOCOL, "_x/tell", params, thread=thread)
+            assert [heard for heard in agents["echo"].heard if heard != "describe"] == ["_x/ask", "_x/tell"] * 2
+            await ana.delete_thread("t1")
+            with pytest.raises(NotFound):
+                await running.thread("t1")
+
+    run(main())
+
+
+def test_an_agent_that_does_not_take_the_request_is_refused_with_the_names_of_ones_own() -> None:
+    async def main() -> None:
+        choosy = route("choosy", match={"metadata": {"x": 1}})
+        agents = ((choosy, Talking(echo)), (route("secret"), Talking(echo)))
+        async with engine(*agents) as running:
+            zoe = scoped(running, Principal(Identity(id="zoe"), agents=("choosy",)))
+            await zoe.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            for thread in (None, "t1"):
+                with pytest.raises(NotFound, match=r"^no agent 'choosy'; have choosy$"):
+                    await zoe.start(request(agent="choosy", protocol=PROTOCOL, thread=thread))
+            assert await zoe.start(request(agent="choosy", protocol=PROTOCOL, metadata={"x": 1}))
+
+            async def gone(*args: Any, **options: Any) -> Any:
+                await running.delete_thread("t1")
+                raise NotFound("no thread t1")
+
+            running.start = gone  # type: ignore[method-assign]
+            with pytest.raises(NotFound, match=r"^no thread t1$"):
+                await zoe.start(request(agent="choosy", protocol=PROTOCOL, thread="t1", metadata={"x": 1}))
+
+    run(main())
+
+
 def test_a_file_is_there_for_whom_its_run_or_thread_is() -> None:
     async def main() -> None:
         async with house() as (running, _):

@@ -56,7 +56,7 @@ class Mutant:
     @property
     def key(self) -> str:
         """The change as mutants.toml has it. It stays the same when lines are added elsewhere."""
-        return f"{self.old}  =>  {self.new}"
+        return f"{f'{self.function[0]}: ' if self.function else ''}{self.old}  =>  {self.new}"
 
 
 def mutants(root: Path, file: str) -> list[Mutant]:

@@ -44,12 +44,12 @@ DATA = """
 paths = ["tiny"]
 tests = ["tiny_tests/test_*.py"]
 """
-SURVIVES = "if size < 0:  =>  if size <= 0:"
+SURVIVES = "fits: if size < 0:  =>  if size <= 0:"
 EXPLAINED = f"""
 [[explained]]
 file = "tiny/room.py"
 why = "no size is 0"
-mutants = ["{SURVIVES}", "if size < 0:  =>  if size < 1:", "a change  =>  that is gone"]
+mutants = ["{SURVIVES}", "fits: if size < 0:  =>  if size < 1:", "a change  =>  that is gone"]
 """
 
 

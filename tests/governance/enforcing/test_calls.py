@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from gateway.adapter import APPROVAL, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Conflict, Denied
 from gateway.core.types import Answer, IfBusy, Outcome, RunStatus, Thread
+from gateway.governance.enforcing import gate
 from tests.governance.enforcing.support import (
     ANN,
     BOB,
@@ -254,6 +256,35 @@ def test_text_is_not_delayed_unless_it_stands_behind_a_call(tmp_path: Path) -> N
             await at.ended(one)
             shown = "".join(text for text in await at.shown(one) if not text.startswith(("?", "!", "call", "end")))
             assert shown == "beforebehindmoreRunFinished"
+
+    run(scene())
+
+
+def test_an_agent_that_says_too_much_behind_a_call_that_waits_is_slowed_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "MOST_HELD", 3)
+    drained: list[str] = []
+
+    async def script(context: RunContext) -> None:
+        context.emit(e.ToolCallStarted(call="c1", name="send"))
+        for text in ("a", "b", "c", "d"):
+            await context.drain()
+            drained.append(text)
+            context.emit(e.PartDelta(part="text", delta=text))
+        context.emit(e.ToolCallEnded(call="c1"), e.RunFinished())
+
+    async def scene() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            await at.asked(one)
+            await until(lambda: drained == ["a", "b", "c"])
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert drained == ["a", "b", "c"], "four events stand behind the question"
+            await at.answer(one, YES)
+            await at.ended(one)
+            assert drained == ["a", "b", "c", "d"]
 
     run(scene())
 

@@ -1,0 +1,148 @@
+"""What the gateway takes from an audit log at its start: what was spent today, and what has no end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.governance.audit import AuditLog, Event, aip44
+from gateway.governance.audit.aip44 import State
+from gateway.governance.binding import bind
+from gateway.governance.enforcing import reopened
+from gateway.governance.enforcing.governor import RouteGovernor
+from tests.governance.enforcing.support import documents
+from tests.governance.support import OPERATOR, manifest, with_, write
+from tests.support.aio import run
+
+WHO: dict[str, Any] = {"operator": "o", "session": "s"}
+OF: dict[str, Any] = {**WHO, "tool": "t", "call": "c1"}
+CALL = aip44.tool_call(**OF, arguments={"a": 1})
+WAITS = aip44.tool_call(**OF, arguments={"a": 1}, approval=None)
+RESULT = aip44.tool_result(**OF, result=1)
+REFUSED = aip44.tool_call(**OF, arguments={}, refused=True)
+CLOSED = aip44.closed(**WHO)
+
+
+def granted(*, enough: bool = True, approved: bool = True) -> Event:
+    return aip44.approval_given(**OF, by="ann", approved=approved, policy=None, enough=enough)
+
+
+def moved(after: State) -> Event:
+    return aip44.transition(**WHO, before=None, after=after)
+
+
+def known(folder: Path, events: Sequence[Event]) -> reopened.Reopened:
+    async def written() -> None:
+        async with AuditLog(folder) as log:
+            await asyncio.gather(*map(log.append, events))
+
+    run(written())
+    return reopened.read(folder, time.time())
+
+
+ASKED = "tool.refused"
+OPEN = "tool.result"
+OVER = "operator.interrupted"
+
+
+@pytest.mark.parametrize(
+    ("events", "ends"),
+    [
+        ([], []),
+        ([CALL], [OPEN]),
+        ([CALL, RESULT], []),
+        ([CALL, RESULT, CALL], [OPEN]),
+        ([CALL, REFUSED], []),
+        ([WAITS], [ASKED]),
+        ([WAITS, granted()], [OPEN]),
+        ([WAITS, granted(enough=False)], [ASKED]),
+        ([WAITS, granted(enough=False), granted()], [OPEN]),
+        ([WAITS, granted(approved=False)], [ASKED]),
+        ([WAITS, granted(), RESULT], []),
+        ([moved("invoked")], []),
+        ([moved("running")], [OVER]),
+        ([moved("suspended")], [OVER]),
+        ([moved("resumed")], [OVER]),
+        ([moved("running"), moved("completed")], []),
+        ([moved("running"), moved("interrupted")], []),
+        ([moved("running"), CALL], [OPEN, OVER]),
+        ([moved("running"), CALL, moved("suspended"), moved("resumed"), RESULT], [OVER]),
+        ([moved("running"), CLOSED], []),
+        ([moved("running"), CALL, CLOSED], [OPEN]),
+        ([granted(), RESULT, CLOSED], []),
+    ],
+)
+def test_what_has_no_end_in_the_log_is_given_one(tmp_path: Path, events: list[Event], ends: list[str]) -> None:
+    found = known(tmp_path, events)
+    session = found.sessions.get("s", reopened.OpenSession())
+    told = list(session.ends("s"))
+    assert [each.action for each in told] == ends and bool(session) is bool(ends)
+    for each in told:
+        assert each.metadata["aip44"]["audit"]["operator"] == "o" and each.metadata["aip44"]["audit"]["session"] == "s"
+        if each.action == ASKED:
+            assert each.input == {"a": 1} and "approval" not in each.metadata["aip44"]["audit"]
+        if each.action == OPEN:
+            approval = "ann" if WAITS in events else "auto"
+            assert each.metadata["aip44"]["audit"]["approval"] == approval
+            assert each.output == {"error": reopened.UNKNOWN}
+        if each.action == OVER:
+            assert each.output == {"error": reopened.UNKNOWN}
+
+
+def test_a_session_remembers_the_calls_of_its_run_that_have_ended_until_the_run_has(tmp_path: Path) -> None:
+    for number, (events, ended) in enumerate(
+        (
+            ([moved("running"), CALL, RESULT], {"c1"}),
+            ([moved("running"), WAITS, REFUSED], {"c1"}),
+            ([moved("running"), CALL, RESULT, moved("suspended"), moved("resumed")], {"c1"}),
+            ([moved("running"), CALL, RESULT, CALL], set()),
+            ([moved("running"), CALL, RESULT, moved("completed")], set()),
+            ([moved("running"), CALL, RESULT, moved("interrupted")], set()),
+        )
+    ):
+        assert known(tmp_path / str(number), events).sessions["s"].ended == ended
+
+
+def test_a_closed_session_is_forgotten_unless_a_call_of_it_is_open(tmp_path: Path) -> None:
+    assert not known(tmp_path / "1", [moved("running"), CALL, RESULT, CLOSED]).sessions
+    left = known(tmp_path / "2", [moved("running"), CALL, CLOSED]).sessions["s"]
+    assert left.state is None and [*left.calls] == ["c1"] and not left.ended
+
+
+def test_what_policies_have_spent_counts_from_midnight(tmp_path: Path) -> None:
+    spends = aip44.tool_call(**OF, arguments={}, budgets=["writes", "all"])
+    refused = aip44.tool_call(**OF, arguments={}, refused=True, budgets=["writes"])
+    found = known(tmp_path, [spends, CALL, refused, spends])
+    assert [each.policy for each in found.spent] == ["writes", "all"] * 2
+    assert all(abs(each.at - time.time()) < 3600 for each in found.spent)
+    assert not reopened.read(tmp_path, time.time() + reopened.DAY).spent
+
+
+def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
+    known(tmp_path, [moved("running")])
+    with (tmp_path / "audit-log.jsonl").open("ab") as file:
+        file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call", "metadata": {"other": {}}}\n')
+        file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call"}\n')
+    assert [*reopened.read(tmp_path, time.time()).sessions] == ["s"]
+
+
+@pytest.mark.parametrize(("kind", "ephemeral"), [("none", True), ("thread", False)])
+def test_a_session_is_forgotten_where_the_operators_memory_does_not_last(
+    tmp_path: Path, kind: str, ephemeral: bool
+) -> None:
+    documents(tmp_path)
+    write(tmp_path / "operators/keeper/OPERATOR.md", with_(OPERATOR, memory={"kind": kind}))
+    bound = {"tier": "governance-aware", "operator": "../operators/keeper/OPERATOR.md"}
+    binding = bind(manifest(tmp_path / "keeper", bound), tmp_path)
+
+    class Nothing:
+        budgets = None
+
+    assert RouteGovernor(binding, Nothing()).ephemeral is ephemeral  # type: ignore[arg-type]
+    alone = bind(manifest(tmp_path.parent / f"{kind}-alone"), tmp_path.parent / f"{kind}-alone")
+    assert RouteGovernor(alone, Nothing()).ephemeral is False  # type: ignore[arg-type]
