@@ -41,6 +41,12 @@ def test_keys_outside_the_basic_plane_sort_as_utf_16() -> None:
     assert canonical({"\ufb33": 1, "\U0001f600": 2}, simple=True) == '{"\U0001f600":2,"\ufb33":1}'.encode()
 
 
+@pytest.mark.parametrize("high", ["\U00010000", "\U00040000", "\U00080000", "\U000c0000", "\U0010ffff"])
+def test_a_key_of_any_plane_is_written_as_the_library_writes_it(high: str) -> None:
+    for value in ({"\uffff": 1, high: 2}, {"a": {"\ufb33": high, high: "\uffff"}}, {"\u00ff": 1, "b": 2}):
+        assert canonical(value, simple=True) == rfc8785.dumps(value)
+
+
 def test_an_integer_that_no_float_holds_is_written_as_the_float_that_others_read() -> None:
     assert (
         canonical({"n": [2**53 + 1], "m": {"k": -(2**60)}})

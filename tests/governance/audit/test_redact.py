@@ -24,6 +24,20 @@ def test_values_of_secret_keys_are_left_out_wherever_they_are() -> None:
     assert redact(given) == {"user": "ada", "Password": secret, "deep": [{"API_KEY": secret}], "tokens": 5}
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "access_token", "api_key", "api-key", "apikey", "authorization", "client_secret", "cookie", "credentials",
+        "passphrase", "passwd", "password", "private_key", "proxy-authorization", "refresh_token", "secret",
+        "set-cookie", "token", "x-api-key",
+    ],
+)  # fmt: skip
+def test_what_usually_is_a_secret_is_left_out_unless_told_otherwise(key: str) -> None:
+    for written in (key, key.upper(), key.title()):
+        assert redact({written: "x"}) == {written: redacted("secret")}
+    assert redact({f"{key}s-of": "kept"}) == {f"{key}s-of": "kept"}
+
+
 def test_the_keys_may_be_others_and_have_wildcards() -> None:
     given = {"password": "kept", "my_token": "x", "tokens": 5}
     assert redact(given, keys=["*_token"]) == {"password": "kept", "my_token": redacted("secret"), "tokens": 5}

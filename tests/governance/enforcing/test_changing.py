@@ -12,8 +12,10 @@ from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import Answer, Interrupt, Json, RunStatus
+from gateway.governance.binding import bind
 from gateway.governance.enforcing import RouteGovernor
 from tests.governance.enforcing.support import ANN, YES, audited, call, documents, house, told, verified
+from tests.governance.support import policy
 from tests.support.aio import run
 from tests.support.scripted import Script, until
 
@@ -269,3 +271,31 @@ def test_a_question_of_before_a_restart_whose_run_cannot_go_on_is_recorded_as_re
 
     run(play())
     assert told(tmp_path)[-2:] == ["tool.refused send", "operator.interrupted"]
+    assert told(tmp_path).count("tool.refused send") == 1
+
+
+def test_a_call_that_was_asked_about_before_a_restart_and_needs_nobody_now_is_not_recorded_as_refused(
+    tmp_path: Path,
+) -> None:
+    async def script(context: RunContext) -> None:
+        await context.set_upstream({"session": "s"})
+        await call(context, "send")
+
+    async def attach(context: RunContext) -> None:
+        await call(context, "send")
+        context.emit(e.RunFinished())
+        await context.drain()
+
+    async def play() -> None:
+        async with house(tmp_path, script) as at:
+            one = await at.start()
+            await at.asked(one)
+        policy(tmp_path, "sends", match={"subject": "send"}, autonomy=3)
+        now = bind(tmp_path / "scripted" / "ACP.md", tmp_path)
+        async with house(tmp_path, script, attach=attach, binding=now) as at:
+            await at.ended(one)
+            assert "call send" in await at.shown(one)
+        verified(tmp_path)
+
+    run(play())
+    assert "tool.refused send" not in told(tmp_path) and "tool.result send" in told(tmp_path)

@@ -112,6 +112,7 @@ def test_a_turn_that_is_cancelled_while_it_waits_is_never_sent(tmp_path: Path, r
             await at.ended(one, RunStatus.CANCELLED)
             assert not at.outbound.contexts and not at.outbound.cancels
         assert audited(tmp_path)[-1]["action"] == "operator.interrupted"
+        assert not [each for each in told(tmp_path) if each.startswith("tool.")], "a turn is no tool call"
 
     run(scene())
 
