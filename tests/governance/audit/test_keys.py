@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from gateway.core.errors import Invalid
 from gateway.governance.audit import Keyring, Signer, expand, verify
@@ -136,3 +137,30 @@ def test_a_private_key_is_read_from_pem(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(Invalid, match=r"key\.pem"):
             Signer.load(path)
+
+
+def test_a_public_key_of_another_kind_or_spelling_is_refused(tmp_path: Path) -> None:
+    other = generate_private_key(SECP256R1()).public_key()
+    der = other.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    path = tmp_path / "governance-keys.json"
+    for text, why in (
+        (base64.b64encode(der).decode(), "not an Ed25519 key"),
+        (f"{RAW}!", "no public key"),
+        (f"!{RAW}", "no public key"),
+    ):
+        path.write_text(json.dumps({"keys": [{"id": "k", "publicKey": text}]}))
+        with pytest.raises(Invalid, match=why) as caught:
+            Keyring.load(path)
+        assert caught.value.path == "/keys/0/publicKey"
+
+
+def test_a_key_is_valid_from_its_first_moment_to_its_last(tmp_path: Path) -> None:
+    signer, moment = Signer(KEY, "k"), datetime(2033, 5, 18, tzinfo=UTC)
+    block, step = signer.sign(b"words"), timedelta(microseconds=1)
+    since = ring(tmp_path, signer, validFrom=moment.isoformat())
+    until = ring(tmp_path, signer, expiresAt=moment.isoformat())
+    assert since.check(block, b"words", moment) is None and since.check(block, b"words", moment - step) is not None
+    assert until.check(block, b"words", moment) is None and until.check(block, b"words", moment + step) is not None
+    for wrong in ({**block, "more": 1}, {**block, "alg": "none"}, "words", {**block, "value": block["value"] + "!"}):
+        refused = since.check(wrong, b"words", moment)
+        assert refused is not None and refused[0] == "signature.invalid"

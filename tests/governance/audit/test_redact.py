@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.core.errors import Invalid
-from gateway.governance.audit import Policy, Subject
-from gateway.governance.audit.canonical import canonical, digest
+from gateway.governance.audit import Policy, Subject, expand, verify
+from gateway.governance.audit.appender import Appender
+from gateway.governance.audit.canonical import LARGEST, canonical, digest
+from gateway.governance.audit.files import Place
 from gateway.governance.audit.redact import DEEPEST, Redactor, redacted, snapshot
-from tests.governance.audit.support import event
+from tests.governance.audit.support import event, piece
 
 
 def redact(value: Any, **options: Any) -> Any:
@@ -57,6 +60,42 @@ def test_a_value_over_the_limit_leaves_its_hash() -> None:
 @pytest.mark.parametrize("number", [2**53, -(2**53), 2**70])
 def test_an_integer_that_canonical_json_has_not_is_told_in_words(number: int) -> None:
     assert redact([number, 2**53 - 1]) == [redacted(f"an integer that canonical JSON has not: {number}"), 2**53 - 1]
+
+
+def test_the_largest_integers_and_all_other_values_are_kept() -> None:
+    kept = [LARGEST, -LARGEST, 0, 1.5, 1.0, -0.0, 1e21, True, None, "x", {"a": [1.25]}]
+    assert redact(kept) == kept
+    assert redact({"token": 1}) == {"token": {"$redacted": True, "reason": "secret"}}
+
+
+def test_a_log_with_floats_is_what_its_hashes_say(tmp_path: Path) -> None:
+    for number, value in enumerate((1.5, 1.0, 1e21, [0.1, 1e-7], {"a": 2.0, "b": 3})):
+        for limit in (64 * 1024, 1):
+            folder = tmp_path / f"{number}-{limit}"
+            log = Appender(Place(folder), redactor=Redactor(limit=limit), rotate_bytes=1 << 20, signer=None)
+            log.open(None, 0)
+            log.write([piece(input={"v": value}), piece(input={"v": 1})])
+            log.close()
+            assert not verify(expand([folder])).mistakes
+            if limit > 1:
+                first = msgspec.json.decode((folder / "audit-log.jsonl").read_bytes().splitlines()[0])
+                assert first["input"] == {"v": value}
+
+
+def test_what_is_as_long_as_the_limit_is_kept() -> None:
+    value = {"v": "x" * 100}
+    for limit, kept in ((107, False), (108, True), (109, True)):
+        made = Redactor(limit=limit)(snapshot(event(input=value))).event
+        assert (made["input"] == value) is kept
+
+
+def test_what_is_nested_as_deeply_as_may_be_is_kept() -> None:
+    for wrap in (lambda each: [each], lambda each: {"k": each}):
+        value: Any = 1
+        for _ in range(DEEPEST - 1):  # besides the object that it stands in
+            value = wrap(value)
+        assert redact(value) == value
+        assert "nested more than" in str(redact(wrap(value)))
 
 
 def test_what_is_nested_too_deeply_is_cut() -> None:
