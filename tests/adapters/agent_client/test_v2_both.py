@@ -22,9 +22,14 @@ TARGET: dict[str, Any] = {"protocol": "agent_client", "command": ("wire",), "v2"
 
 @contextlib.asynccontextmanager
 async def both() -> AsyncIterator[tuple[inbound_rig.Rig, outbound_agent.Rig]]:
-    """The gateway with that agent, which knows an extension."""
+    """The gateway with that agent, which knows an extension and resumes no session: those are told from the record."""
+
+    def refuse(_: Any) -> None:
+        raise outbound_agent.Refusal(-32002, "unknown session")
+
     async with rig(cwd="/tmp") as out:
         out.handlers["_acme/look"] = lambda _: {"seen": True}
+        out.handlers["session/resume"] = refuse
         route = Route(name="scripted", target=AgentClientTarget.model_validate(TARGET))
         async with inbound_rig.rig((route, out.outbound), v2=True) as gateway:  # type: ignore[arg-type]
             yield gateway, out
