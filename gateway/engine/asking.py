@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError
 from gateway.core.state import Item
@@ -36,7 +37,7 @@ class Asking(RunRecord):
     async def ask(self, interrupt: Interrupt) -> Answer:
         """See `RunContext.ask`."""
         async with self._record:  # an answer to it that is being written has been given, or it has not
-            interrupt = self._named(interrupt)
+            interrupt = self._named(delta.sound(interrupt))
             if interrupt.id in self.answered:
                 return self.answered.pop(interrupt.id)
             if self.cancelled or self._ending:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from gateway import tracing
 from gateway.adapter import Outbound, RunGovernor
 from gateway.config import Route
+from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
@@ -193,7 +194,7 @@ class LiveRun(Asking):
             if self.run.cancel_reason is not None and not isinstance(end, e.RunCancelled):
                 end = e.RunCancelled(reason=self.run.cancel_reason)
             try:
-                await self._commit_end(end)
+                await self._commit_end(delta.sound(end))
             except Exception as error:  # whatever it is, the run has ended
                 await failed(self, error)
         self.ended = True

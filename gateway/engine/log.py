@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.output import Output
@@ -93,7 +94,11 @@ class RunLog:
         self._write(events)
 
     def _write(self, events: Sequence[e.Event]) -> None:
-        entries = self.number(events)
+        try:
+            entries = self.number(events)
+        except UnicodeEncodeError:  # half a surrogate pair of the agent's
+            events = [delta.sound(event) for event in events]
+            entries = self.number(events)
         self._store.append(self.run_id, entries)
         self._publish(events, entries)
         if self.last > self._reserved - RESERVE // 2:

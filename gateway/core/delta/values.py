@@ -17,6 +17,7 @@ from math import copysign, isfinite
 from typing import Any, Final, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.core.errors import AgentBroken
 
@@ -102,7 +103,7 @@ def stitch(held: str, chunk: str) -> tuple[str, str]:
 
 
 def sound(value: Json) -> Json:
-    """The value with every string sound (see the module); the same object if it is already."""
+    """The value, or a record, with every string sound (see the module); the same object if it is already."""
     return sized(value)[0]
 
 
@@ -120,6 +121,10 @@ def _mended(value: Json) -> Json:
         return stitch("", value)[0]
     if isinstance(value, list):
         return [_mended(item) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_mended(item) for item in value)
+    if isinstance(value, msgspec.Struct):
+        return replace(value, **{name: _mended(getattr(value, name)) for name in value.__struct_fields__})
     if isinstance(value, dict):
         return {sound_key(key): _mended(item) for key, item in value.items()}
     return value
