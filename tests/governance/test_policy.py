@@ -108,6 +108,17 @@ def test_a_policy_above_its_autonomy_escalates_but_a_denial_stays_one() -> None:
     assert decide(level(bound(policy("p", "deny", autonomy=0)), autonomy=3)).kind is Kind.DENY
 
 
+@pytest.mark.parametrize(("autonomy", "rung"), [("autonomous", 3), ("supervised", 2), ("gated", 0)])
+def test_where_no_posture_says_an_operators_class_is_its_autonomy(autonomy: str, rung: int) -> None:
+    for bound_to in range(5):
+        found = decide(
+            level(bound(policy("p", autonomy=bound_to))), risk=0, of=operator(autonomy, ToolGrant(tool="write"))
+        )
+        assert found.kind is (Kind.ALLOW if rung <= bound_to else Kind.ESCALATE)
+    nobody = decide(level(bound(policy("p", autonomy=1))), risk=0)
+    assert nobody.kind is Kind.ESCALATE and decide(level(bound(policy("p", autonomy=2))), risk=0).kind is Kind.ALLOW
+
+
 def test_what_is_only_told_does_not_decide() -> None:
     found = decide(level(bound(policy("p", "deny"), severity="warn"), default="auto"))
     assert (found.kind, found.policy, found.notes) == (Kind.ALLOW, None, ("warn: p says deny",))

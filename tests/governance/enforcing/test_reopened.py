@@ -110,7 +110,9 @@ def test_a_session_remembers_the_calls_of_its_run_that_have_ended_until_the_run_
 
 def test_a_closed_session_is_forgotten_unless_a_call_of_it_is_open(tmp_path: Path) -> None:
     assert not known(tmp_path / "1", [moved("running"), CALL, RESULT, CLOSED]).sessions
-    left = known(tmp_path / "2", [moved("running"), CALL, CLOSED]).sessions["s"]
+    other = {**OF, "call": "c2"}
+    ended = [aip44.tool_call(**other, arguments={}), aip44.tool_result(**other, result=1)]
+    left = known(tmp_path / "2", [moved("running"), *ended, CALL, CLOSED]).sessions["s"]
     assert left.state is None and [*left.calls] == ["c1"] and not left.ended
 
 
