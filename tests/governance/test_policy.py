@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gateway.governance.manifests import Signer, ToolGrant
+from gateway.governance.manifests import Budget, Signer, ToolGrant
 from gateway.governance.matching import action_matches, subject_matches
-from gateway.governance.policy import Kind, Rules, Signatory
+from gateway.governance.policy import Decision, Kind, Need, Rules, Signatory
 from gateway.governance.posture import Approver, Level
 from tests.governance.postures import ANN, BOB, bound, decide, level, operator, policy, posture
 
@@ -175,7 +175,27 @@ def test_an_operators_class_bounds_what_it_may_do(autonomy: str, wanted: str) ->
     assert [decide(risk=n, of=operator(autonomy)).kind.value[:1] for n in range(4)] == list(wanted)
 
 
+def test_a_call_of_unknown_cost_is_not_allowed_where_an_amount_is_limited() -> None:
+    rules = Rules(
+        posture(level(bound(policy("p", budget=Budget(cents=10))))), operator("autonomous", ToolGrant(tool="pay"))
+    )
+    unknown = rules.call("pay", risk=0, at=0.0)
+    assert (unknown.kind, unknown.why) == (Kind.ASK, "p asks: it limits an amount, and nobody knows what this costs")
+    assert [rules.call("pay", risk=0, at=0.0, cents=cents).kind for cents in (10, 1, 0)] == [
+        Kind.ALLOW,
+        Kind.ASK,
+        Kind.ALLOW,
+    ]
+
+
+def test_what_nobody_can_approve_takes_somebody_and_is_never_released() -> None:
+    nobody = Decision(kind=Kind.ESCALATE, policy=None, why="", needs=(Need(policy="", ways=()),))
+    assert nobody.quorum == 1 and not nobody.released([ANN, BOB])
+
+
 def test_only_a_gated_operator_needs_approval_for_a_turn() -> None:
+    alone = Rules(None, operator("gated")).turn()
+    assert (alone.kind, alone.released([ANN]), alone.released([])) == (Kind.ASK, True, False)
     assert Rules(None, operator("supervised")).turn().kind is Kind.ALLOW
     assert Rules(None, None).turn().kind is Kind.ALLOW
     lead = Approver(id="lead", may=("operator.turn",))
