@@ -27,6 +27,10 @@ Routes = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Run the agents of this route table here. [default: routes.yaml]")
 ]
 Gateway = Annotated[str | None, typer.Option(metavar="URL", help="Use a running gateway instead.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]"),
+]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error", "critical"],
     typer.Option(metavar="LEVEL", case_sensitive=False, help="debug, info, warning, error or critical."),
@@ -165,10 +169,7 @@ def stdio(
     ] = None,
     routes: Routes = None,
     gateway: Gateway = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --gateway: the token to show it. [default: $INTERLINGUA_TOKEN]"),
-    ] = None,
+    token_file: TokenFile = None,
     log_level: LogLevel = "warning",
 ) -> None:
     """Be an agent on standard input and output, for an editor to start.
@@ -181,6 +182,30 @@ def stdio(
     from gateway.cli.stdio import serve_stdio
 
     raise SystemExit(serve_stdio(agent, protocol, routes, gateway, token_file))
+
+
+@app.command()
+def revoke(
+    agent: Annotated[str, typer.Argument(help="The agent's id, or its name.")],
+    *,
+    gateway: Annotated[str, typer.Option(metavar="URL", help="The running gateway.")],
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the log and agent://status.")] = None,
+    restore: Annotated[bool, typer.Option("--restore", help="Give the access back instead.")] = False,
+    token_file: TokenFile = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """Take an agent's access away: it gets no work and may do nothing any more, and its work is cancelled.
+
+    An agent that registered is gone for clients of every protocol, one of the route table for those of Agent Context.
+    Where that door has access control, the token's client needs the right `revoke`.
+    """
+    from gateway.cli.logs import configure
+
+    configure(log_level)
+    from gateway.cli.revoke import revoke_agent
+    from gateway.cli.stdio import token
+
+    raise SystemExit(revoke_agent(agent, gateway, token(gateway, token_file), reason=reason, restore=restore))
 
 
 @app.command()

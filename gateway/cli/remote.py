@@ -88,7 +88,7 @@ class Remote:
 
     async def read(self, file: File) -> AsyncIterator[bytes]:
         """See `Talk.read`. Raises errors of the tree."""
-        async with _Reached(self._url), self._http.stream("GET", urljoin(self._url, file.url)) as response:
+        async with Reached(self._url), self._http.stream("GET", urljoin(self._url, file.url)) as response:
             if response.status_code >= REQUEST_WRONG:
                 raise _refused(response.status_code, await response.aread())
             async for piece in response.aiter_bytes():
@@ -116,7 +116,7 @@ class Remote:
         decoder, last, short = sse.Decoder(), Text(""), ""
         headers = {"Last-Event-ID": self._at} if method == "GET" else None
         async with (
-            _Reached(self._url),
+            Reached(self._url),
             self._http.stream(
                 method, await self._address(path), json=body if method == "POST" else None, headers=headers
             ) as response,
@@ -144,7 +144,7 @@ class Remote:
 
     async def _json(self, method: str, path: str, body: Any = None) -> Any:
         address = await self._address(path)
-        async with _Reached(self._url):
+        async with Reached(self._url):
             response = await self._http.request(method, address, json=body)
         if response.status_code >= REQUEST_WRONG:
             raise _refused(response.status_code, response.content)
@@ -153,7 +153,7 @@ class Remote:
     async def _address(self, path: str) -> str:
         """The door is at its own path below the URL, or the URL is the door's own (where it was moved)."""
         if self._door is None:
-            async with _Reached(self._url):
+            async with Reached(self._url):
                 found = await self._http.post(f"{self._url}{DOOR}/agents/search", json={"limit": 1})
                 here = found if found.is_success else await self._http.post(f"{self._url}/agents/search", json={})
             if not here.is_success:
@@ -181,7 +181,7 @@ def _item(told: JsonObject, text: Text, schemas: JsonObject) -> Item | None:
     return None
 
 
-class _Reached:
+class Reached:
     """Says what a person can do about a connection that does not work."""
 
     def __init__(self, url: str) -> None:

@@ -36,7 +36,7 @@ def serve_stdio(
     table = chosen(routes, gateway)
     if table is None:
         assert gateway is not None
-        work = _remote(_adapter(registry.scan(), protocol), agent, gateway.rstrip("/"), _token(token_file))
+        work = _remote(_adapter(registry.scan(), protocol), agent, gateway.rstrip("/"), token(gateway, token_file))
     else:
         config = read(table)
         work = _local(config, _adapter(config.adapters, protocol), agent)
@@ -53,8 +53,19 @@ def _adapter(adapters: registry.Registry, protocol: str | None) -> Adapter:
     return adapters[protocol]
 
 
+def token(gateway: str, file: Path | None) -> str | None:
+    """What the gateway knows its user by, if anything; warns of one that would go there in clear text.
+
+    Leaves with USAGE for a file that has none.
+    """
+    found = _token(file)
+    address = urlsplit(gateway)
+    if found and address.scheme in ("http", "ws") and not local(address.hostname or ""):
+        log.warning("the token goes to %s unencrypted: use https", gateway)
+    return found
+
+
 def _token(file: Path | None) -> str | None:
-    """What the gateway knows its user by, if anything. Leaves with USAGE for a file that has none."""
     if file is None:
         return os.environ.get(TOKEN_VARIABLE, "").strip() or None
     try:
@@ -107,8 +118,6 @@ async def _remote(adapter: Adapter, agent: str | None, gateway: str, token: str 
     scheme, _, rest = gateway.partition("://")
     below = adapter.socket.replace("/{agent}", f"/{agent}" if agent else "")
     url = f"{'wss' if scheme in ('https', 'wss') else 'ws'}://{rest}{adapter.path}{below}"
-    if token and url.startswith("ws:") and not local(urlsplit(url).hostname or ""):
-        log.warning("the token goes to %s unencrypted: use https", gateway)
     own = OwnPipe(LIMIT)
     try:
         far = await connect(url, headers={"Authorization": f"Bearer {token}"} if token else None, limit=LIMIT)

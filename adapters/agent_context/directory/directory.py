@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from adapters.agent_context.codec.ranking import Candidate
@@ -14,14 +15,22 @@ from adapters.agent_context.directory.liveness import Liveness
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.metrics import Metrics
 from adapters.agent_context.directory.reach import RealWays, Ways
-from adapters.agent_context.directory.records import Member
+from adapters.agent_context.directory.records import Member, time_of
 from adapters.agent_context.directory.registry import Registry
 from adapters.agent_context.directory.revoking import Revoking
 from adapters.agent_context.directory.shared import Shared
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.security import Access
-from adapters.agent_context.wire.constants import DIRECTORY, METRICS_PREFIX
+from adapters.agent_context.wire.constants import (
+    ACTIVE,
+    BUSY,
+    DIRECTORY,
+    INACTIVE,
+    METRICS_PREFIX,
+    OFFLINE,
+    REVOKED,
+)
 from gateway.adapter import Gateway, Hosted
 from gateway.adapter.access import ANONYMOUS
 from gateway.core.errors import Denied
@@ -54,7 +63,7 @@ class Directory:
         self._gateway = gateway
         self._now = now
         self._told: list[Told] = []
-        self._coordinator = options.coordinator
+        self._coordinator, self._tasks_of = options.coordinator, options.tasks_of
         self._liveness = Liveness(options.heartbeat, options.missed, monotonic)
         ways = ways or RealWays(options, self.links)
         self._members = Members(options, gateway, ways, self._liveness, now)
@@ -151,17 +160,17 @@ class Directory:
     def admit(self, session: Session) -> None:
         """Whether a client's messages are taken. Raises Denied if it registered agents and all of them are revoked."""
         connection = self._members.connections.get(session)
-        if connection is not None and self._members.revoked and connection.agents <= self._members.revoked:
+        if connection is not None and self._members.revoked and connection.agents <= self._members.revoked.keys():
             raise Denied(f"the access of {', '.join(sorted(connection.agents))} has been revoked")
 
     # --- access that is revoked --------------------------------------------------------------------------------------
 
-    async def revoke(self, agent: str) -> None:
+    async def revoke(self, agent: str, reason: str = "") -> None:
         """Nothing is sent to an agent any more, here at once and elsewhere with the next refresh; its runs are
         cancelled. It may be any id, also of nobody: it is refused when it registers. An agent of the route table is
-        refused to clients of this protocol.
+        refused to clients of this protocol. `reason` is shown to those who may revoke.
         """
-        await self._revoking.revoke(agent)
+        await self._revoking.revoke(agent, reason)
 
     async def restore(self, agent: str) -> None:
         """That is over. No error if it was not."""
@@ -280,6 +289,20 @@ class Directory:
         if votes.number:
             out["evaluation"] = {"qualityScore": votes.mean, "evaluationCount": votes.number}
         return out
+
+    async def status(self, shown: Callable[[str], bool], barred: Callable[[str], bool]) -> JsonObject:
+        """`agent://status`, less what is not the directory's: agents that are `shown` by status, tasks by status, and
+        the revocations of those for whom `barred` holds.
+        """
+        statuses = Counter([one.status async for piece in self._listing.each() for one in piece if shown(one.name)])
+        counts = {each: statuses[each] for each in (ACTIVE, BUSY, INACTIVE, OFFLINE, REVOKED)}
+        revoked = [
+            {"agentId": agent, "since": time_of(how.at), **({"reason": how.reason} if how.reason else {})}
+            for agent, how in sorted(self._members.revoked.items())
+            if barred(agent)
+        ]
+        tasks = (await self._metrics.of(self._tasks_of))["runs"]
+        return {"agents": {"total": statuses.total(), **counts}, "tasks": tasks, "revoked": revoked}
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

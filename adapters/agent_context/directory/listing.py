@@ -90,7 +90,7 @@ class Listing:
     def _barred(self, names: Collection[str]) -> list[Registered]:
         """Those that registered and are revoked: nobody can call them."""
         by_id, revoked = self._members.by_id, self._members.revoked
-        return [by_id[name] for name in sorted(revoked.difference(names)) if name in by_id]
+        return [by_id[name] for name in sorted(revoked.keys() - set(names)) if name in by_id]
 
     async def _piece(self, names: list[str]) -> list[Listed]:
         strangers = [name for name in names if self._member(name) is None]

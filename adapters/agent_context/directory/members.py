@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from adapters.agent_context.directory.liveness import Connection, Liveness, Registered
 from adapters.agent_context.directory.reach import Gate, Reach, Ways
-from adapters.agent_context.directory.records import AGENT, Joined, shown
+from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.link import Link
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
@@ -74,7 +74,7 @@ class Members:
         self.marks = Marks()
         self.by_id: dict[str, Registered] = {}
         self.connections: dict[Session, Connection] = {}
-        self.revoked: set[str] = set()
+        self.revoked: dict[str, Revocation] = {}
         self.ways = ways
         self._hosted: dict[str, Hosted] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -184,15 +184,15 @@ class Members:
             if self._hosted.pop(agent, None) is not None:
                 self.announce()
 
-    def revoke(self, agent: str) -> None:
+    def revoke(self, agent: str, how: Revocation) -> None:
         """No client sees or reaches it from now on, none but of this protocol's."""
-        self.revoked.add(agent)
+        self.revoked[agent] = how
         if self._hosted.pop(agent, None) is not None:
             self.announce()
 
     def restore(self, agent: str) -> None:
         """They do again. The engine has closed its outbound half: it gets another."""
-        self.revoked.discard(agent)
+        self.revoked.pop(agent, None)
         if (member := self.by_id.get(agent)) is not None:
             member.reach = self._reach(member.joined.record)
             self._host(member)

@@ -67,6 +67,13 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return dict(msgspec.to_builtins(self))
 
 
+class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An access that is revoked, as every replica sees it. `at` (epoch seconds) is when, `reason` as it was given."""
+
+    at: float = 0.0
+    reason: str = ""
+
+
 def joined(data: Mapping[str, Any], agent: str) -> Joined | None:
     """What was kept of `agent`; None where it is not a registration of it."""
     try:

@@ -8,9 +8,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
+
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.metrics import ACTIVE_RUNS
-from adapters.agent_context.directory.records import EVERYBODY, GONE
+from adapters.agent_context.directory.records import EVERYBODY, GONE, Revocation
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import RunQuery
@@ -30,15 +32,16 @@ class Revoking:
         self._changed = changed
         self._work: set[asyncio.Task[Any]] = set()
 
-    async def revoke(self, agent: str) -> None:
+    async def revoke(self, agent: str, reason: str) -> None:
         """See `Directory.revoke`. It holds here even if it cannot be written down; then that is raised."""
         members, name = self._members, GONE + agent
         async with members.lock(name):
             members.marks.touch(name)
-            members.revoke(agent)
+            how = Revocation(at=members.now(), reason=reason)
+            members.revoke(agent, how)
             self._changed((agent,))
             try:
-                await members.gateway.keep(PROTOCOL, name, {"at": members.now()}, owner=EVERYBODY)
+                await members.gateway.keep(PROTOCOL, name, msgspec.to_builtins(how), owner=EVERYBODY)
             finally:
                 members.marks.touch(name)
                 await members.announce()

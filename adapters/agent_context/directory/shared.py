@@ -12,13 +12,23 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.directory.evaluation import NONE, Vote, Votes, lacks, merged, read
 from adapters.agent_context.directory.members import Members
-from adapters.agent_context.directory.records import AGENT, EVALUATION, EVERYBODY, GONE, PROCESS, joined, shown
+from adapters.agent_context.directory.records import (
+    AGENT,
+    EVALUATION,
+    EVERYBODY,
+    GONE,
+    PROCESS,
+    Revocation,
+    joined,
+    shown,
+)
 from adapters.agent_context.wire.constants import ERROR, PROTOCOL
 from gateway.adapter import Kept
 from gateway.core.errors import Conflict, InterlinguaError
@@ -143,7 +153,7 @@ class Shared:
         if kind == AGENT:
             return self._registered(key, one)
         if kind == GONE and key not in members.revoked:
-            members.revoke(key)
+            members.revoke(key, msgspec.convert(one.data, Revocation))
             self._revoked(key)
             return True
         if kind == EVALUATION:

@@ -11,7 +11,7 @@ from adapters.agent_context.codec.answers import registered
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.inbound.background import Aside
 from adapters.agent_context.inbound.services import Services, correlation_of
-from adapters.agent_context.wire.constants import ERROR, REVOKED, UNREGISTERED
+from adapters.agent_context.wire.constants import ERROR, RESTORED, REVOKED, UNREGISTERED
 from adapters.agent_context.wire.messages import Heartbeat, Register, Restore, Revoke, Unregister, read
 from adapters.agent_context.wire.reading import refused
 from gateway.core.errors import InterlinguaError
@@ -61,16 +61,13 @@ class Registering:
     async def revoke(self, call: Call) -> JsonObject:
         """`agent/revoke`: nothing is sent to the agent from now on, and nothing taken of it."""
         asked = read(call.params, Revoke)
-        self._services.people.may(call, "revoke", asked.agent_id)
-        await self._services.runs.whole(self._services.directory.revoke(asked.agent_id))
-        return {"status": REVOKED}
+        known = await self._services.revoke(call, asked.agent_id, asked.reason)
+        return {"status": REVOKED, "known": known}
 
     async def restore(self, call: Call) -> JsonObject:
         """`agent/restore`."""
-        asked = read(call.params, Restore)
-        self._services.people.may(call, "revoke", asked.agent_id)
-        await self._services.runs.whole(self._services.directory.restore(asked.agent_id))
-        return {"status": "restored"}
+        await self._services.restore(call, read(call.params, Restore).agent_id)
+        return {"status": RESTORED}
 
     def told(self, method: str, handler: Handler) -> Callable[[Session, Raw], None]:
         """The same as a notification: only what goes wrong is told."""

@@ -1,4 +1,5 @@
-"""The standard resources (section 4.1): the directory, the tasks, the metrics of each agent; and who wants to know.
+"""The resources (sections 4.1, 5.4): the directory, the tasks, the status, the metrics of each agent; and who wants to
+know.
 
 Bodies are JSON text. What changes is told at most some times a second, however often it does.
 """
@@ -27,7 +28,9 @@ from adapters.agent_context.wire.constants import (
     NOT_FOUND,
     RESOURCE_UPDATED,
     RESOURCES_CHANGED,
+    STATUS,
     TASKS,
+    VERSION,
 )
 from adapters.agent_context.wire.messages import read
 from gateway.core import delta
@@ -71,7 +74,7 @@ class Resources:
         """`resources/list`."""
         asked = read(call.params, wire.Page)
         principal = self._services.people.may(call, "read")
-        names = [DIRECTORY, TASKS, *(METRICS_PREFIX + name for name in self._agents(call.session, principal))]
+        names = [DIRECTORY, TASKS, STATUS, *(METRICS_PREFIX + name for name in self._agents(call.session, principal))]
         found, following = page("resources", names, asked.cursor, self._services.options.page_size)
         return listed("resources", [_listed(uri) for uri in found], following)
 
@@ -132,6 +135,8 @@ class Resources:
             self._names = None
             return
         self._due.update(uris)
+        if DIRECTORY in self._due:
+            self._due.add(STATUS)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(CALM_SECONDS, self._tell)
 
@@ -156,12 +161,12 @@ class Resources:
                 self.changed((uri,))
 
     def _turn(self, wanted: Collection[str]) -> list[str]:
-        """What is looked at this time: the tasks, and the metrics that come next."""
-        metrics = sorted(uri for uri in wanted if uri != TASKS)
+        """What is looked at this time: the tasks and the status, and the metrics that come next."""
+        metrics = sorted(uri for uri in wanted if uri not in (TASKS, STATUS))
         after = bisect_right(metrics, self._looked)
         turn = [*metrics[after:], *metrics[:after]][:LOOKED]
         self._looked = turn[-1] if turn else ""
-        return [TASKS, *turn] if TASKS in wanted else turn
+        return [*(uri for uri in (TASKS, STATUS) if uri in wanted), *turn]
 
     def close(self) -> None:
         """Nobody is told any more."""
@@ -188,7 +193,7 @@ class Resources:
     def _wanted_by(self, session: Session) -> list[str]:
         if not versions.modern(session.client.version):
             return [*self._wanted.get(session, ())]
-        every = (TASKS, *(METRICS_PREFIX + name for name in self._now()))
+        every = (TASKS, STATUS, *(METRICS_PREFIX + name for name in self._now()))
         return [uri for uri in every if session.subscribed(uri)]
 
     # --- bodies -----------------------------------------------------------------------------------------------
@@ -207,6 +212,8 @@ class Resources:
             return {"agents": [each for each in shown if only in (None, each["id"])]}
         if uri == TASKS:
             return {"tasks": await self._tasks.list(principal)}
+        if uri == STATUS:
+            return await self._status(only, principal)
         name = _agent_in(uri)
         if name is not None and only in (None, name):
             try:
@@ -214,6 +221,16 @@ class Resources:
             except NotFound as error:
                 raise _unknown(uri, str(error)) from None
         raise _unknown(uri, f"no resource {uri}")
+
+    async def _status(self, only: str | None, principal: Principal | None) -> JsonObject:
+        """`agent://status`; the revocations for a principal that may revoke, left out for any other."""
+        found = await self._services.directory.status(
+            lambda agent: only in (None, agent) and (principal is None or principal.can("read", agent)),
+            lambda agent: principal is None or principal.can("revoke", agent),
+        )
+        if principal is not None and not principal.can("revoke"):
+            del found["revoked"]
+        return {"protocol": VERSION, **found, "connections": len(self._sessions())}
 
 
 def _agent_in(uri: str) -> str | None:
@@ -223,7 +240,7 @@ def _agent_in(uri: str) -> str | None:
 
 
 def _unknown(uri: str, said: str) -> RpcError:
-    details = {"expected": f"one of {DIRECTORY}, {TASKS}, {METRICS}", "received": uri}
+    details = {"expected": f"one of {DIRECTORY}, {TASKS}, {STATUS}, {METRICS}", "received": uri}
     data = {"uri": uri, "code": "not_found", "retryable": False, "path": "/uri", "details": details}
     return RpcError(NOT_FOUND, said, data)
 
@@ -234,6 +251,8 @@ def _listed(uri: str) -> JsonObject:
         said = {"name": f"metrics of {name}", "description": f"What the gateway has measured of {name}"}
     elif uri == DIRECTORY:
         said = {"name": "directory", "description": "All agents, with what they can do and how they are"}
+    elif uri == STATUS:
+        said = {"name": "status", "description": "How many agents and tasks there are, by status"}
     else:
         said = {"name": "tasks", "description": "Tasks that wait, are done, or were, with their results"}
     return {"uri": uri, **said, "mimeType": JSON_TYPE}

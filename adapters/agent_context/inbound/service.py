@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 INSTRUCTIONS: Final = (
     "A directory of agents of many protocols. Read agent://directory or call agentSearch to find agents, taskAssign to "
     "have one do a task, agentEvaluate to say how well it did; agent://tasks has the tasks and their results, "
-    "agent://metrics/{agentId} what was measured of an agent. A task that waits for an answer is answered with "
-    "taskAnswer."
+    "agent://metrics/{agentId} what was measured of an agent, agent://status how many agents and tasks there are. A "
+    "task that waits for an answer is answered with taskAnswer; taskList lists tasks, taskCancel cancels one."
 )
 OURS: Final = "agent/"
 

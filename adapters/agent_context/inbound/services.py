@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +24,8 @@ from gateway.core.types import Agent, JsonObject
 from gateway.mcp.runs import ClientRuns, Waiting, keys
 from gateway.mcp.server.contract import Call
 from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
 
 PASSED: Final = "the deadline has passed"
 CLIENT: Final = "client"
@@ -70,6 +73,20 @@ class Services:
             if found.name == name:  # not by the UUID that it has elsewhere
                 return found
         raise NotFound(f"{path}: {self.people.unknown(call.session, name, call.bearer)}")
+
+    async def revoke(self, call: Call, agent_id: str, reason: str | None) -> bool:
+        """Take an agent's access away, by a client that may. Whether there is such an agent. Raises Denied."""
+        principal = self.people.may(call, "revoke", agent_id)
+        log.warning("%s revokes the access of agent %s: %s", principal.name, agent_id, reason or "no reason given")
+        known = agent_id in self.directory.ids()
+        await self.runs.whole(self.directory.revoke(agent_id, reason or ""))
+        return known
+
+    async def restore(self, call: Call, agent_id: str) -> None:
+        """Give it back, by a client that may revoke it. Raises Denied."""
+        principal = self.people.may(call, "revoke", agent_id)
+        log.warning("%s restores the access of agent %s", principal.name, agent_id)
+        await self.runs.whole(self.directory.restore(agent_id))
 
     @contextlib.contextmanager
     def following(self, run_id: str, served: Served, deadline: float | None = None) -> Iterator[Callable[[], bool]]:

@@ -1,4 +1,4 @@
-"""`agent/delegate`, and the tools `taskAssign` and `taskAnswer`: a task is a run of the coordinator.
+"""`agent/delegate`, and the tools for tasks: a task is a run of the coordinator.
 
 A task goes on when its client's connection ends; it is cancelled when the client takes its request back.
 """
@@ -18,6 +18,7 @@ from adapters.agent_context.inbound.asking import answer_in, asker
 from adapters.agent_context.inbound.background import Aside
 from adapters.agent_context.inbound.messages import sent
 from adapters.agent_context.inbound.results import failed
+from adapters.agent_context.inbound.results import result as tool_result
 from adapters.agent_context.inbound.services import (
     Served,
     Services,
@@ -28,7 +29,13 @@ from adapters.agent_context.inbound.services import (
     metadata_of,
     same_work,
 )
-from adapters.agent_context.inbound.task_rendering import TaskRendering, TaskToolRendering, response, status_result
+from adapters.agent_context.inbound.task_rendering import (
+    TaskRendering,
+    TaskToolRendering,
+    response,
+    status_result,
+    told,
+)
 from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire import tools as wire
@@ -181,11 +188,7 @@ class Delegating:
         agent = await self._coordinator()
         principal = self._services.people.may(call, "delegate")
         if run is None:
-            run = await self._tasks.find(given.task_id, principal.name)
-            if run is None:
-                raise _unfit(
-                    f"{ARGUMENTS}/taskId", "the id of a task of yours", given.task_id, f"no task {given.task_id}"
-                )
+            run = await self._own(given.task_id, principal)
             open_ = [each for each in run.interrupts if given.interrupt in (None, each.id)]
             if not open_:
                 said = f"task {given.task_id} waits for no {'such ' if given.interrupt else ''}answer"
@@ -205,7 +208,34 @@ class Delegating:
         result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
+    async def listed(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        """`taskList`: as `agent://tasks` has them."""
+        given = checked(asked.arguments or {}, wire.TaskList, ARGUMENTS)
+        principal = self._services.people.may(call, "read")
+        found = [each for each in await self._tasks.list(principal) if given.status in (None, each["status"])]
+        shown = found[: given.limit]
+        few = f"{len(shown)} of {len(found)} tasks" if len(found) > len(shown) else f"{len(found)} tasks"
+        return tool_result(call, few, {"tasks": shown})
+
+    async def cancel(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        """`taskCancel`: a task of one's own, by its id. One that has ended stays as it is."""
+        given = checked(asked.arguments or {}, wire.TaskCancel, ARGUMENTS)
+        principal = self._services.people.may(call, "delegate")
+        run = await self._own(given.task_id, principal)
+        reason = given.reason or f"cancelled by {principal.name}"
+        run = await self._services.runs.whole(self._services.gateway.cancel(run.id, reason=reason, wait=True))
+        self._services.changed((TASKS,))
+        task = told(run)
+        return tool_result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
+
     # --- inside -----------------------------------------------------------------------------------------------
+
+    async def _own(self, task_id: str, principal: Principal) -> Run:
+        """The run of a task that the principal delegated. Raises RpcError."""
+        run = await self._tasks.find(task_id, principal.name)
+        if run is None:
+            raise _unfit(f"{ARGUMENTS}/taskId", "the id of a task of yours", task_id, f"no task {task_id}")
+        return run
 
     async def _coordinator(self) -> Agent:
         if self._services.gateway.routed(self._name):

@@ -14,13 +14,19 @@ from adapters.agent_context.wire import tools as wire
 from adapters.agent_context.wire.constants import (
     AGENT,
     AGENT_EVALUATE,
+    AGENT_RESTORE,
+    AGENT_REVOKE,
     AGENT_SEARCH,
     CORRELATION,
     DEADLINE,
     INVALID,
     NOT_FOUND,
+    RESTORED,
+    REVOKED,
     TASK_ANSWER,
     TASK_ASSIGN,
+    TASK_CANCEL,
+    TASK_LIST,
 )
 from adapters.agent_context.wire.messages import read
 from adapters.agent_context.wire.reading import checked
@@ -31,6 +37,8 @@ from gateway.mcp.server.contract import Call
 from gateway.wire.jsonrpc import INVALID_PARAMS, RpcError
 
 PLACE: Final = "/arguments"
+GUARDED: Final = (AGENT_REVOKE, AGENT_RESTORE)
+"""Tools that are listed only for who may use them."""
 MODELS: Final = (INVALID, NOT_FOUND, DEADLINE)
 """Errors that a model can mend by other arguments: results that it can read."""
 
@@ -48,13 +56,17 @@ class StandardTools:
             TASK_ASSIGN: tasks.assign,
             AGENT_EVALUATE: self._evaluate,
             TASK_ANSWER: tasks.answer,
+            TASK_LIST: tasks.listed,
+            TASK_CANCEL: tasks.cancel,
+            AGENT_REVOKE: self._revoke,
+            AGENT_RESTORE: self._restore,
         }
 
     async def listing(self, call: Call) -> JsonObject:
         """`tools/list`."""
         asked = read(call.params, wire.Page)
-        self._services.people.known(call)
-        by_name = {tool["name"]: tool for tool in wire.TOOLS}
+        revokes = self._services.people.known(call).can("revoke")
+        by_name = {tool["name"]: tool for tool in wire.TOOLS if revokes or tool["name"] not in GUARDED}
         names, following = page("tools", list(by_name), asked.cursor, self._services.options.page_size)
         return listed("tools", [by_name[name] for name in names], following)
 
@@ -92,3 +104,16 @@ class StandardTools:
         )
         said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
         return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)
+
+    async def _revoke(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        given = checked(asked.arguments or {}, wire.AgentRevoke, PLACE)
+        known = await self._services.revoke(call, given.agent_id, given.reason)
+        text = f"The access of {given.agent_id} is revoked" + ("" if known else "; there is no such agent now")
+        return result(call, text, {"agentId": given.agent_id, "status": REVOKED, "known": known})
+
+    async def _restore(self, call: Call, asked: wire.CallTool) -> JsonObject:
+        given = checked(asked.arguments or {}, wire.AgentRestore, PLACE)
+        await self._services.restore(call, given.agent_id)
+        return result(
+            call, f"The access of {given.agent_id} is restored", {"agentId": given.agent_id, "status": RESTORED}
+        )

@@ -57,6 +57,7 @@ class RevokeResult(Params):
     """Answer of agent/revoke."""
 
     status: Literal["revoked"]
+    known: bool = Field(description="false: nobody has this id now; it is refused all the same.")
 
 
 class RestoreResult(Params):
@@ -217,6 +218,35 @@ class TasksBody(Wire):
     tasks: list[TaskState]
 
 
+class AgentCounts(Wire):
+    """How many agents there are, by status."""
+
+    total: Count
+    active: Count
+    busy: Count
+    inactive: Count
+    offline: Count
+    revoked: Count
+
+
+class Revoked(Wire):
+    """An agent whose access is revoked."""
+
+    agent_id: AgentIdentifier
+    since: DateTime
+    reason: str | None = None
+
+
+class StatusBody(Wire):
+    """Text of agent://status: agents that the reader may read about, all tasks, the connections of this process."""
+
+    protocol: str
+    agents: AgentCounts
+    tasks: Runs
+    connections: Count
+    revoked: list[Revoked] | None = Field(default=None, description="For who may revoke them.")
+
+
 class Runs(Wire):
     """How many runs there were, by what became of them."""
 
@@ -262,7 +292,7 @@ class ResourceContents(Wire):
 
 
 class ReadResult(Params):
-    """Answer of resources/read. The text is a DirectoryBody, TasksBody or MetricsBody as JSON."""
+    """Answer of resources/read. The text is a DirectoryBody, TasksBody, StatusBody or MetricsBody as JSON."""
 
     contents: list[ResourceContents]
 
@@ -323,16 +353,43 @@ class EvaluateResult(Params):
 
 
 class TaskOutput(Wire):
-    """structuredContent of the tools taskAssign and taskAnswer."""
+    """structuredContent of the tools taskAssign, taskAnswer and taskCancel."""
 
     task: TaskState
 
 
 class TaskToolResult(Params):
-    """Result of the tools taskAssign and taskAnswer; isError where the task failed or waits for an answer."""
+    """Result of the tools taskAssign, taskAnswer and taskCancel.
+
+    isError of taskAssign and taskAnswer where the task failed or waits for an answer.
+    """
 
     content: list[TextBlock]
     structured_content: TaskOutput | None = None
+    is_error: bool | None = None
+
+
+class TaskListResult(Params):
+    """Result of the tool taskList."""
+
+    content: list[TextBlock]
+    structured_content: TasksBody | None = None
+    is_error: bool | None = None
+
+
+class Access(Wire):
+    """structuredContent of the tools agentRevoke and agentRestore."""
+
+    agent_id: AgentIdentifier
+    status: Literal["revoked", "restored"]
+    known: bool | None = Field(default=None, description="As in the answer of agent/revoke.")
+
+
+class AccessResult(Params):
+    """Result of the tools agentRevoke and agentRestore."""
+
+    content: list[TextBlock]
+    structured_content: Access | None = None
     is_error: bool | None = None
 
 

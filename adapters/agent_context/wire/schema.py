@@ -123,6 +123,10 @@ TOOLS: Final[Mapping[str, tuple[dict[str, Any], type[BaseModel], type[BaseModel]
     "TaskAssign": (tools.ASSIGN_TOOL, tools.TaskAssign, results.TaskToolResult),
     "AgentEvaluate": (tools.EVALUATE_TOOL, tools.AgentEvaluate, results.EvaluateResult),
     "TaskAnswer": (tools.ANSWER_TOOL, tools.TaskAnswer, results.TaskToolResult),
+    "TaskList": (tools.LIST_TOOL, tools.TaskList, results.TaskListResult),
+    "TaskCancel": (tools.CANCEL_TOOL, tools.TaskCancel, results.TaskToolResult),
+    "AgentRevoke": (tools.REVOKE_TOOL, tools.AgentRevoke, results.AccessResult),
+    "AgentRestore": (tools.RESTORE_TOOL, tools.AgentRestore, results.AccessResult),
 }
 """Name -> definition, arguments, result."""
 
@@ -134,6 +138,7 @@ BESIDE: Final[tuple[type[BaseModel], ...]] = (
     results.Assignment,
     results.DirectoryBody,
     results.TasksBody,
+    results.StatusBody,
     results.MetricsBody,
     results.ToolFailure,
     results.ErrorObject,

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -20,7 +20,16 @@ from adapters.agent_context.wire.base import (
     Whole,
     Wire,
 )
-from adapters.agent_context.wire.constants import AGENT_EVALUATE, AGENT_SEARCH, TASK_ANSWER, TASK_ASSIGN
+from adapters.agent_context.wire.constants import (
+    AGENT_EVALUATE,
+    AGENT_RESTORE,
+    AGENT_REVOKE,
+    AGENT_SEARCH,
+    TASK_ANSWER,
+    TASK_ASSIGN,
+    TASK_CANCEL,
+    TASK_LIST,
+)
 from adapters.agent_context.wire.messages import Task
 from gateway.core.types import JsonObject
 
@@ -132,6 +141,36 @@ class TaskAnswer(Wire):
         return self
 
 
+TaskStatus = Literal["pending", "running", "awaiting_approval", "completed", "failed", "cancelled", "expired"]
+
+
+class TaskList(Wire):
+    """Arguments of `taskList`, an extension. Left out: every task."""
+
+    status: TaskStatus | None = None
+    limit: Annotated[Whole, Field(ge=1, le=1000)] = 20
+
+
+class TaskCancel(Wire):
+    """Arguments of `taskCancel`, an extension."""
+
+    task_id: Text
+    reason: str | None = None
+
+
+class AgentRevoke(Wire):
+    """Arguments of `agentRevoke`, an extension."""
+
+    agent_id: AgentIdentifier
+    reason: str | None = None
+
+
+class AgentRestore(Wire):
+    """Arguments of `agentRestore`, an extension."""
+
+    agent_id: AgentIdentifier
+
+
 _TEXTS: Final = {"type": "array", "items": {"type": "string"}}
 _ID: Final = {"type": "string", "pattern": "^[a-zA-Z0-9-_]+$"}
 
@@ -196,5 +235,52 @@ ANSWER_TOOL: Final[JsonObject] = {
         "required": ["taskId"],
     },
 }
-TOOLS: Final[tuple[JsonObject, ...]] = (SEARCH_TOOL, ASSIGN_TOOL, EVALUATE_TOOL, ANSWER_TOOL)
+LIST_TOOL: Final[JsonObject] = {
+    "name": TASK_LIST,
+    "description": "List tasks, the newest first",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "status": {"type": "string", "enum": list(get_args(TaskStatus))},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "description": "20 if left out"},
+        },
+    },
+    "annotations": {"readOnlyHint": True},
+}
+CANCEL_TOOL: Final[JsonObject] = {
+    "name": TASK_CANCEL,
+    "description": "Cancel a task of your own",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"taskId": {"type": "string"}, "reason": {"type": "string"}},
+        "required": ["taskId"],
+    },
+    "annotations": {"destructiveHint": True, "idempotentHint": True},
+}
+REVOKE_TOOL: Final[JsonObject] = {
+    "name": AGENT_REVOKE,
+    "description": "Revoke the access of an agent: its work is cancelled, and it gets and may do nothing any more",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"agentId": _ID, "reason": {"type": "string"}},
+        "required": ["agentId"],
+    },
+    "annotations": {"destructiveHint": True, "idempotentHint": True},
+}
+RESTORE_TOOL: Final[JsonObject] = {
+    "name": AGENT_RESTORE,
+    "description": "Give an agent back the access that was revoked",
+    "inputSchema": {"type": "object", "properties": {"agentId": _ID}, "required": ["agentId"]},
+    "annotations": {"destructiveHint": False, "idempotentHint": True},
+}
+TOOLS: Final[tuple[JsonObject, ...]] = (
+    SEARCH_TOOL,
+    ASSIGN_TOOL,
+    EVALUATE_TOOL,
+    ANSWER_TOOL,
+    LIST_TOOL,
+    CANCEL_TOOL,
+    REVOKE_TOOL,
+    RESTORE_TOOL,
+)
 """As `tools/list` has them, for every revision of MCP."""

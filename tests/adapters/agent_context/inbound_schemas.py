@@ -48,6 +48,10 @@ OWN_TOOLS = {
     "taskAssign": "TaskToolResult",
     "agentEvaluate": "EvaluateResult",
     "taskAnswer": "TaskToolResult",
+    "taskList": "TaskListResult",
+    "taskCancel": "TaskToolResult",
+    "agentRevoke": "AccessResult",
+    "agentRestore": "AccessResult",
 }
 OWN_NOTIFICATIONS = {
     "agent/message": "MessageNotification",
@@ -56,7 +60,7 @@ OWN_NOTIFICATIONS = {
     "notifications/resources/list_changed": "ResourcesChangedNotification",
 }
 OWN_REQUESTS = {"agent/message": "MessageRequest", "agent/delegate": "DelegateRequest"}
-BODIES = {"agent://directory": "DirectoryBody", "agent://tasks": "TasksBody"}
+BODIES = {"agent://directory": "DirectoryBody", "agent://tasks": "TasksBody", "agent://status": "StatusBody"}
 
 
 def check_answer(answer: dict[str, Any], version: str, method: str, params: dict[str, Any]) -> None:

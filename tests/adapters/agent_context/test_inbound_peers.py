@@ -51,9 +51,9 @@ def test_it_shakes_hands_and_sees_resources_and_tools(client: str) -> None:
     saw = stories()[client]
     assert saw["version"] == CLIENTS[client][1]
     assert saw["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
-    assert {"agent://directory", "agent://tasks", METRICS} <= saw["resources"].keys()
+    assert {"agent://directory", "agent://tasks", "agent://status", METRICS} <= saw["resources"].keys()
     assert saw["templates"] == ["agent://metrics/{agentId}"]
-    assert saw["tools"] == ["agentSearch", "taskAssign", "agentEvaluate", "taskAnswer"]
+    assert {"agentSearch", "taskAssign", "agentEvaluate", "taskCancel", "agentRevoke"} <= {*saw["tools"]}
 
 
 @every

@@ -19,6 +19,7 @@ from tests.adapters.agent_context.inbound_talker import AGENT, Refused, Talker, 
 from tests.support.aio import Clock, later, run
 
 METRICS = "agent://metrics/echo"
+TOOLS = ["agentSearch", "taskAssign", "agentEvaluate", "taskAnswer", "taskList", "taskCancel"]
 
 
 async def body(client: Talker, uri: str) -> Any:
@@ -42,7 +43,7 @@ def test_a_client_of_any_revision_lists_and_reads_resources_and_calls_tools(vers
             for uri in uris:
                 await body(client, uri)
             tools = [each["name"] for each in (await client.ask("tools/list"))["tools"]]
-            assert tools == ["agentSearch", "taskAssign", "agentEvaluate", "taskAnswer"]
+            assert tools == [*TOOLS, "agentRevoke", "agentRestore"]
             await client.ask("tools/call", name="agentSearch", arguments={})
             found = await client.ask("tools/call", name="taskAssign", arguments={"message": "a b", "agentId": "echo"})
             assert found["content"][0]["text"] == "a b "

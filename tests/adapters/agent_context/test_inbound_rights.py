@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import uuid
 from typing import Any
 
 from adapters.agent_context.inbound.messages import SESSIONS
-from gateway.core.types import RunQuery, Thread, agent_id
+from gateway.core.types import RunQuery, RunStatus, Thread, agent_id
 from tests.adapters.agent_context.inbound_rig import rig
-from tests.adapters.agent_context.inbound_talker import refused, request, text_of
+from tests.adapters.agent_context.inbound_talker import AGENT, Talker, refused, request, text_of
 from tests.support.aio import run
 
 UUID = agent_id("echo")
+STATUS = "agent://status"
 DENIED, NOT_FOUND, CONFLICT = -32003, -32002, -32005
 ACCESS: dict[str, Any] = {
     "clients": [
-        {"name": "ana", "token": "ana-token", "may": ["message", "read", "revoke"]},
+        {"name": "ana", "token": "ana-token", "may": ["message", "read", "revoke", "delegate"]},
         {"name": "bob", "token": "bob-token", "agents": [f"{UUID[0]}*"], "may": ["message", "delegate", "read"]},
     ]
 }
@@ -62,3 +64,95 @@ def test_a_conversation_is_not_had_on_a_thread_that_somebody_made_for_it_at_anot
             assert await there.engine.count_runs(RunQuery(thread=foreseen)) == 0
 
     run(main())
+
+
+def test_a_model_revokes_an_agent_and_gives_it_back_where_its_client_may() -> None:
+    async def main() -> None:
+        async with (
+            rig(access=ACCESS) as there,
+            there.socket(token="ana-token") as ana,
+            there.socket(token="bob-token") as bob,
+        ):
+
+            async def names(client: Talker) -> set[str]:
+                return {each["name"] for each in (await client.ask("tools/list"))["tools"]}
+
+            assert await names(ana) - await names(bob) == {"agentRevoke", "agentRestore"}
+            why = {"agentId": "echo", "reason": "it shouts"}
+            assert (await refused(bob.ask("tools/call", name="agentRevoke", arguments=why))).code == DENIED
+            found = await ana.ask("tools/call", name="agentRevoke", arguments=why)
+            assert found["structuredContent"] == {"agentId": "echo", "status": "revoked", "known": True}
+            assert (await refused(ana.message("echo"))).code == DENIED
+
+            said = await status(ana)
+            ((revoked),) = said["revoked"]
+            assert (revoked["agentId"], revoked["reason"]) == ("echo", "it shouts")
+            assert (said["agents"]["revoked"], said["agents"]["total"]) == (1, 6)
+            assert "revoked" not in await status(bob) and "echo" not in json.dumps(await status(bob))
+
+            await ana.ask("tools/call", name="agentRestore", arguments={"agentId": "echo"})
+            assert text_of(await ana.message("echo")) == "hello "
+            found = await ana.ask("tools/call", name="agentRevoke", arguments={"agentId": "nobody"})
+            assert found["structuredContent"]["known"] is False and "no such agent" in found["content"][0]["text"]
+
+    run(main())
+
+
+def test_the_status_counts_agents_tasks_and_connections_and_tells_when_they_change() -> None:
+    async def main() -> None:
+        async with rig() as there, there.socket() as client, there.socket(hello=AGENT) as painter:
+            await client.ask("resources/subscribe", uri=STATUS)
+            before = await status(client)
+            assert before["agents"] == {
+                "total": 6, "active": 6, "busy": 0, "inactive": 0, "offline": 0, "revoked": 0
+            }  # fmt: skip
+            assert (before["protocol"], before["connections"]) == ("ACP-0.1", 2)
+            await painter.register("painter")
+            async with asyncio.timeout(30):
+                while not client.params_of("notifications/resources/updated"):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+            assert client.params_of("notifications/resources/updated") == [{"uri": STATUS}]
+            assert (await status(client))["agents"]["active"] == 7
+
+    run(main())
+
+
+def test_a_model_lists_the_tasks_and_cancels_its_own_and_no_others() -> None:
+    async def main() -> None:
+        async with (
+            rig(access=ACCESS) as there,
+            there.socket(token="ana-token") as ana,
+            there.socket(token="bob-token") as bob,
+        ):
+            arguments = {"id": "slow", "message": "x", "agentId": "held", "wait": False}
+            await ana.ask("tools/call", name="taskAssign", arguments=arguments)
+            await there.newest("held")
+
+            async def listed(client: Talker, **how: Any) -> list[Any]:
+                found = await client.ask("tools/call", name="taskList", arguments=how)
+                tasks: list[Any] = found["structuredContent"]["tasks"]
+                return tasks
+
+            (task,) = await listed(ana, status="running")
+            assert (task["id"], task["payload"]) == ("slow", {"messages": [{"text": "x"}]})
+            (seen,) = await listed(bob)
+            assert seen["id"] == "slow" and "payload" not in seen
+            assert await listed(ana, status="completed") == []
+
+            cancel = {"taskId": "slow", "reason": "it takes too long"}
+            other = await bob.ask("tools/call", name="taskCancel", arguments=cancel)
+            assert other["isError"] and "no task slow" in other["content"][0]["text"]
+            found = await ana.ask("tools/call", name="taskCancel", arguments=cancel)
+            assert (found["isError"], found["content"][0]["text"]) == (False, "Task slow is cancelled")
+            assert found["structuredContent"]["task"]["reason"] == "it takes too long"
+            ended = await there.engine.wait((await there.newest("held")).id, timeout=30)
+            assert ended is not None and ended.status is RunStatus.CANCELLED
+            again = await ana.ask("tools/call", name="taskCancel", arguments=cancel)
+            assert again["content"][0]["text"] == "Task slow is cancelled", "what has ended stays as it is"
+
+    run(main())
+
+
+async def status(client: Talker) -> Any:
+    """What `agent://status` says."""
+    return json.loads((await client.ask("resources/read", uri=STATUS))["contents"][0]["text"])
