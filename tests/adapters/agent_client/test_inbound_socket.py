@@ -161,7 +161,7 @@ def test_a_large_message_passes_and_one_too_large_is_an_error() -> None:
             assert editor.text() == "17000000"
             error = await editor.refused("session/prompt", said(session, "x" * 20_000_000))
             assert error.code == -32600
-            assert await editor.prompt(session, "small") == {"stopReason": "end_turn"}
+            assert (await editor.prompt(session, "small"))["stopReason"] == "end_turn"
 
     run(main())
 
