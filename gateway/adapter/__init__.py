@@ -41,9 +41,11 @@ from gateway.adapter.inbound import (
     Informed,
     Knowing,
     Leaving,
+    Requests,
     Snapshot,
     Take,
     Watch,
+    unwatched,
 )
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
 from gateway.adapter.outbound import Discovering, Outbound, Prefacing, RunContext
@@ -77,6 +79,7 @@ __all__ = [
     "Outbound",
     "Prefacing",
     "Relay",
+    "Requests",
     "RunContext",
     "RunGovernor",
     "Snapshot",
@@ -88,6 +91,7 @@ __all__ = [
     "ToolServer",
     "Watch",
     "risk_of",
+    "unwatched",
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -84,6 +84,26 @@ class Watch(Protocol):
         """
 
 
+class Requests(Protocol):
+    """Traces and counts the JSON-RPC requests of one protocol's clients."""
+
+    def __call__(
+        self, method: str, params: msgspec.Raw, id: Any, *, session: str = "", version: str = ""
+    ) -> AbstractContextManager[object]:
+        """To be entered around all the work of one request, in the request's own task.
+
+        An exception that leaves it is what the request is answered with. `session` and `version`: the session's id and
+        the revision that it speaks, where the protocol has them.
+        """
+
+
+def unwatched(
+    method: str, params: msgspec.Raw, id: Any, *, session: str = "", version: str = ""
+) -> AbstractContextManager[object]:
+    """The `Requests` of nobody: neither traced nor counted."""
+    return nullcontext()
+
+
 class Gateway(Protocol):
     """What an inbound adapter may ask for. Every method raises errors of the tree, NotFound for unknown ids."""
 
@@ -92,6 +112,15 @@ class Gateway(Protocol):
     @property
     def process(self) -> str:
         """This gateway process: no other one on the store has the same, nor has this one after a restart."""
+
+    def requests(
+        self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
+    ) -> Requests:
+        """For the JSON-RPC requests of the clients of `protocol`, whatever carries them.
+
+        methods: those that are known; all others are traced under one name. code: the JSON-RPC error code that an
+        exception is answered with. mcp: the methods are those of the Model Context Protocol.
+        """
 
     def names(self, protocol: str) -> Sequence[str]:
         """Names of the agents that clients of `protocol` may call, in route order."""

@@ -90,10 +90,12 @@ async def _until_told(work: Coroutine[None, None, int]) -> int:
 
 async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
     """The agents of a route table, in this process. Its store is the file's: sessions are there the next time."""
+    from gateway import tracing
     from gateway.app import App
 
     pipe = OwnPipe(LIMIT)
     app = App(config)
+    tracing.configure(config.telemetry)
     try:
         await app.start()
     except InterlinguaError as error:
@@ -107,6 +109,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
         await conversing.converse(pipe, agent)
     finally:
         await app.stop()
+        await asyncio.to_thread(tracing.shutdown)
     return OK
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 from gateway import tracing
-from gateway.adapter import Watch
+from gateway.adapter import Requests, Watch
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
@@ -131,6 +131,12 @@ class Engine(Starting):
         await self.conversations.settled()
         await self.closing()
         await self.store.close()
+
+    def requests(
+        self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
+    ) -> Requests:
+        """See `Gateway.requests`."""
+        return tracing.RequestSpans(protocol, methods, code, mcp=mcp)
 
     # --- runs in progress ---------------------------------------------------------------------------------------
 

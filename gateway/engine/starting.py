@@ -60,7 +60,7 @@ class Starting(Agents, Relays):
         self._not_stopping()
         entry = await self.roster.find(request.agent, request.protocol, request.metadata)
         agent = await entry.need()
-        request = replace(request, agent=agent.name, traceparent=tracing.traceparent(request.traceparent))
+        request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
         if entry.config:
             request = replace(request, config={**request.config, **entry.config})
         entry.validate("input", agent.input_schema, request.input, "/input")

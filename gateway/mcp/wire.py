@@ -40,6 +40,8 @@ MESSAGE: Final = "notifications/message"
 UPDATED: Final = "notifications/resources/updated"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
+OWN: Final = frozenset({INITIALIZE, PING, SET_LEVEL, DISCOVER, LISTEN})
+"""The requests that a server answers without its service."""
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """2026-07-28: the requests of which `Mcp-Name` repeats a member of the params."""
 

@@ -1,6 +1,8 @@
 """Traces and metrics. The engine and the application wrap their work in the spans made here; nobody else knows any.
 
-    inbound_span    the client's request                   made by the application around each request
+    inbound_span    the client's HTTP request              made by the application around each request
+      RequestSpans  its JSON-RPC request, whatever it      made by the engine, entered by the inbound half that serves
+                    came over                              the request (`Gateway.requests`)
       run_span      the run, from dispatch to its end      made by the engine; its parent is `Run.request.traceparent`
         call_span   the call of the agent                  made by the engine around `Outbound.run` and `attach`
 
@@ -12,9 +14,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Raw
 
 from gateway.core.events import UsageReported
 from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunStatus
@@ -26,17 +31,22 @@ if TYPE_CHECKING:
     from gateway.tracing.otel import Backend, Recording
 
 __all__ = [
+    "RequestSpans",
     "RunSpan",
     "Span",
     "call_span",
     "configure",
     "inbound_span",
+    "joined",
     "metrics",
     "run_span",
     "shutdown",
     "traceparent",
     "tracing",
 ]
+
+MOST_ORIGINAL = 100
+"""Characters that are recorded of what a client made up: a method that is not known, an id."""
 
 _backend: Backend | None = None
 _current: ContextVar[Span | None] = ContextVar("interlingua_span", default=None)
@@ -74,12 +84,14 @@ class Span:
     The innermost entered span is the parent of those made inside it, in child tasks too.
     """
 
-    __slots__ = ("_before", "_recording", "traceparent")
+    __slots__ = ("_before", "_recording", "over", "traceparent")
 
     def __init__(self, given: str | None, recording: Recording | None) -> None:
         self._recording = recording
         self.traceparent = given if recording is None else recording.traceparent
         """The W3C header that makes the receiver's work part of this span; the incoming one if nothing is traced."""
+        self.over = False
+        """It was left: what still runs in its context belongs to it no more."""
         self._before: Span | None = None
 
     def __enter__(self) -> Self:
@@ -89,6 +101,7 @@ class Span:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         _current.set(self._before)
+        self.over = True
         if self._recording is not None:
             self._recording.end(error)
 
@@ -96,6 +109,73 @@ class Span:
         """The request was answered with this HTTP status."""
         if self._recording is not None:
             self._recording.http(status)
+
+
+class RequestSpan(Span):
+    """A client's JSON-RPC request, which is counted when it is left."""
+
+    __slots__ = ("_code", "_named", "_protocol")
+
+    def __init__(
+        self,
+        protocol: str,
+        method: str | None,
+        code: Callable[[Exception], int],
+        given: str | None,
+        recording: Recording | None,
+    ) -> None:
+        super().__init__(given, recording)
+        self._protocol, self._code = protocol, code
+        self._named = method
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        status = metrics.OK if error is None else metrics.CANCELLED
+        if isinstance(error, Exception):
+            code = self._code(error)
+            status = metrics.code(code)
+            if self._recording is not None:
+                self._recording.rpc(code)
+        metrics.requests.add(1, self._protocol, status)
+        super().__exit__(None, None, None)
+
+    def about(self, agent: str) -> None:
+        """A run of this agent came of it: the first names the span."""
+        if self._recording is not None and self._named is not None:
+            self._recording.set({names.GEN_AI_AGENT_NAME: agent})
+            self._recording.rename(names.REQUEST_SPAN_OF_AGENT.format(method=self._named, agent=agent))
+            self._named = None
+
+
+class RequestSpans:
+    """See `gateway.adapter.Requests`, and `Gateway.requests` for the parameters."""
+
+    def __init__(
+        self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
+    ) -> None:
+        self._protocol = protocol
+        self._methods = frozenset(methods)
+        self._code = code
+        self._mcp = mcp
+
+    def __call__(self, method: str, params: Raw, id: object, *, session: str = "", version: str = "") -> RequestSpan:
+        """See `gateway.adapter.Requests`."""
+        around = _current.get()
+        ambient = around.traceparent if around is not None and not around.over else None
+        if _backend is None:
+            return RequestSpan(self._protocol, None, self._code, ambient, None)
+        known = method in self._methods
+        named = method if known else names.UNKNOWN
+        said = {names.PROTOCOL: self._protocol, names.RPC_SYSTEM: names.JSONRPC, names.RPC_METHOD: named}
+        if not known:
+            said[names.RPC_METHOD_ORIGINAL] = method[:MOST_ORIGINAL]
+        if id is not None:
+            said[names.RPC_ID] = str(id)[:MOST_ORIGINAL]
+        if self._mcp:
+            said[names.MCP_METHOD] = named
+            said |= {names.MCP_SESSION: session} if session else {}
+            said |= {names.MCP_VERSION: version} if version else {}
+        recording = _backend.request(named, params, ambient, said)
+        return RequestSpan(self._protocol, method if known else None, self._code, ambient, recording)
 
 
 class RunSpan(Span):
@@ -185,6 +265,14 @@ def call_span(protocol: str, target: TargetOptions | None = None) -> Span:
     """The call of an agent that speaks `protocol`. Its `traceparent` is the one to send."""
     given = traceparent()
     return Span(given, _backend.call(protocol, getattr(target, "url", None), given) if _backend is not None else None)
+
+
+def joined(given: str | None, agent: str) -> str | None:
+    """The `traceparent` of a run of `agent` that is made now, for a request that carried `given`."""
+    current = _current.get()
+    if isinstance(current, RequestSpan) and not current.over:
+        current.about(agent)
+    return traceparent(given)
 
 
 def traceparent(given: str | None = None) -> str | None:

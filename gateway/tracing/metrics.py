@@ -15,7 +15,11 @@ MOST_AGENTS = 1000
 """Agents that are counted under their own names: strangers may register under any."""
 MOST_KINDS = 100
 """Kinds of questions that are counted under their own names: agents may ask by any."""
+MOST_CODES = 100
+"""Codes of JSON-RPC errors that are counted under their own numbers: agents may answer any."""
 OTHERS = "(others)"
+OK, CANCELLED = "ok", "cancelled"
+"""The status of a JSON-RPC request that was answered with a result, and of one that was given up."""
 AGENT, KIND = "agent", "kind"
 """The labels that have agents' names, and agents' own words."""
 
@@ -24,6 +28,7 @@ Named = Callable[[str], bool]
 
 _agents: set[str] = set()
 _kinds: set[str] = set()
+_codes: set[str] = set()
 _all: list[Metric] = []
 
 
@@ -136,7 +141,12 @@ losses = Counter("interlingua_losses_total", "What could not be said to the othe
 events = Counter("interlingua_events_total", "Events appended to run logs.", "agent")
 watchers = Gauge("interlingua_watchers", "Clients that follow a run at the moment.", "protocol")
 tokens = Counter("interlingua_tokens_total", "Tokens as agents reported them.", "agent", "direction")
-requests = Counter("interlingua_requests_total", "Client requests, by protocol and answer.", "protocol", "status")
+requests = Counter(
+    "interlingua_requests_total",
+    "Client requests over HTTP and JSON-RPC, by protocol and answer.",
+    "protocol",
+    "status",
+)
 reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "result")
 
 
@@ -148,6 +158,11 @@ def agent(name: str) -> str:
 def kind(name: str) -> str:
     """The label of a kind of question: its name, or OTHERS once there were too many."""
     return _label(name, _kinds, MOST_KINDS)
+
+
+def code(number: int) -> str:
+    """The label of a JSON-RPC error code: its number, or OTHERS once there were too many."""
+    return _label(str(number), _codes, MOST_CODES)
 
 
 def _label(name: str, known: set[str], most: int) -> str:
@@ -178,6 +193,7 @@ def clear() -> None:
     """Forget everything; for tests."""
     _agents.clear()
     _kinds.clear()
+    _codes.clear()
     for metric in _all:
         metric.clear()
 

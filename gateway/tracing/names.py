@@ -9,8 +9,10 @@ from __future__ import annotations
 SCOPE = "interlingua"
 SERVICE = "interlingua"
 
-# Spans: one for the client's request, one for the run, one for the call of the agent.
+# Spans.
 INBOUND_SPAN = "{protocol} {operation}"
+REQUEST_SPAN_OF_AGENT = "{method} {agent}"
+UNKNOWN_REQUEST_SPAN = "jsonrpc"
 RUN_SPAN = "invoke_agent {agent}"
 CALL_SPAN = "call {protocol}"
 
@@ -18,6 +20,20 @@ CALL_SPAN = "call {protocol}"
 PROTOCOL = "interlingua.protocol"
 OPERATION = "interlingua.operation"
 HTTP_STATUS = "http.response.status_code"
+
+# Span of a JSON-RPC request.
+RPC_SYSTEM = "rpc.system.name"
+JSONRPC = "jsonrpc"
+RPC_METHOD = "rpc.method"
+RPC_METHOD_ORIGINAL = "rpc.method_original"
+"""The name of a method that is not known, whose `rpc.method` is UNKNOWN."""
+UNKNOWN = "_OTHER"
+RPC_STATUS = "rpc.response.status_code"
+"""The code of the error that was answered."""
+RPC_ID = "jsonrpc.request.id"
+MCP_METHOD = "mcp.method.name"
+MCP_VERSION = "mcp.protocol.version"
+MCP_SESSION = "mcp.session.id"
 
 # Run span.
 RUN_ID = "interlingua.run.id"
@@ -37,6 +53,10 @@ GEN_AI_AGENT_VERSION = "gen_ai.agent.version"
 GEN_AI_CONVERSATION = "gen_ai.conversation.id"
 GEN_AI_INPUT_TOKENS = "gen_ai.usage.input_tokens"
 GEN_AI_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+
+# Span of a tool call, and of a client's request for one.
+GEN_AI_EXECUTE = "execute_tool"
+GEN_AI_TOOL_NAME = "gen_ai.tool.name"
 
 # Call span.
 TARGET_PROTOCOL = "interlingua.target.protocol"

@@ -10,8 +10,11 @@ import contextlib
 import threading
 from collections.abc import Mapping
 from importlib import metadata
+from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+from msgspec import Raw, Struct, field
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -28,6 +31,9 @@ from gateway.tracing.endpoint import Endpoint
 Attributes = Mapping[str, str | int | bool]
 SERVER_ERROR = 500
 SHUTDOWN_SECONDS = 3.0
+TOOL_METHODS = ("tools/call",)
+MOST_NAME = 100
+"""Characters that are recorded of a name that a client made up."""
 
 _propagator = TraceContextTextMapPropagator()
 
@@ -35,6 +41,23 @@ _propagator = TraceContextTextMapPropagator()
 def _context(traceparent: str | None) -> Context:
     """The remote parent; an empty context (a new trace) without one, or with one that is not valid."""
     return _propagator.extract({"traceparent": traceparent} if traceparent else {}, Context())
+
+
+class _Given(Struct):
+    """What is read of a request's params."""
+
+    name: Any = None
+    meta: dict[str, Any] = field(name="_meta", default_factory=dict)
+
+
+def _given(params: Raw) -> _Given:
+    try:
+        return _decode(params)
+    except (msgspec.DecodeError, RecursionError):
+        return _Given()
+
+
+_decode = msgspec.json.Decoder(_Given).decode
 
 
 class Recording:
@@ -66,6 +89,16 @@ class Recording:
         self._span.set_attribute(names.HTTP_STATUS, status)
         if status >= SERVER_ERROR:
             self.failed(str(status))
+
+    def rpc(self, code: int) -> None:
+        """The code of the error that the request is answered with."""
+        self._span.set_attribute(names.RPC_STATUS, str(code))
+        self.failed(str(code))
+
+    def rename(self, name: str) -> None:
+        """The name, when more is known."""
+        if self._span.is_recording():
+            self._span.update_name(name)
 
     def failed(self, code: str) -> None:
         """`code` is one of the error tree's, a status, or an exception's name; no message, it may be private."""
@@ -102,6 +135,22 @@ class Backend:
         attributes = {names.PROTOCOL: protocol, names.OPERATION: operation}
         name = names.INBOUND_SPAN.format(protocol=protocol, operation=operation)
         return self._start(name, traceparent, SpanKind.SERVER, attributes)
+
+    def request(self, method: str, params: Raw, ambient: str | None, attributes: dict[str, str]) -> Recording:
+        """The span of a client's JSON-RPC request. `method` is UNKNOWN for one that is not known.
+
+        The message's own parent counts; the HTTP request that it came in (`ambient`) is linked to then.
+        """
+        given = _given(params)
+        if method in TOOL_METHODS and isinstance(given.name, str):
+            attributes |= {names.GEN_AI_OPERATION: names.GEN_AI_EXECUTE, names.GEN_AI_TOOL_NAME: given.name[:MOST_NAME]}
+        name = names.UNKNOWN_REQUEST_SPAN if method == names.UNKNOWN else method
+        parent = given.meta.get("traceparent")
+        own = isinstance(parent, str)
+        recording = self._start(name, parent if own else ambient, SpanKind.SERVER, attributes)
+        if own and ambient is not None:
+            recording.link(ambient)
+        return recording
 
     def run(self, run: Run, agent: Agent, traceparent: str | None, resumed: bool) -> Recording:
         """The span of a run."""

@@ -7,9 +7,10 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from adapters.agent_client.codec import errors
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel.doors import Doors
@@ -17,7 +18,8 @@ from adapters.agent_client.tunnel.switchboard import Switchboard
 from adapters.agent_client.wire import PROTOCOL
 from gateway.adapter import Gateway
 from gateway.adapter.access import People
-from gateway.core.errors import NotFound, Unavailable
+from gateway.core.errors import InterlinguaError, NotFound, Unavailable
+from gateway.wire import jsonrpc
 
 if TYPE_CHECKING:
     from adapters.agent_client.inbound.session import Session
@@ -26,6 +28,15 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+METHODS: Final = frozenset(
+    (
+        *("initialize", "authenticate", "logout", "auth/login", "auth/logout", "mcp/message"),
+        *("session/new", "session/load", "session/resume", "session/list", "session/fork", "session/close"),
+        *("session/delete", "session/prompt", "session/set_mode", "session/set_model", "session/set_config_option"),
+    )
+)
+"""The requests of clients of both versions, by which they are traced. Agents may know others."""
+
 
 class Clients:
     """One per gateway process."""
@@ -33,6 +44,7 @@ class Clients:
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self.options = options
         self.gateway = gateway
+        self.requests = gateway.requests(PROTOCOL, METHODS, _code)
         self.switchboard = Switchboard()
         self.doors = Doors(options, gateway)
         self.people = People(options.authentication)
@@ -110,3 +122,8 @@ class Clients:
     def setting(self, session_id: str) -> asyncio.Lock:
         """Held while one of its options is set: the next one, whichever connection sets it, adds to what it is then."""
         return self._setting.setdefault(session_id, asyncio.Lock())
+
+
+def _code(error: Exception) -> int:
+    """What a request that raised this is answered with."""
+    return errors.to_rpc(error).error.code if isinstance(error, InterlinguaError) else jsonrpc.INTERNAL_ERROR

@@ -177,6 +177,10 @@ class Connection:
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
         """See `Handler.request`. A prompt is known, and can be cancelled, before this waits for anything."""
+        with self.clients.requests(method, params, id):
+            return await self._request(method, params, id)
+
+    async def _request(self, method: str, params: Raw, id: Id) -> Any:
         check(params)
         if method != "initialize":
             if self._ready is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -35,7 +36,9 @@ class AgentCommunicationInbound:
         self.runs = ClientRuns(PROTOCOL, gateway)
         self.service = AgentService(options, self.runs)
         self._people = People(options.authentication)
-        self.server = McpServer(self.service, options, people=self._people)
+        self.server = McpServer(
+            self.service, options, people=self._people, watching=partial(gateway.requests, PROTOCOL)
+        )
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """See `gateway.adapter.Knowing`."""

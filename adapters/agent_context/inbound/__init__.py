@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -68,7 +69,9 @@ class AgentContextInbound:
             self.resources,
             Sampling(self.services, self._sessions),
         )
-        self.server = McpServer(self.service, options, dialects={VERSION: MCP_VERSION})
+        self.server = McpServer(
+            self.service, options, dialects={VERSION: MCP_VERSION}, watching=partial(gateway.requests, PROTOCOL)
+        )
         self.directory.on_change(self._changed)
         links.answered = self.directory.heard
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gateway.adapter.access.visit import Visit
 from gateway.adapter.governing import Governor
 from gateway.adapter.hosting import Kept
-from gateway.adapter.inbound import LIST_SECONDS, Gateway
+from gateway.adapter.inbound import LIST_SECONDS, Gateway, Requests
 from gateway.core.errors import NotFound
 from gateway.core.types import Agent, JsonObject, agent_id
 
@@ -28,6 +28,12 @@ class OwnAgents:
     def process(self) -> str:
         """See `Gateway`."""
         return self._gateway.process
+
+    def requests(
+        self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
+    ) -> Requests:
+        """See `Gateway`."""
+        return self._gateway.requests(protocol, methods, code, mcp=mcp)
 
     # --- agents -------------------------------------------------------------------------------------------------
 

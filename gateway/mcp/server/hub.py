@@ -4,27 +4,48 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, Protocol
 
 from starlette.types import Scope
 
+from gateway.adapter import Requests, unwatched
 from gateway.adapter.access import People, Visit, entering
 from gateway.core.errors import Unavailable
-from gateway.mcp import versions
+from gateway.mcp import versions, wire
 from gateway.mcp.server.contract import Service, Session
 from gateway.mcp.server.options import McpServeOptions
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
 
 NOBODY_ASKED: Final = People(None)
 
 
+class Watching(Protocol):
+    """`gateway.adapter.Gateway.requests` of one protocol."""
+
+    def __call__(
+        self, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
+    ) -> Requests: ...
+
+
+def nobody_watches(methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False) -> Requests:
+    """A `Watching` that neither traces nor counts."""
+    return unwatched
+
+
 class Hub:
     """One per server."""
 
     def __init__(
-        self, service: Service, options: McpServeOptions, dialects: Mapping[str, str], people: People = NOBODY_ASKED
+        self,
+        service: Service,
+        options: McpServeOptions,
+        dialects: Mapping[str, str],
+        people: People = NOBODY_ASKED,
+        watching: Watching = nobody_watches,
     ) -> None:
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
             raise ValueError(f"dialects of revisions that are not agreed on by a handshake: {unknown}")
@@ -32,6 +53,7 @@ class Hub:
         self.options = options
         self.dialects = dialects
         self.people = people
+        self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False
         """Nobody new is served."""
         self.joined: dict[Session, None] = {}
@@ -111,6 +133,11 @@ class Hub:
         self.quiet = True
         for end in list(self._ends):
             end()
+
+
+def _code(error: Exception) -> int:
+    """What a request is answered with. Whatever a session raises that is no RpcError is a fault of ours."""
+    return error.error.code if isinstance(error, RpcError) else jsonrpc.INTERNAL_ERROR
 
 
 def _nobody() -> None:

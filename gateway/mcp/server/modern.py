@@ -159,7 +159,8 @@ class ModernSession:
         A plain client also gets an answer to `ping`, and cannot listen: it reads nothing but the answer.
         """
         try:
-            return await self._serve(out, request, meta)
+            with self.hub.requests(request.method, request.params, request.id, version=self.client.version):
+                return await self._serve(out, request, meta)
         finally:
             self.over = True
 

@@ -14,7 +14,7 @@ from gateway.mcp.server.contract import Service, Session
 from gateway.mcp.server.http.endpoint import response
 from gateway.mcp.server.http.events import MESSAGES, Events, Messages
 from gateway.mcp.server.http.streamable import Streamable
-from gateway.mcp.server.hub import NOBODY_ASKED, Hub
+from gateway.mcp.server.hub import NOBODY_ASKED, Hub, Watching, nobody_watches
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
 from gateway.mcp.server.socket import Socket, Upgrade
@@ -35,12 +35,14 @@ class McpServer:
         *,
         dialects: Mapping[str, str] = MappingProxyType({}),
         people: People = NOBODY_ASKED,
+        watching: Watching = nobody_watches,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
         handshake, that each stands for. See `Client.dialect` and `gateway.mcp.versions.dialect`. people: who may
-        connect over the network, where clients are asked who they are: see `Session.visit`.
+        connect over the network, where clients are asked who they are: see `Session.visit`. watching: traces and counts
+        the requests.
         """
-        self._hub = Hub(service, options, dialects, people)
+        self._hub = Hub(service, options, dialects, people, watching)
         self.streamable = Streamable(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
         self._socket = Socket(self._hub)

@@ -71,6 +71,11 @@ class HandshakeSession(ABC):
 
     async def serve(self, call: ServedCall) -> Any:
         """Its result. Raises RpcError. What needs no service is done before the first wait."""
+        version = self.client.version if self.initialized else ""
+        with self.hub.requests(call.method, call.params, call.id, session=self.id, version=version):
+            return await self._result(call)
+
+    async def _result(self, call: ServedCall) -> Any:
         if call.method == wire.PING:
             return {}
         try:

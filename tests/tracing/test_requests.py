@@ -1,0 +1,123 @@
+"""Request spans of JSON-RPC clients: the official SDKs over each transport, as a collector receives them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import httpx2
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from tests.e2e.doors import way
+from tests.support.agent_client import agent_client_agent_command, agent_client_client, errors
+from tests.support.agent_communication import Client, client
+from tests.support.forking import standing_in
+from tests.support.processes import PROGRAM, Gateway
+from tests.tracing.conftest import Received, attributes
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = "b7ad6b7169203331"
+META = json.dumps({"traceparent": f"00-{TRACE}-{PARENT}-01"})
+
+
+@pytest.fixture
+def gateway(receiver: Received, tmp_path: Path) -> Gateway:
+    """One agent of an editor. To be entered, and left before the spans are looked at."""
+    command = json.dumps(agent_client_agent_command("py"))
+    return Gateway(
+        f"""
+routes:
+  - {{name: editor, target: {{protocol: agent_client, command: {command}}}}}
+telemetry: {{otlp: "{receiver.url}"}}
+""",
+        tmp_path,
+    )
+
+
+def counted(page: str, protocol: str) -> Counter[str]:
+    """The JSON-RPC requests of the page by status: those of HTTP have a number of three digits."""
+    found: Counter[str] = Counter()
+    for line in page.splitlines():
+        name, _, value = line.rpartition(" ")
+        if name.startswith(f'interlingua_requests_total{{protocol="{protocol}",status="'):
+            status = name.split('status="')[1].split('"')[0]
+            if not (status.isdigit() and len(status) == 3):
+                found[status] += int(value)
+    return found
+
+
+@pytest.mark.parametrize("door", ["ws", "http", "stdio"])
+def test_an_editors_requests_have_spans_of_their_methods_and_are_counted(
+    door: str, gateway: Gateway, receiver: Received
+) -> None:
+    steps = ("--say", "first", "--meta", META, "--say", "second", "--meta", "{}", "--call", "_made/up {}")
+    with gateway:
+        lines = agent_client_client("py", *steps, "--session", "none", "--say", "third", **way(gateway, door, "editor"))
+        page = httpx2.get(f"{gateway.url}/metrics").text
+        assert gateway.process.terminate(60) == 0
+    requests = [span for span in receiver.spans if attributes(span).get("rpc.system.name") == "jsonrpc"]
+    names = Counter(span.name for span in requests)
+    expected = {"initialize": 1, "session/new": 1, "session/prompt editor": 2, "session/prompt": 1, "jsonrpc": 1}
+    assert names == expected
+    assert {span.kind for span in requests} == {Span.SPAN_KIND_SERVER}
+    (second,) = [span for span in requests if span.trace_id.hex() == TRACE]
+    assert second.name == "session/prompt editor" and second.parent_span_id.hex() == PARENT
+    (run,) = [span for span in receiver.spans if span.name == "invoke_agent editor" and span.trace_id.hex() == TRACE]
+    assert run.parent_span_id == second.span_id
+    said = attributes(second)
+    assert isinstance(said.pop("jsonrpc.request.id"), str)
+    assert said == {
+        "interlingua.protocol": "agent_client",
+        "rpc.system.name": "jsonrpc",
+        "rpc.method": "session/prompt",
+        "gen_ai.agent.name": "editor",
+    }
+    traces = {span.trace_id for span in requests if span.name.startswith("session/prompt")}
+    assert len(traces) == 3, "a connection is no trace"
+    unknown = attributes(next(span for span in requests if span.name == "jsonrpc"))
+    assert unknown["rpc.method"] == "_OTHER" and unknown["rpc.method_original"] == "_made/up"
+    assert unknown["rpc.response.status_code"] == unknown["error.type"] == "-32601"
+    failed = next(span for span in requests if span.name == "session/prompt")
+    assert failed.status.code == Status.STATUS_CODE_ERROR
+    (told,) = [str(error["code"]) for error in errors(lines, "session/prompt")]
+    assert attributes(failed)["rpc.response.status_code"] == told
+    if door != "stdio":  # which is a process of its own
+        assert counted(page, "agent_client") == {"ok": 4, "-32601": 1, told: 1}
+
+
+@pytest.mark.parametrize(("kind", "door"), [("mcp-1", "http"), ("ts", "ws"), ("mcp-1", "stdio"), ("py", "sse")])
+def test_an_mcp_clients_requests_have_spans_of_their_methods_and_tools(
+    kind: Client, door: str, gateway: Gateway, receiver: Received
+) -> None:
+    below = "agent-communication"
+    steps = ("--do", "tools", "--meta", META, "--tool", 'editor {"message": "hello"}', "--tool", 'nobody {"x": 1}')
+    with gateway:
+        if door == "stdio":
+            command = [*PROGRAM, "stdio", "--protocol", "agent_communication", "--routes", str(gateway.file)]
+            client(kind, *steps, command=standing_in(command))
+        else:
+            scheme, end = ("ws", "ws") if door == "ws" else ("http", "sse" if door == "sse" else "mcp")
+            client(kind, *steps, url=f"{gateway.url.replace('http', scheme)}/{below}/{end}")
+        page = httpx2.get(f"{gateway.url}/metrics").text
+        assert gateway.process.terminate(60) == 0
+    requests = [span for span in receiver.spans if attributes(span).get("rpc.system.name") == "jsonrpc"]
+    calls = {span.name: span for span in requests if span.name.startswith("tools/call")}
+    assert set(calls) == {"tools/call editor", "tools/call"}
+    assert {"initialize", "tools/list"} <= {span.name for span in requests}
+    called = calls["tools/call editor"]
+    assert called.trace_id.hex() == TRACE and called.parent_span_id.hex() == PARENT
+    said = attributes(called)
+    assert said["mcp.method.name"] == said["rpc.method"] == "tools/call"
+    assert said["gen_ai.tool.name"] == "editor" and said["gen_ai.operation.name"] == "execute_tool"
+    assert said["mcp.protocol.version"] and said["mcp.session.id"]
+    assert called.status.code == Status.STATUS_CODE_UNSET
+    assert receiver.span("invoke_agent").parent_span_id == called.span_id
+    wrong = attributes(calls["tools/call"])
+    assert wrong["gen_ai.tool.name"] == "nobody" and wrong["error.type"] == wrong["rpc.response.status_code"]
+    if door == "http":
+        (post,) = [link.span_id for link in called.links]
+        assert post in {span.span_id for span in receiver.spans if span.name == "agent_communication POST /mcp"}
+    if door != "stdio":
+        assert counted(page, "agent_communication") == {"ok": len(requests) - 1, str(wrong["error.type"]): 1}
