@@ -130,17 +130,14 @@ def test_an_agent_protocol_agent_streams_its_text_and_its_steps_are_a_plan(told:
 
 def test_its_next_step_waits_for_permission_which_the_editor_gives_or_refuses(told: Told) -> None:
     assert len(asked(told.permitted, "session/request_permission")) == 2
-    first, *others = text(told.permitted).split("\n\nstep ")
-    assert first.startswith("step 1 of 3: ") and first.endswith("\n\nwrite a haiku"), (
-        "a new task knows of the one before"
-    )
-    assert [f"step {one}".partition(": ")[0] for one in others] == ["step 2 of 3", "step 3 of 3"]
+    whole = text(told.permitted)
+    given = whole.partition("\n\nstep 2 of 3: This")[0].removeprefix("step 1 of 3: ")
+    assert given.startswith("This conversation so far:") and given.endswith("\n\nwrite a haiku"), "it is a new task"
+    assert whole == "\n\n".join(f"step {n} of 3: {given}" for n in (1, 2, 3))
     (question,) = asked(told.refused, "session/request_permission")
     assert {option["name"] for option in question["options"]} == {"Continue", "Stop here"}
-    assert (
-        text(told.refused).startswith("step 1 of 3: ")
-        and "step 2 of 3" not in text(told.refused).split("\n\nwrite")[-1]
-    )
+    before, _, rest = text(told.refused).partition(whole)
+    assert before.startswith("step 1 of 3: ") and rest.endswith("\n\nwrite a haiku") and "step" not in rest
 
 
 def test_a_question_without_choices_is_a_form(told: Told) -> None:
