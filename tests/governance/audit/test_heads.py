@@ -7,12 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.core.errors import Invalid, NotFound, Unavailable
 from gateway.engine.records import Records
-from gateway.governance.audit import Actor, AuditLog, Entry, Event, Head, KeptHead, Subject
+from gateway.governance.audit import Actor, AuditLog, Entry, Event, Head, KeptHead, Signer, Subject
 from gateway.governance.audit.event import Policy
 from gateway.governance.audit.heads import OWNER, SCOPE, stored_head
+from gateway.governance.audit.log import Terms
+from gateway.governance.audit.pointer import Pointer
 from gateway.store import open_store
 from tests.governance.audit.support import event
 from tests.support.aio import run
@@ -149,3 +152,38 @@ def test_a_limit_is_some_bytes_and_no_more_than_an_entry_may_have(tmp_path: Path
         return
     with pytest.raises(Invalid, match=f"a limit of {limit} bytes; it is at most 1048576"):
         AuditLog(tmp_path, limit=limit)
+
+
+def test_a_signed_head_is_published_while_the_terms_say_so_from_the_opening_on(tmp_path: Path) -> None:
+    signer = Signer(Ed25519PrivateKey.generate(), "k")
+    file = Pointer(AuditLog(tmp_path).path, signer).path
+
+    def published() -> int | None:
+        return msgspec.json.decode(file.read_bytes())["headSeq"] if file.exists() else None
+
+    async def written(*events: Event, pointer: bool) -> int | None:
+        file.unlink(missing_ok=True)
+        log = AuditLog(tmp_path, signer=signer)
+        log.keep(Terms(pointer=pointer))
+        async with log:
+            for each in events:
+                await log.append(each)
+        return published()
+
+    async def changed() -> None:
+        file.unlink(missing_ok=True)
+        async with AuditLog(tmp_path, signer=signer) as log:
+            log.keep(Terms(pointer=True))
+            await log.append(event())
+            log.keep(Terms(pointer=False))
+            await log.append(event())
+        assert published() == 2
+        async with AuditLog(tmp_path) as log:
+            with pytest.raises(Invalid, match="no key to sign the head pointer with"):
+                log.keep(Terms(pointer=True))
+
+    assert run(written(pointer=True)) is None, "there is no entry yet"
+    assert run(written(event(), pointer=False)) is None
+    assert run(written(pointer=True)) == 0, "it is there though nothing is appended"
+    assert run(written(event(), pointer=True)) == 1
+    run(changed())
