@@ -222,6 +222,9 @@ def test_a_client_has_one_token_which_is_nobody_elses() -> None:
     ):
         with pytest.raises(ValidationError, match=why):
             Authentication.model_validate({"clients": clients})
+    for wrong in ("", "ab", digest[1:], f"{digest}0", f"x{digest[1:]}"):
+        with pytest.raises(ValidationError, match="should match pattern"):
+            Authentication.model_validate({"clients": [{"name": "a", "token_sha256": wrong}]})
     people = People(Authentication.model_validate({"clients": [{"name": "a", "token_sha256": digest.upper()}]}))
     assert people.principal("t") == Principal(Identity(id="a"))
 

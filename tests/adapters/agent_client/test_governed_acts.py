@@ -278,6 +278,26 @@ def test_a_command_that_the_workspace_would_not_run_is_not_asked_of_the_rules_an
     run(body())
 
 
+@pytest.mark.parametrize("served", ["by the client", "by the workspace"])
+def test_what_the_manifest_lends_to_no_agent_is_neither_done_nor_asked_of_the_rules(room: Path, served: str) -> None:
+    async def body() -> None:
+        async with rig(workspace={"root": room, "write": True, "terminals": True}) as it:
+            rules = Rules(room)
+            rules.lends = lambda can: {}  # type: ignore[method-assign]
+            context = governed(it, rules)
+            client = Client(fs={"readTextFile": True, "writeTextFile": True}, terminal=True)
+            context.caller = client if served == "by the client" else None
+            [task] = await it.started(context)
+            for at, method in enumerate(("fs/read_text_file", "fs/write_text_file", "terminal/create")):
+                params = {"path": f"{room}/x", "content": "", "command": "id"}
+                assert (await it.wire.ask(at, method, sessionId="s1", **params))["error"]["code"] == -32601
+            assert not rules.of("act") and not client.asked and (room / "x").read_text() == "FILE BODY"
+            it.wire.end(await it.wire.prompt())
+            await task
+
+    run(body())
+
+
 def test_where_a_manifest_stands_alone_nothing_is_judged_but_paths_are_kept_inside(room: Path) -> None:
     async def body() -> None:
         async with rig(cwd=room) as it:
