@@ -95,7 +95,7 @@ def agent_protocol_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def agent_connect_agent() -> Iterator[Process]:
-    """The plain Agent Connect server with `echo`, `slow`, `asker`, `failer`, `writer`; no key."""
+    """The plain Agent Connect server with `echo`, `slow`, `asker`, `failer`, `writer`, `chat`, `pal`; no key."""
     with peers.agent_connect_agent() as process:
         yield process
 

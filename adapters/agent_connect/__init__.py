@@ -36,8 +36,7 @@ ADAPTER = Adapter(
         "streams": "A snapshot says nothing of how it came about: thoughts, tool calls and plans are `custom` updates.",
         "cancel_unsupported": "The agent's server cannot cancel: the run ends here and may go on there.",
         "thread_recreated": "The agent's server has lost the thread: the session goes on with an empty one.",
-        "thread_state": "The agent does not know the state that its thread was copied or patched with.",
-        "thread_messages": "The agent does not know the messages that its thread was copied or patched with.",
+        "thread_state": "The agent does not take the state that its thread is to have: it is told the conversation.",
     },
     example="curl -s {url}/runs/wait -H 'content-type: application/json' "
     '-d \'{"agent_id": "{agent}", "input": {"message": "Hello"}}\'',

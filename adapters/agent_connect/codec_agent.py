@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from adapters.agent_connect import wire
+from gateway.core import thread_state
 from gateway.core.types import Agent, InterruptSpec, Json, JsonObject
 
 _dump = msgspec.json.Encoder().encode
@@ -98,7 +99,7 @@ def _specs(agent: Agent) -> wire.AgentACPSpec:
     values, custom = streams(agent)
     return wire.AgentACPSpec(
         capabilities=wire.AgentCapabilities(
-            threads=can.threads,
+            threads=_threads(agent),
             interrupts=can.interrupts,
             callbacks=True,
             streaming=wire.StreamingModes(values=values, custom=custom),
@@ -107,9 +108,14 @@ def _specs(agent: Agent) -> wire.AgentACPSpec:
         output=agent.output_schema,
         config=agent.config_schema,
         custom_streaming_update=(agent.update_schema or UPDATE_SCHEMA) if custom else None,
-        thread_state=agent.thread_schema if can.threads else None,
+        thread_state=thread_state.schema_of(agent) if _threads(agent) else None,
         interrupts=[_interrupt(spec) for spec in agent.interrupts or SYNTHETIC] if can.interrupts else None,
     )
+
+
+def _threads(agent: Agent) -> bool:
+    """Whether it supports threads: an agent of this protocol says so itself, for every other the gateway remembers."""
+    return agent.capabilities.threads or (agent.converses and wire.PROTOCOL not in agent.extra)
 
 
 def _interrupt(spec: InterruptSpec) -> wire.InterruptSpec:

@@ -9,14 +9,10 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from adapters.agent_connect import wire
-from adapters.agent_connect.codec_thread import REPLACES_MESSAGES
 from gateway.core.errors import Invalid
 from gateway.core.types import (
-    ChatMessage,
     IfBusy,
-    Json,
     JsonObject,
-    Role,
     RunRequest,
     Webhook,
 )
@@ -27,15 +23,6 @@ T = TypeVar("T")
 MISTAKES = 3
 """How many mistakes of one body are told at once."""
 
-_ROLES = {
-    "user": Role.USER,
-    "human": Role.USER,
-    "assistant": Role.ASSISTANT,
-    "ai": Role.ASSISTANT,
-    "agent": Role.ASSISTANT,
-    "system": Role.SYSTEM,
-    "tool": Role.TOOL,
-}
 _EVENT_ID = re.compile(r"(\d{1,15})(?:\.(\d{1,3}))?")
 
 
@@ -129,42 +116,3 @@ def cursor(last_event_id: str | None) -> tuple[int, bool] | None:
     if match is None:
         raise Invalid(f"Last-Event-ID {last_event_id!r} is none of this stream's")
     return int(match[1]), match[2] == "1"
-
-
-# --- patches of threads --------------------------------------------------------------------------------------------
-
-
-def chat_messages(messages: Sequence[wire.PatchMessage]) -> tuple[ChatMessage, ...]:
-    """Messages as a thread's record keeps them: text, with everything else in `metadata`."""
-    return tuple(_chat_message(message) for message in messages)
-
-
-def _chat_message(message: wire.PatchMessage) -> ChatMessage:
-    role, content, metadata = message["role"], message["content"], dict(message.get("metadata") or {})
-    if role not in _ROLES:
-        metadata["role"] = role
-    if not isinstance(content, str):
-        metadata["content"] = content
-    return ChatMessage(
-        role=_ROLES.get(role, Role.USER),
-        content=_text(content),
-        id=message.get("id"),
-        metadata=metadata,
-    )
-
-
-def _text(content: Json) -> str:
-    if isinstance(content, str):
-        return content
-    blocks = content if isinstance(content, list) else [content]
-    texts = [block["text"] if isinstance(block, dict) and "text" in block else block for block in blocks]
-    return "".join(text for text in texts if isinstance(text, str))
-
-
-def patched_messages(
-    now: Sequence[ChatMessage], then: Sequence[ChatMessage]
-) -> tuple[tuple[ChatMessage, ...], JsonObject]:
-    """(messages, metadata) of the checkpoint that makes the conversation `now` into `then`."""
-    if list(then[: len(now)]) == list(now):
-        return tuple(then[len(now) :]), {}
-    return tuple(then), {REPLACES_MESSAGES: True}

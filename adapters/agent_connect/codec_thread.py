@@ -14,59 +14,43 @@ from gateway.core.types import Artifact, ChatMessage, Checkpoint, JsonObject, Th
 _dump = msgspec.json.Encoder().encode
 
 
-def encode_thread(thread: Thread, messages: Sequence[ChatMessage]) -> bytes:
-    """`Thread` as JSON; `messages` is the conversation so far."""
-    return _dump(_thread(thread, messages))
+def encode_thread(thread: Thread, state: Checkpoint, unread: str = "") -> bytes:
+    """`Thread` as JSON with its whole state. `unread`: why the agent did not give it, told in the metadata."""
+    return _dump(_thread(thread, state, unread))
 
 
-def encode_threads(threads: Sequence[tuple[Thread, Sequence[ChatMessage]]]) -> bytes:
+def encode_threads(threads: Sequence[tuple[Thread, Checkpoint]]) -> bytes:
     """A list of `Thread`s as JSON."""
-    return _dump([_thread(thread, messages) for thread, messages in threads])
+    return _dump([_thread(thread, state) for thread, state in threads])
 
 
-def _thread(thread: Thread, messages: Sequence[ChatMessage]) -> wire.Thread:
+def _thread(thread: Thread, state: Checkpoint, unread: str = "") -> wire.Thread:
     return wire.Thread(
         thread_id=thread.id,
         created_at=timestamp(thread.created_at),
         updated_at=timestamp(thread.updated_at),
-        metadata=thread.metadata,
+        metadata={**thread.metadata, wire.STATE_UNREAD: unread} if unread else thread.metadata,
         status=thread.status.value,
-        values=thread.values,
-        messages=[_message(m) for m in messages] or None,
+        values=state.values,
+        messages=[_message(m) for m in state.messages] or None,
     )
 
 
-def encode_history(states: Sequence[tuple[Checkpoint, Sequence[ChatMessage]]]) -> bytes:
-    """A list of `ThreadState`s as JSON; each with the conversation up to it."""
-    return _dump([_state(checkpoint, messages) for checkpoint, messages in states])
+def encode_history(states: Sequence[Checkpoint]) -> bytes:
+    """A list of `ThreadState`s as JSON; each is the whole state at its time."""
+    return _dump([_state(state) for state in states])
 
 
-def _state(checkpoint: Checkpoint, messages: Sequence[ChatMessage]) -> wire.ThreadState:
-    told: JsonObject = {"created_at": timestamp(checkpoint.created_at)}
-    if checkpoint.run:
-        told["run_id"] = checkpoint.run
-    hidden = REPLACES_MESSAGES
+def _state(state: Checkpoint) -> wire.ThreadState:
+    told: JsonObject = {"created_at": timestamp(state.created_at)} if state.created_at else {}
+    if state.run:
+        told["run_id"] = state.run
     return wire.ThreadState(
-        checkpoint=wire.ThreadCheckpoint(checkpoint_id=checkpoint.id),
-        values={} if checkpoint.values is None else checkpoint.values,
-        messages=[_message(m) for m in messages] or None,
-        metadata={**{k: v for k, v in checkpoint.metadata.items() if k != hidden}, **told},
+        checkpoint=wire.ThreadCheckpoint(checkpoint_id=state.id),
+        values={} if state.values is None else state.values,
+        messages=[_message(m) for m in state.messages] or None,
+        metadata={**told, **state.metadata},
     )
-
-
-REPLACES_MESSAGES = "agent_connect.replaces_messages"
-"""Mark in a checkpoint's metadata: its messages are the whole conversation, not what this step added."""
-
-
-def conversation(checkpoints: Sequence[Checkpoint]) -> list[list[ChatMessage]]:
-    """The messages of a thread at each of its checkpoints; all of them, oldest first."""
-    so_far: list[ChatMessage] = []
-    out = []
-    for checkpoint in checkpoints:
-        before = [] if checkpoint.metadata.get(REPLACES_MESSAGES) else so_far
-        so_far = [*before, *checkpoint.messages]
-        out.append(so_far)
-    return out
 
 
 def _message(message: ChatMessage) -> wire.Message:

@@ -63,7 +63,7 @@ def agent(descriptor: Json, where: str) -> Agent:
         input_assumed=specs.get("input") is None,
         output_assumed=specs.get("output") is None,
         config_schema=_object(specs.get("config")),
-        thread_schema=_object(specs.get("thread_state")) or None,
+        thread_schema=_object(specs.get("thread_state")),
         update_schema=_object(specs.get("custom_streaming_update")) or None,
         interrupts=interrupts,
         capabilities=AgentCapabilities(

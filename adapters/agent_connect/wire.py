@@ -32,6 +32,9 @@ PROTOCOL = "agent_connect"
 EVENT = "agent_event"
 """The one value of `event:` in its streams; the kind is `type` inside the data."""
 UPSTREAM_OUTPUT = "agent_connect.output"
+
+STATE_UNREAD = "interlingua.state"
+"""Key of a thread's metadata as clients are told it: why the agent did not give the state that it keeps."""
 ROLLBACK = "rollback"
 """`Run.cancel_reason` of a cancel with `action=rollback`, which an agent of this protocol is asked for too."""
 GATEWAY_MEMBERS = frozenset({"type", "run_id", "status", "values", "interrupt", "update", "description"})

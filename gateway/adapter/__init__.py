@@ -48,7 +48,7 @@ from gateway.adapter.inbound import (
     unwatched,
 )
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
-from gateway.adapter.outbound import Discovering, Outbound, Prefacing, RunContext
+from gateway.adapter.outbound import Discovering, Outbound, Prefacing, RunContext, Stateful
 
 __all__ = [
     "APPROVAL",
@@ -83,6 +83,7 @@ __all__ = [
     "RunContext",
     "RunGovernor",
     "Snapshot",
+    "Stateful",
     "Supervised",
     "Take",
     "TargetOptions",

@@ -20,7 +20,9 @@ from gateway.core.types import (
     Agent,
     Answer,
     Artifact,
+    ChatMessage,
     Checkpoint,
+    Json,
     JsonObject,
     Run,
     RunQuery,
@@ -240,18 +242,47 @@ class Gateway(Protocol):
         *,
         metadata: JsonObject | None = None,
         attributes: JsonObject | None = None,
-        checkpoint: Checkpoint | None = None,
     ) -> Thread:
-        """Merge keys into metadata and attributes; a checkpoint becomes the newest state."""
+        """Merge keys into metadata and attributes."""
+
+    async def patch_thread(
+        self,
+        thread_id: str,
+        *,
+        metadata: JsonObject | None = None,
+        base: str | None = None,
+        values: Json = None,
+        messages: Sequence[ChatMessage] | None = None,
+    ) -> Thread:
+        """Change the thread's state, at its agent where that keeps it: all later runs start from the new one.
+
+        It starts from the state of checkpoint `base` (None: the newest); values and messages replace its own (None:
+        they stay). Raises Invalid, NotFound, AgentError, and Unsupported where the agent keeps the state and takes no
+        changes.
+        """
 
     async def copy_thread(self, thread_id: str) -> Thread:
-        """A new thread with the same record."""
+        """A new thread with the same record and state, copied at its agent where that keeps it. Raises AgentError."""
+
+    async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
+        """The thread's whole state: values in the schema of its newest turn's agent (`thread_state.schema_of`), None
+        where that publishes none; messages are the conversation.
+
+        Read from the agent if that keeps it. Raises AgentError then. Without `ask` no agent is asked: values that are
+        not here are None.
+        """
+
+    async def states_of(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
+        """The whole states after each run and patch, newest first, those older than checkpoint `before`.
+
+        Read as `state` is. Raises NotFound for an unknown `before`, AgentError.
+        """
 
     async def delete_thread(self, thread_id: str) -> None:
         """Remove the thread, its checkpoints and uploads. Raises Conflict while a run is active on it."""
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        """Checkpoints, newest first."""
+        """Checkpoints of the gateway's own record, newest first."""
 
     def join(self, thread_id: str, caller: Caller | None = None) -> AbstractAsyncContextManager[ThreadWatch]:
         """Watch a thread. `caller` is whom its agent may ask from now on, until it leaves or a newer one joins.

@@ -9,7 +9,7 @@ from gateway.adapter.backchannel import ThreadContext
 from gateway.adapter.governing import RunGovernor
 from gateway.core.events import Event
 from gateway.core.memory import Recalled
-from gateway.core.types import Agent, Answer, Artifact, Interrupt, JsonObject, Run
+from gateway.core.types import Agent, Answer, Artifact, ChatMessage, Checkpoint, Interrupt, Json, JsonObject, Run
 
 
 class RunContext(ThreadContext, Protocol):
@@ -60,11 +60,19 @@ class RunContext(ThreadContext, Protocol):
         `thread` is recorded on the thread under this agent's name.
         """
 
-    async def recall(self, *, fresh: bool) -> Recalled:
+    async def thread_state(self) -> Checkpoint | None:
+        """The state that the agent's own thread is to have before this run, in the agent's schema; None if it has it
+        already, or there is none for it.
+
+        For outbound halves that are `Stateful`. One that has given it to the agent says so in `recall`.
+        """
+
+    async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         """The input to send: the run's own, with what the agent has not been told of the conversation before it.
 
         Called by `Outbound.run` just before it sends the run; again if the agent then turns out to have forgotten the
         conversation. `fresh`: the agent remembers nothing of this thread (it keeps no threads, or its session is new).
+        `knows`: it was given `thread_state`, and is told nothing.
         Turns that cannot be told are counted as `earlier_turns`.
         """
 
@@ -139,6 +147,34 @@ class Prefacing(Protocol):
     @property
     def prefaces(self) -> bool:
         """Whether `run` sends what `RunContext.governed.preface` has."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Offered by outbound adapters whose agents keep the state of threads where it can be read and changed.
+
+    `upstream` is what the adapter recorded of the thread (`RunContext.set_upstream`). Checkpoints hold the whole state:
+    `values` in the agent's schema, `messages` the conversation (empty if the agent gives none), `id` the agent's own.
+    Every method raises AgentGone (also where the agent has lost the thread), AgentTimeout, AgentBroken, and Unsupported
+    where the agent does not offer it.
+    """
+
+    async def read_thread(self, upstream: JsonObject) -> Checkpoint:
+        """The state as it is now."""
+
+    async def read_history(self, upstream: JsonObject, *, limit: int, before: str | None) -> Sequence[Checkpoint]:
+        """The states so far, newest first, those older than `before`. Raises NotFound if that is unknown."""
+
+    async def copy_thread(self, upstream: JsonObject) -> JsonObject:
+        """What to record of a new thread with the same state."""
+
+    async def update_thread(
+        self, upstream: JsonObject, *, base: str | None, values: Json, messages: Sequence[ChatMessage] | None
+    ) -> None:
+        """Change the state, starting from checkpoint `base` (None: from the newest). None leaves a part as it is.
+
+        Raises NotFound if `base` is unknown, Invalid where the agent refuses the change.
+        """
 
 
 @runtime_checkable

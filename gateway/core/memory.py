@@ -11,7 +11,7 @@ from string import Template
 from typing import Final
 
 from gateway.core import delta, projection
-from gateway.core.types import ChatMessage, Json, Record, Role
+from gateway.core.types import Agent, ChatMessage, Json, Record, Role
 
 TRANSCRIPT: Final = "This conversation so far:\n\n$history\n\nThe next message:"
 """What stands before the text of an input. `$history` is replaced."""
@@ -20,6 +20,20 @@ LOST: Final = "earlier_turns"
 """Counts, by run, what an agent was not told of the conversation before it."""
 
 _SPEAKERS: Final = {Role.USER: projection.USER, Role.ASSISTANT: projection.ASSISTANT}
+
+
+def replays(agent: Agent, mode: str, messages: str | None) -> bool:
+    """Whether earlier turns are put into the agent's input. `mode`, `messages`: see the configuration's `memory`.
+
+    With `auto`, where the input is meant for a conversation as far as the agent's description tells.
+    """
+    if mode != "auto":
+        return mode == "replay"
+    if agent.capabilities.tool:
+        return False
+    if projection.takes_prose(agent.text_input) or messages is not None:
+        return True
+    return projection.chat_pointer(agent.input_schema) is not None
 
 
 class Recalled(Record, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
 from gateway.config import Route
-from gateway.core import projection
+from gateway.core import memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsupported
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
 from gateway.engine.validation import Schema
@@ -301,13 +301,15 @@ def laid_over(agent: Agent, route: Route) -> Agent:
         taken = projection.with_text_at(taken, route.text.input)
     if agent.output_assumed and route.text.output is not None:
         given = projection.with_text_at(given, route.text.output)
-    return replace(
+    agent = replace(
         agent,
         input_schema=taken,
         output_schema=given,
         text_input=projection.text_pointer(taken, _either(route.text.input, agent.text_input)),
         text_output=projection.text_pointer(given, _either(route.text.output, agent.text_output)),
     )
+    told = memory.replays(agent, route.memory.mode, route.memory.messages)
+    return replace(agent, converses=told or agent.capabilities.threads)
 
 
 def disagreements(agent: Agent, route: Route) -> list[tuple[str, str]]:

@@ -82,11 +82,11 @@ class GovernedRun(LiveRun):
         await self.gate.caught_up()
         await super().drain()
 
-    async def recall(self, *, fresh: bool) -> Recalled:
+    async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         """See `RunContext.recall`. In the first turn of a session the agent is told of its operator's skills: by the
         outbound half, if it does that, else in the text of the input. Raises Unavailable if that cannot be audited.
         """
-        recalled = await super().recall(fresh=fresh)
+        recalled = await super().recall(fresh=fresh, knows=knows)
         skills, session = self.rules.skills, self.gate.session
         told = preface.instructions(skills)
         if not told or session.told_of(skills):

@@ -23,13 +23,14 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
-from gateway.core.types import RunStatus, ThreadUpdate
+from gateway.core.types import Checkpoint, RunStatus, ThreadUpdate
 from gateway.engine import ending
 from gateway.engine.asking import CANCELLED, Asking
 from gateway.engine.clock import Clock
 from gateway.engine.directory import Entry
 from gateway.engine.memory import Conversation
 from gateway.engine.records import UPLOADS
+from gateway.engine.states import States
 from gateway.engine.unwritten import Unwritten, failed
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class LiveRun(Asking):
 
     entry: Entry
     """Its agent as it was when the run was made: it keeps the target that it started with."""
+    states: States
     outbound: Outbound = field(init=False)
     traceparent: str | None = field(default=None, init=False)
     task: asyncio.Task[None] | None = field(default=None, init=False)
@@ -107,11 +109,15 @@ class LiveRun(Asking):
         waits = self._terminal is not None or self.log.holding or self._route.backpressure
         return not waits and self.store.backlog <= BACKLOG_BYTES
 
-    async def recall(self, *, fresh: bool) -> Recalled:
+    async def thread_state(self) -> Checkpoint | None:
+        """See `RunContext.thread_state`."""
+        return None if self.thread is None else await self.states.for_run(self.thread, self.agent)
+
+    async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         """See `RunContext.recall`."""
         self.recalled = True
         given, thread = self.run.request.input, self.thread
-        if thread is None or thread.values is None:
+        if thread is None or knows or not thread.begun:
             return Recalled(input=given)
         return await Conversation(self.store, thread, self.agent, self.entry, self.lost).recalled(given, fresh=fresh)
 

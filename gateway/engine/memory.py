@@ -41,21 +41,15 @@ class Conversation:
 
     async def recalled(self, given: Json, *, fresh: bool) -> Recalled:
         """`given`, the run's input, with the turns before it that the agent does not know."""
-        thread, agent, mode = self._thread, self._agent, self._options.mode
+        thread, agent, options = self._thread, self._agent, self._options
         whole = fresh or not agent.capabilities.threads
         since = None if whole else thread.untold.get(agent.name)
         if whole or since:
-            if mode == "replay" or (mode == "auto" and self._converses()):
+            if memory.replays(agent, options.mode, options.messages):
                 return await self._replayed(given, since)
             if agent.capabilities.threads or agent.name not in thread.untold:
                 self._lost(memory.LOST, 1)
         return Recalled(input=given)
-
-    def _converses(self) -> bool:
-        """Whether the agent's input is meant for a conversation, as far as its description tells."""
-        if self._agent.capabilities.tool:
-            return False
-        return projection.takes_prose(self._agent.text_input) or self._chat() is not None
 
     async def _replayed(self, given: Json, since: str | None) -> Recalled:
         messages = await self._messages(since)
@@ -106,7 +100,7 @@ class Conversation:
                     return _in_order(turns)
                 if point.messages:
                     turns.append(point)
-                if point.id == since:
+                if point.id == since or point.replaces:
                     return _in_order(turns)
             if len(page) < PAGE:
                 break

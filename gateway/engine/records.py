@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from gateway.adapter import Caller, Kept, ThreadWatch
 from gateway.core.errors import Conflict, Invalid, NotFound
-from gateway.core.types import Artifact, Checkpoint, JsonObject, Thread, ThreadChange, ThreadQuery
+from gateway.core.types import Artifact, ChatMessage, Checkpoint, Json, JsonObject, Thread, ThreadChange, ThreadQuery
 from gateway.engine.roster import Roster
+from gateway.engine.states import States
 from gateway.engine.threads import Threads, new_id
 from gateway.store import Registration, Store
 
@@ -26,6 +27,7 @@ class Records:
     """See `gateway.adapter.Gateway` for every method."""
 
     roster: Roster
+    states: States
 
     def __init__(self, store: Store, *, public_url: str, artifact_limit: int) -> None:
         """`artifact_limit`: bytes that one uploaded file may have."""
@@ -109,15 +111,36 @@ class Records:
         *,
         metadata: JsonObject | None = None,
         attributes: JsonObject | None = None,
-        checkpoint: Checkpoint | None = None,
     ) -> Thread:
         """See `Gateway.update_thread`."""
-        change = ThreadChange(metadata=metadata or {}, attributes=attributes or {})
-        return await self.conversations.change(thread_id, change, checkpoint)
+        return await self.conversations.change(
+            thread_id, ThreadChange(metadata=metadata or {}, attributes=attributes or {})
+        )
+
+    async def patch_thread(
+        self,
+        thread_id: str,
+        *,
+        metadata: JsonObject | None = None,
+        base: str | None = None,
+        values: Json = None,
+        messages: Sequence[ChatMessage] | None = None,
+    ) -> Thread:
+        """See `Gateway.patch_thread`."""
+        thread = await self.store.thread(thread_id)
+        return await self.states.patch(thread, metadata=metadata or {}, base=base, values=values, messages=messages)
 
     async def copy_thread(self, thread_id: str) -> Thread:
         """See `Gateway.copy_thread`."""
-        return await self.conversations.copy(thread_id)
+        return await self.states.copy(await self.store.thread(thread_id))
+
+    async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
+        """See `Gateway.state`."""
+        return await self.states.now(await self.store.thread(thread_id), ask=ask)
+
+    async def states_of(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
+        """See `Gateway.states_of`."""
+        return await self.states.history(await self.store.thread(thread_id), limit=limit, before=before)
 
     async def delete_thread(self, thread_id: str) -> None:
         """See `Gateway.delete_thread`."""

@@ -25,6 +25,7 @@ from gateway.engine.relays import Relays
 from gateway.engine.roster import Roster
 from gateway.engine.rules import Hooks, Rules
 from gateway.engine.run_factory import run_of
+from gateway.engine.states import States
 from gateway.engine.stored import elsewhere
 from gateway.engine.threads import new_id
 from gateway.engine.turns import Turns
@@ -43,6 +44,7 @@ class Starting(Agents, Relays):
         self.live: dict[str, LiveRun] = {}
         """Runs in progress, and those that have ended and are not written yet, by id."""
         self.roster = Roster(store)
+        self.states = States(store, self.roster, self.conversations)
         self.on_owed: Callable[[Delivery], None] = _ignore_delivery
         self._rules = rules
         self._hooks = Hooks(ended=self._ended, owed=self._owes, calling=self._wait_for)
@@ -97,6 +99,7 @@ class Starting(Agents, Relays):
             log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
             store=self.store,
             threads=self.conversations,
+            states=self.states,
             house_rules=self._rules,
             public_url=self.public_url,
             hooks=self._hooks,
@@ -109,6 +112,7 @@ class Starting(Agents, Relays):
         if request.thread is None:
             return None
         thread = await self.store.thread(request.thread)
+        await self.states.check(thread, agent, request.protocol)
         if thread.attributes.get(UPLOADS):
             entry.check_files(agent)
         return thread

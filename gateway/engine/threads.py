@@ -23,6 +23,7 @@ from gateway.core.types import (
     ChatMessage,
     Checkpoint,
     Json,
+    JsonObject,
     Role,
     Run,
     RunStatus,
@@ -90,8 +91,10 @@ class Threads:
         """Wait until every update noted so far is recorded."""
         await asyncio.gather(*self._writing)
 
-    async def copy(self, thread_id: str) -> Thread:
-        """A new thread with the same metadata, state and history; its agents start afresh."""
+    async def copy(self, thread_id: str, upstream: dict[str, JsonObject] | None = None, values: Json = None) -> Thread:
+        """A new thread with the same metadata, state and history; its agents start afresh, but for those of `upstream`.
+        `values`: the state there, where it is not in the record.
+        """
         source = await self._store.thread(thread_id)
         now = time.time()
         target = replace(
@@ -99,30 +102,32 @@ class Threads:
             id=new_id(),
             created_at=now,
             updated_at=now,
-            upstream={},
+            upstream=upstream or {},
             untold={},
             updates=(),
             status=ThreadStatus.IDLE,
+            values=source.values if values is None else values,
         )
         history = await self._store.history(thread_id, limit=1_000_000)
         copies = [replace(point, id=new_id(), thread=target.id) for point in reversed(history)]
+        target = replace(target, checkpoint=copies[-1].id if copies else None)
         await self._store.create_thread(target, copies)
         return target
 
 
 def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Checkpoint | None:
-    """What an ended run adds to its thread: a success is the thread's new state."""
+    """What an ended run adds to its thread's record, if it succeeded: what was asked and answered."""
     if run.thread is None or run.status is not RunStatus.SUCCESS:
         return None
-    values = msgspec.json.decode(run.output)
-    said = projection.text_of(values, agent.text_output)
+    document = msgspec.json.decode(run.output)
+    said = projection.text_of(document, agent.text_output)
     asked = projection.text_of(run.request.input, agent.text_input)
     files = [{"id": a.id, "name": a.name, "url": a.url} for a in artifacts]
     messages = [
         ChatMessage(role=Role.USER, content=_shown(asked, run.request.input), id=f"{run.id}-input"),
         ChatMessage(
             role=Role.ASSISTANT,
-            content=_shown(said, values),
+            content=_shown(said, document),
             id=f"{run.id}-output",
             metadata={"artifacts": files} if files else {},
         ),
@@ -132,7 +137,6 @@ def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Chec
         thread=run.thread,
         run=run.id,
         created_at=run.updated_at,
-        values=values,
         messages=tuple(messages),
         metadata={"source": "run", "run_id": run.id, "agent": agent.name},
     )

@@ -57,7 +57,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transition writes, all or nothing. Fields left out stay as they are.
 
     `reserved` is the highest event number that may now be used. The status of the run's thread follows that of `run`,
-    its state is that of `checkpoint`, and `thread` is added to its record. `release` says that the run no longer
+    its newest checkpoint is `checkpoint`, and `thread` is added to its record. `release` says that the run no longer
     occupies its thread (it ended): nothing comes after these events.
     """
 
@@ -183,7 +183,7 @@ class Store(Protocol):
         self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
     ) -> Thread:
         """Apply a change to the record as it is now, whichever process wrote it, and add a checkpoint, whose values
-        become the thread's. `at`: seconds since the epoch. Returns the new record.
+        become the thread's if it has any. `at`: seconds since the epoch. Returns the new record.
         """
 
     async def delete_thread(self, thread_id: str) -> None:

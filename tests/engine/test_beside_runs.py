@@ -138,7 +138,7 @@ def test_an_update_and_the_run_s_end_do_not_overwrite_each_other(tmp_path: Path)
             thread = await gateway.thread("t1")
             assert thread.status is ThreadStatus.IDLE
             assert [update.data for update in thread.updates] == [{"title": "19"}]
-            assert thread.values is not None
+            assert thread.checkpoint is not None
 
     run(story())
 

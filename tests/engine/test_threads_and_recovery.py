@@ -20,7 +20,6 @@ from gateway.core.types import (
     AgentCapabilities,
     Answer,
     Artifact,
-    Checkpoint,
     Interrupt,
     RunStatus,
     Thread,
@@ -49,9 +48,10 @@ def test_a_thread_keeps_its_state_its_messages_and_the_agents_own_id() -> None:
                 started = await gateway.start(request(question, thread="t"))
                 await gateway.wait(started.id, timeout=30)
             now = await gateway.thread("t")
-            assert now.values == {"message": "answer 2"} and now.status is ThreadStatus.IDLE
+            assert now.values is None and now.status is ThreadStatus.IDLE
             assert now.upstream == {"scripted": {"turns": 2}} and now.metadata == {"k": 1}
             newest, oldest = await gateway.history("t")
+            assert now.checkpoint == newest.id
             assert [m.content for m in (*oldest.messages, *newest.messages)] == ["one", "answer 1", "two", "answer 2"]
             assert [c.id for c in await gateway.history("t", before=newest.id)] == [oldest.id]
 
@@ -104,13 +104,13 @@ def test_a_copy_has_the_same_history_and_its_own_life() -> None:
             await gateway.create_thread(thread(metadata={"a": 1}))
             await gateway.wait((await gateway.start(request("hi", thread="t"))).id, timeout=30)
             copy = await gateway.copy_thread("t")
-            assert copy.id != "t" and copy.values == {"message": "hi "} and copy.metadata == {"a": 1}
-            await gateway.update_thread(
-                copy.id,
-                checkpoint=Checkpoint(id="c", thread=copy.id, created_at=time.time(), values={"message": "new"}),
-            )
-            assert (await gateway.thread("t")).values == {"message": "hi "}
-            assert [c.values["message"] for c in await gateway.history(copy.id)] == ["new", "hi "]
+            assert copy.id != "t" and copy.metadata == {"a": 1}
+            await gateway.patch_thread(copy.id, values={"colour": "blue"})
+            assert (await gateway.thread("t")).values is None
+            now, before = await gateway.states_of(copy.id)
+            said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hi "}]
+            assert [{**m, "id": ""} for m in now.values.pop("messages")] == [{**m, "id": ""} for m in said]
+            assert now.values == {"colour": "blue"} and "colour" not in before.values
 
     run(scene())
 

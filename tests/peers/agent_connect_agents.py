@@ -6,6 +6,7 @@
 | `slow` | `N seconds` | `tick 1 tick 2 ...`, ten a second, for N seconds, then `done` |
 | `asker` | any | interrupts with type `approval`; the output tells the answer; `twice` in the message asks twice |
 | `failer` | any | one snapshot `so far`, then the error 7, `it failed on purpose` |
+| `chat`, `pal` | any | greets a `my name is NAME`, and says the name later, from the thread's state: messages |
 | `writer` | any | a document `{title, sections: [{heading, text}], message}` that grows, with `custom` updates |
 
 `config.configurable.pace` is the time between two snapshots in seconds (default: the server's `--pace`).
@@ -47,6 +48,24 @@ CONFIG: Document = {
 STATE: Document = {
     "type": "object",
     "properties": {"turns": {"type": "integer"}, "last": {"type": "string"}},
+}
+CHAT_STATE: Document = {
+    "type": "object",
+    "properties": {
+        "messages": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "role": {"type": "string"},
+                    "content": {"type": "string"},
+                    "id": {"type": "string"},
+                    "metadata": {"type": "object"},
+                },
+                "required": ["role", "content"],
+            },
+        }
+    },
 }
 PROGRESS: Document = {
     "type": "object",
@@ -98,6 +117,19 @@ async def echo(run: Run) -> Document:
     if run.thread and said == "again":
         said = str(run.thread.values.get("last", ""))
     return await _grow(run, said.split(" "))
+
+
+async def chat(run: Run) -> Document:
+    said = _said(run)
+    before = run.thread.values.get("messages", []) if run.thread else []
+    names = [found[1] for one in before if (found := re.search(r"my name is (\w+)", str(one["content"])))]
+    if (found := re.search(r"my name is (\w+)", said)) is not None:
+        answer = f"Hello {found[1]}, how can I help?"
+    else:
+        answer = f"Yes, your name is {names[-1]}" if names else "I do not know your name"
+    told = [{"role": "user", "content": said}, {"role": "assistant", "content": answer}]
+    run.state = {"messages": [*before, *told]}
+    return await _grow(run, answer.split(" "))
 
 
 async def slow(run: Run) -> Document:
@@ -159,12 +191,18 @@ def _descriptor(name: str, about: str, output: Document, **specs: Any) -> Docume
     }
 
 
+def _chatting(name: str) -> Document:
+    return _descriptor(name, "Remembers what was said.", MESSAGE, thread_state=CHAT_STATE)
+
+
 WORK: dict[str, Work] = {
     "echo": echo,
     "slow": slow,
     "asker": asker,
     "failer": failer,
     "writer": writer,
+    "chat": chat,
+    "pal": chat,
 }
 DESCRIPTORS: dict[str, Document] = {
     "echo": _descriptor("echo", "Says again what it is told.", MESSAGE),
@@ -172,6 +210,8 @@ DESCRIPTORS: dict[str, Document] = {
     "asker": _descriptor("asker", "Asks for approval.", MESSAGE, interrupts=[APPROVAL]),
     "failer": _descriptor("failer", "Fails.", MESSAGE),
     "writer": _descriptor("writer", "Writes a document.", DOCUMENT, custom_streaming_update=PROGRESS),
+    "chat": _chatting("chat"),
+    "pal": _chatting("pal"),
 }
 IDS = {name: str(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:test-agent:{name}")) for name in WORK}
 NAMES = {agent_id: name for name, agent_id in IDS.items()}

@@ -20,6 +20,8 @@ The agent is `--agent-id`, or the one that a search for `--name` (or for all) fi
 | `stream`, `stream-async` | creates a run and streams it (`--stream-mode` as given; none by default) |
 | `join` | creates a background run and joins its stream |
 | `thread` | creates a thread, runs on it with wait and stream, lists runs, history, patch, search, copy, delete |
+| `say` | a prompt on `--thread` (a new one without it), whose state, history and runs it then gets |
+| `copy` | copies `--thread`, gets the copy |
 | `resume` | runs to an interrupt, resumes with `--answer`, waits (again, while it is interrupted) |
 | `cancel` | creates a run, cancels it, gets and waits for it |
 | `delete` | runs to the end, deletes the run, gets it once more |
@@ -59,6 +61,7 @@ from agntcy_acp.models import (
 )
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
+LAST: dict[str, str] = {}
 
 
 def tell(op: str, **said: Any) -> None:
@@ -229,6 +232,31 @@ class Conversation:
         if twin:
             call(api.get_thread, twin.thread_id)
 
+    def there(self) -> str | None:
+        return LAST["thread"] if self.args.thread == "-" else self.args.thread
+
+    def say(self) -> None:
+        api, agent_id = self.api, self.agent()
+        there = self.there()
+        if there is None:
+            thread = call(api.create_thread, ThreadCreate())
+            if thread is None:
+                return
+            there = LAST["thread"] = thread.thread_id
+        run = call(api.create_thread_run, there, RunCreateStateful(**self.asked(agent_id)))
+        if run:
+            call(api.wait_for_thread_run_output, there, run.run_id)
+            told = api.get_thread_run_with_http_info(there, run.run_id)
+            tell("headers", result={name.lower(): value for name, value in told.headers.items()})
+        call(api.get_thread, there)
+        call(api.get_thread_history, there)
+
+    def copy(self) -> None:
+        twin = call(self.api.copy_thread, self.there())
+        if twin:
+            LAST["thread"] = twin.thread_id
+            call(self.api.get_thread, twin.thread_id)
+
     def resume(self) -> None:
         waited = call(self.api.create_and_wait_for_stateless_run_output, self.stateless())
         for _ in range(self.args.answers):
@@ -305,7 +333,7 @@ def split(argv: list[str]) -> list[list[str]]:
 
 
 def main() -> None:
-    names = "search descriptor wait background stream join thread resume cancel delete errors reach"
+    names = "search descriptor wait background stream join thread say copy resume cancel delete errors reach"
     commands = {name: getattr(Conversation, name) for name in names.split()}
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=[*commands, "wait-async", "stream-async"])
@@ -313,6 +341,7 @@ def main() -> None:
     parser.add_argument("--api-key")
     parser.add_argument("--bearer", help="token that every request of the sync client shows")
     parser.add_argument("--run-id", help="of a run that there is")
+    parser.add_argument("--thread", help="of a thread that there is; `-`: the one that was made or copied last")
     parser.add_argument("--name", help="of the agent to search for")
     parser.add_argument("--agent-id", help="of the agent, so that none is searched for")
     parser.add_argument("--message", default="red green blue", help="the run's input is {message: this}")

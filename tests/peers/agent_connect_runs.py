@@ -90,6 +90,7 @@ class Run:
     status: str = "pending"
     events: list[Document] = field(default_factory=list)
     output: Document | None = None
+    state: Document | None = None
     resumed_at: int = 0
     task: "asyncio.Task[None] | None" = None
     _answer: "asyncio.Future[Document] | None" = None
@@ -281,7 +282,8 @@ class World:
         if values is not None:
             answer = str(values.get("message", ""))
             thread.messages.append({"role": "assistant", "content": answer})
-            thread.values = {"turns": thread.values.get("turns", 0) + 1, "last": answer}
+            usual = {"turns": thread.values.get("turns", 0) + 1, "last": answer}
+            thread.values = usual if run.state is None else run.state
         thread.checkpoint("run")
 
     async def cancel(self, run: Run, *, rollback: bool = False) -> None:

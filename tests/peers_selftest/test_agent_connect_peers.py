@@ -80,7 +80,7 @@ def said(agent_connect_agent: Process, agent_connect_replay: Process, locked: Pr
 def test_a_search_without_a_name_finds_every_agent(said: Said) -> None:
     lines = said["search"]
     names = [agent["metadata"]["ref"]["name"] for agent in result(lines, "search_agents")]
-    assert names == ["echo", "slow", "asker", "failer", "writer"]
+    assert names == ["echo", "slow", "asker", "failer", "writer", "chat", "pal"]
     assert result(lines, "get_agent_by_id")["metadata"]["ref"]["name"] == "echo"
 
 

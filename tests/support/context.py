@@ -20,6 +20,7 @@ from gateway.core.types import (
     Agent,
     Answer,
     Artifact,
+    Checkpoint,
     Interrupt,
     Json,
     JsonObject,
@@ -109,7 +110,14 @@ class FakeContext:
             await self.set_thread(thread)
         self._told()
 
-    async def recall(self, *, fresh: bool) -> Recalled:
+    async def thread_state(self) -> Checkpoint | None:
+        """Of a thread that no agent has worked on: as the thread's record has it."""
+        thread = self.thread
+        if thread is None or thread.upstream or thread.values is None:
+            return None
+        return Checkpoint(id="", thread=thread.id, created_at=0.0, values=thread.values)
+
+    async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         """Nothing was said before."""
         return Recalled(input=self.run.request.input)
 

@@ -94,7 +94,7 @@ class Sessions:
                 await self._record(session, self._default(context.governor))
                 return connection
             asked = known or await governed.placed(context.governor, self._default(context.governor))
-            session.fresh = context.thread is not None and context.thread.values is not None
+            session.fresh = context.thread is not None and context.thread.begun
             await self._new(session, connection, Raw(_encode(_setup(asked, connection))), asked, in_run)
             return connection
 

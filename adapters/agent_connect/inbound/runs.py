@@ -90,20 +90,16 @@ class Runs:
         return run
 
     async def _unknown(self, request: RunRequest, thread: Thread) -> Sequence[str]:
-        """What the agent will not know of a thread that was copied, or patched, before its first run: the losses.
+        """What the agent will not know of a thread that was patched before its first run, or copied then: the losses.
 
-        An Agent Connect agent is given the values (`outbound/start.py`), and who calls it knows whether it took them.
+        That is the state beside the messages. An Agent Connect agent is given it (`outbound/start.py`).
         """
         if thread.upstream or await self._gateway.runs(RunQuery(thread=thread.id, limit=1)):
             return ()
-        unknown = []
-        if thread.values is not None:
-            agent = await self._agent(request.agent)
-            if agent is None or wire.PROTOCOL not in agent.extra:
-                unknown.append("thread_state")
-        if any(point.messages for point in await self._gateway.history(thread.id, limit=PAGE)):
-            unknown.append("thread_messages")
-        return unknown
+        if thread.values in (None, {}):
+            return ()
+        agent = await self._agent(request.agent)
+        return () if agent is not None and wire.PROTOCOL in agent.extra else ("thread_state",)
 
     async def _found(self, thread_id: str | None) -> Thread | None:
         try:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator
 
-from adapters.agent_connect import codec_request, codec_thread, wire
+from msgspec.structs import replace
+
+from adapters.agent_connect import codec_thread, decode_thread, wire
 from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
 from gateway.adapter import Gateway
-from gateway.core.errors import Conflict, Invalid, NotFound, Unsupported
-from gateway.core.types import ChatMessage, Checkpoint, JsonObject, Thread, ThreadQuery, ThreadStatus
+from gateway.core.errors import AgentError, Conflict, Invalid, Unsupported
+from gateway.core.json_match import contains
+from gateway.core.types import Checkpoint, JsonObject, Thread, ThreadQuery, ThreadStatus
 
 PAGE = 1000
 
@@ -28,7 +31,7 @@ def new_thread(thread_id: str | None = None, metadata: JsonObject | None = None)
 
 
 class Threads:
-    """Threads as the gateway's own record has them."""
+    """Threads, with their state from wherever that is."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -44,17 +47,35 @@ class Threads:
         """`POST /threads/search`: those that came in by this protocol."""
         wanted = await call.read(wire.thread_search)
         status = wanted.get("status")
-        threads = await self._gateway.threads(
-            ThreadQuery(
-                protocol=wire.PROTOCOL,
-                status=ThreadStatus(status) if status else None,
-                metadata=wanted.get("metadata") or {},
-                values=wanted.get("values") or {},
-                limit=wanted.get("limit") or 10,
-                offset=wanted.get("offset") or 0,
-            )
+        query = ThreadQuery(
+            protocol=wire.PROTOCOL,
+            status=ThreadStatus(status) if status else None,
+            metadata=wanted.get("metadata") or {},
         )
-        return Reply(codec_thread.encode_threads([(thread, await self._messages(thread)) for thread in threads]))
+        values = wanted.get("values") or {}
+        limit, offset = wanted.get("limit") or 10, wanted.get("offset") or 0
+        if not values:
+            threads = await self._gateway.threads(replace(query, limit=limit, offset=offset))
+            return Reply(codec_thread.encode_threads([(one, await self._kept(one)) for one in threads]))
+        found: list[tuple[Thread, Checkpoint]] = []
+        async for thread, state in self._with_values(query, values):
+            found.append((thread, state))
+            if len(found) == offset + limit:
+                break
+        return Reply(codec_thread.encode_threads(found[offset:]))
+
+    async def _with_values(self, query: ThreadQuery, values: JsonObject) -> AsyncIterator[tuple[Thread, Checkpoint]]:
+        """Threads whose state has these values, page by page. States that are with agents are not looked at."""
+        at = 0
+        while page := await self._gateway.threads(replace(query, limit=PAGE, offset=at)):
+            for thread in page:
+                state = await self._kept(thread)
+                if contains(state.values, values):
+                    yield thread, state
+            at += len(page)
+
+    async def _kept(self, thread: Thread) -> Checkpoint:
+        return await self._gateway.state(thread.id, ask=False)
 
     async def get(self, call: Call) -> Reply:
         """`GET /threads/{thread_id}`."""
@@ -78,67 +99,29 @@ class Threads:
         thread_id = call.uuid("thread_id")
         limit = call.integer("limit", 10, 1, 1000)
         before = call.query("before")
-        await self._gateway.thread(thread_id)
-        checkpoints = await self._checkpoints(thread_id)
-        states = list(zip(checkpoints, codec_thread.conversation(checkpoints), strict=True))
-        if before is not None:
-            ids = [checkpoint.id for checkpoint in checkpoints]
-            if before.lower() not in ids:
-                raise NotFound(f"before: the thread has no checkpoint {before!r}")
-            states = states[: ids.index(before.lower())]
-        return Reply(codec_thread.encode_history(states[::-1][:limit]))
+        return Reply(codec_thread.encode_history(await self._gateway.states_of(thread_id, limit=limit, before=before)))
 
     async def patch(self, call: Call) -> Reply:
         """`PATCH /threads/{thread_id}`: metadata is merged; values, messages or a checkpoint make a new state."""
         thread_id = call.uuid("thread_id")
         wanted = await call.read(wire.thread_patch)
-        thread = await self._gateway.thread(thread_id)
-        metadata = wanted.get("metadata")
-        stateful = wanted.get("values") is not None or wanted.get("messages") is not None
-        if not stateful and (metadata is not None or wanted.get("checkpoint") is None):
+        metadata, said, ref = wanted.get("metadata"), wanted.get("messages"), wanted.get("checkpoint")
+        stateful = wanted.get("values") is not None or said is not None
+        if not stateful and (metadata is not None or ref is None):
             return await self._reply(await self._gateway.update_thread(thread_id, metadata=metadata or {}))
-        if thread.upstream:
-            raise Unsupported("the thread's state is with its agent, which takes no patches; metadata can be patched")
-        checkpoint = await self._patched(thread, wanted)
-        return await self._reply(await self._gateway.update_thread(thread_id, metadata=metadata, checkpoint=checkpoint))
-
-    async def _patched(self, thread: Thread, wanted: wire.ThreadPatch) -> Checkpoint:
-        checkpoints = await self._checkpoints(thread.id)
-        conversations = codec_thread.conversation(checkpoints)
-        now = conversations[-1] if conversations else []
-        base, values = now, thread.values
-        ref = wanted.get("checkpoint")
-        if ref is not None:
-            found = [at for at, checkpoint in enumerate(checkpoints) if checkpoint.id == ref["checkpoint_id"]]
-            if not found:
-                raise NotFound(f"/checkpoint/checkpoint_id: the thread has no checkpoint {ref['checkpoint_id']}")
-            base, values = conversations[found[0]], checkpoints[found[0]].values
-        said = wanted.get("messages")
-        then = base if said is None else list(codec_request.chat_messages(said))
-        messages, mark = codec_request.patched_messages(now, then)
-        given = wanted.get("values")
-        return Checkpoint(
-            id=str(uuid.uuid4()),
-            thread=thread.id,
-            created_at=time.time(),
-            values=values if given is None else given,
-            messages=messages,
-            metadata={"source": "patch", **mark},
+        thread = await self._gateway.patch_thread(
+            thread_id,
+            metadata=metadata or {},
+            base=ref["checkpoint_id"] if ref is not None else None,
+            values=wanted.get("values"),
+            messages=None if said is None else [decode_thread.chat_message(one) for one in said],
         )
+        return await self._reply(thread)
 
     async def _reply(self, thread: Thread) -> Reply:
-        return Reply(codec_thread.encode_thread(thread, await self._messages(thread)))
-
-    async def _messages(self, thread: Thread) -> Sequence[ChatMessage]:
-        conversations = codec_thread.conversation(await self._checkpoints(thread.id))
-        return conversations[-1] if conversations else ()
-
-    async def _checkpoints(self, thread_id: str) -> list[Checkpoint]:
-        """All of the thread's, oldest first."""
-        out: list[Checkpoint] = []
-        while True:
-            before = out[-1].id if out else None
-            page = await self._gateway.history(thread_id, limit=PAGE, before=before)
-            out += page
-            if len(page) < PAGE:
-                return out[::-1]
+        """The thread with its state. An agent that keeps the state and does not give it: told in the metadata."""
+        try:
+            state = await self._gateway.state(thread.id)
+        except (AgentError, Unsupported) as error:
+            return Reply(codec_thread.encode_thread(thread, await self._kept(thread), str(error)))
+        return Reply(codec_thread.encode_thread(thread, state))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.calls import Calls
 from adapters.agent_connect.outbound.follow import Follower, stop
 from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.start import Server, Starter
+from adapters.agent_connect.outbound.threads import RemoteThreads
 from gateway.adapter import RunContext
 from gateway.core.errors import AgentFailed, AgentGone
-from gateway.core.types import Agent
+from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
 
 
 class AgentConnectOutbound:
@@ -21,6 +24,7 @@ class AgentConnectOutbound:
         self._calls = Calls(target)
         self._locator = Locator(target, self._calls)
         self._server = Server()
+        self._threads = RemoteThreads(self._calls)
         self._runs: dict[str, Follower] = {}
 
     async def describe(self) -> Agent:
@@ -61,6 +65,24 @@ class AgentConnectOutbound:
         if remote is not None:  # `run` has been given up already: the time was over
             await stop(context, self._calls, remote)
 
+    async def read_thread(self, upstream: JsonObject) -> Checkpoint:
+        """See `gateway.adapter.Stateful`: `GET /threads/{id}`."""
+        return await self._threads.read(_named(upstream))
+
+    async def read_history(self, upstream: JsonObject, *, limit: int, before: str | None) -> Sequence[Checkpoint]:
+        """See `Stateful`: `GET /threads/{id}/history`."""
+        return await self._threads.history(_named(upstream), limit, before)
+
+    async def copy_thread(self, upstream: JsonObject) -> JsonObject:
+        """See `Stateful`: `POST /threads/{id}/copy`."""
+        return {"thread_id": await self._threads.copy(_named(upstream))}
+
+    async def update_thread(
+        self, upstream: JsonObject, *, base: str | None, values: Json, messages: Sequence[ChatMessage] | None
+    ) -> None:
+        """See `Stateful`: `PATCH /threads/{id}`."""
+        await self._threads.update(_named(upstream), base, values, messages)
+
     async def aclose(self) -> None:
         """Close every connection."""
         await self._calls.aclose()
@@ -71,3 +93,11 @@ class AgentConnectOutbound:
         follower = Follower(context, self._calls, self._target, streams=streams, resumed=resumed)
         self._runs[context.run.id] = follower
         return follower
+
+
+def _named(upstream: JsonObject) -> str:
+    """The thread at the agent. Raises AgentGone where none is recorded."""
+    known = upstream.get("thread_id")
+    if not isinstance(known, str):
+        raise AgentGone("nothing is known of where the thread is at the agent")
+    return known

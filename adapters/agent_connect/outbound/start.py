@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import msgspec
-
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import Verdict
-from adapters.agent_connect.outbound.calls import Calls, NotOffered, complaint, encode, explanation
+from adapters.agent_connect.outbound.calls import Calls, NotOffered, encode, explanation
 from adapters.agent_connect.outbound.follow import Follower
 from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.request import run_create
+from adapters.agent_connect.outbound.threads import RemoteThreads
 from gateway.adapter import RunContext
-from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, NotFound, Unsupported
+from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
 from gateway.core.memory import Recalled
-from gateway.core.types import AgentCapabilities
+from gateway.core.types import AgentCapabilities, Checkpoint
 from gateway.transport.http import Response, segment
 
 STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
@@ -61,8 +60,11 @@ class Starter:
         self._locator = locator
         self._server = server
         self._follower = follower
+        self._threads = RemoteThreads(calls, self._trace)
         self._fresh = True
         """The agent's thread is new, or there is none: it knows nothing of ours."""
+        self._knows = False
+        """It was given the state of ours."""
         self._recalled: dict[bool, Recalled] = {}
         self._relocated = False
         self._renewed: str | None = None
@@ -155,7 +157,7 @@ class Starter:
         """The input to send, the same for every way that is tried."""
         fresh = self._fresh
         if fresh not in self._recalled:
-            self._recalled[fresh] = await self._context.recall(fresh=fresh)
+            self._recalled[fresh] = await self._context.recall(fresh=fresh, knows=self._knows)
         return self._recalled[fresh]
 
     async def _blocking(self, path: str, body: bytes, thread: str) -> Verdict | None:
@@ -231,44 +233,25 @@ class Starter:
         if not self._can.threads:
             return None
         known = (self._context.upstream_thread or {}).get("thread_id")
-        if isinstance(known, str):
-            self._fresh = False
-            return known
-        thread_id = await self._new_thread()
-        self._fresh = not await self._carry(thread_id)
+        self._fresh = not isinstance(known, str)
+        thread_id = known if isinstance(known, str) else await self._new_thread()
+        if (state := await self._context.thread_state()) is not None:
+            self._knows = await self._carry(thread_id, state)
         return thread_id
 
-    async def _carry(self, thread_id: str) -> bool:
-        """Give the agent's new thread the state that ours had before any agent: a copy's, or a patch's. Whether it has.
-
-        A thread that another agent has worked on is left alone: its state is that agent's, in its own schema.
-        """
-        thread = self._context.thread
-        if thread is None or thread.upstream or thread.values is None:
-            return False
-        body, taken = encode({"values": thread.values}), False
-        if isinstance(thread.values, dict):  # the specification has no other
-            with contextlib.suppress(AgentError):  # it has the thread by now: the run tells whether it is still there
-                reply = await self._calls.send("PATCH", f"/threads/{segment(thread_id)}", body, trace=self._trace)
-                taken = 200 <= reply.status < 300
-        if not taken:
-            self._context.lost("thread_state")
-        return taken
+    async def _carry(self, thread_id: str, state: Checkpoint) -> bool:
+        """Give the agent's thread the state of ours. Whether it has it."""
+        if isinstance(state.values, dict):  # the specification has no other
+            with contextlib.suppress(AgentError, Invalid, Unsupported):  # the run tells whether the thread is there
+                await self._threads.update(thread_id, None, state.values, state.messages or None)
+                return True
+        self._context.lost("thread_state")
+        return False
 
     async def _new_thread(self) -> str:
-        where = "POST /threads"
         thread = self._context.thread
-        body = encode({"metadata": thread.metadata if thread is not None else {}})
-        reply = await self._calls.send("POST", "/threads", body, trace=self._trace)
         self._before = frozenset()
-        if reply.status in (404, 405, 500, 501):
-            raise Unsupported(f"the agent says that it has threads, but {where} answered {reply.status}")
-        if not 200 <= reply.status < 300:
-            raise complaint(reply, where)
-        try:
-            return msgspec.json.decode(reply.body, type=_Thread).thread_id
-        except (ValueError, RecursionError) as error:
-            raise AgentBroken(f"{where} did not answer with a thread: {error}") from None
+        return await self._threads.create(thread.metadata if thread is not None else {})
 
     async def _relocate(self, thread: str | None) -> bool:
         """Something that we name is not there: look for both anew, once. False if neither has changed."""
@@ -283,12 +266,8 @@ class Starter:
             return False
         self._context.lost("thread_recreated")
         self._renewed = await self._new_thread()
-        self._fresh = True
+        self._fresh, self._knows = True, False
         return True
-
-
-class _Thread(msgspec.Struct):
-    thread_id: str
 
 
 def _leaves_others(reply: Response, threaded: bool) -> bool:

@@ -23,7 +23,9 @@ from gateway.core.types import (
     OWNER,
     Answer,
     Artifact,
+    ChatMessage,
     Checkpoint,
+    Json,
     JsonObject,
     Run,
     RunQuery,
@@ -190,13 +192,35 @@ class ScopedGateway(OwnAgents):
         *,
         metadata: JsonObject | None = None,
         attributes: JsonObject | None = None,
-        checkpoint: Checkpoint | None = None,
     ) -> Thread:
         """See `Gateway`."""
         await self.thread(thread_id)
-        return await self._gateway.update_thread(
-            thread_id, metadata=metadata, attributes=attributes, checkpoint=checkpoint
+        return await self._gateway.update_thread(thread_id, metadata=metadata, attributes=attributes)
+
+    async def patch_thread(
+        self,
+        thread_id: str,
+        *,
+        metadata: JsonObject | None = None,
+        base: str | None = None,
+        values: Json = None,
+        messages: Sequence[ChatMessage] | None = None,
+    ) -> Thread:
+        """See `Gateway`."""
+        await self.thread(thread_id)
+        return await self._gateway.patch_thread(
+            thread_id, metadata=metadata, base=base, values=values, messages=messages
         )
+
+    async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
+        """See `Gateway`."""
+        await self.thread(thread_id)
+        return await self._gateway.state(thread_id, ask=ask)
+
+    async def states_of(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
+        """See `Gateway`."""
+        await self.thread(thread_id)
+        return await self._gateway.states_of(thread_id, limit=limit, before=before)
 
     async def copy_thread(self, thread_id: str) -> Thread:
         """See `Gateway`. Of whomever the original is, the copy is the principal's."""

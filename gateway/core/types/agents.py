@@ -74,7 +74,9 @@ class Agent(Record, frozen=True, kw_only=True):
     are JSON pointers to the text inside the documents, None where a document has none (see projection.py).
     `input_assumed` and `output_assumed`: the agent publishes no such schema, and the gateway's stands in for it.
     `extra` holds what the target's protocol publishes beyond this, by protocol id, verbatim. `model` is given where
-    the agent stands for a language model: then it may serve requests to complete a text.
+    the agent stands for a language model: then it may serve requests to complete a text. `converses`: earlier turns of
+    a thread reach it, by its own memory or by replay. `thread_schema`: of the state of a thread, where the agent keeps
+    it; `{}` where it does not say what that is.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Agent(Record, frozen=True, kw_only=True):
     extra: dict[str, JsonObject] = {}
     standing: Standing = Standing()
     model: ModelTraits | None = None
+    converses: bool = False
 
     @property
     def id(self) -> str:

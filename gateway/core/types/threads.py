@@ -68,11 +68,12 @@ class ThreadUpdate(Record, frozen=True, kw_only=True):
 class Thread(Record, frozen=True, kw_only=True):
     """A conversation: what each protocol calls thread, session or task.
 
-    `values` is the thread's state (the newest checkpoint's). `upstream` holds the outbound adapters' own ids,
-    by agent name. `attributes` are the inbound adapter's own marks. `agent` is set where the protocol binds the
-    thread to one (a task of an agent's), and `protocol` names the inbound that made it. `updates` are what came
-    beside its runs, oldest first. `untold` is the oldest checkpoint that an agent has not been told of, by the agent's
-    name; agents that know all of them are not in it.
+    `values` is the newest state that a client gave the thread, beside its messages; the whole state is derived from the
+    checkpoints, or is with the agent (`Gateway.state`). `checkpoint` is the newest one's id. `upstream` holds the
+    outbound adapters' own ids, by agent name. `attributes` are the inbound adapter's own marks. `agent` is set where
+    the protocol binds the thread to one (a task of an agent's), and `protocol` names the inbound that made it.
+    `updates` are what came beside its runs, oldest first. `untold` is the oldest checkpoint that an agent has not been
+    told of, by the agent's name; agents that know all of them are not in it.
     """
 
     id: str
@@ -83,10 +84,16 @@ class Thread(Record, frozen=True, kw_only=True):
     metadata: JsonObject = {}
     attributes: JsonObject = {}
     values: Json = None
+    checkpoint: str | None = None
     status: ThreadStatus = ThreadStatus.IDLE
     upstream: dict[str, JsonObject] = {}
     untold: dict[str, str] = {}
     updates: tuple[ThreadUpdate, ...] = ()
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has a state. (Records of older versions have `values` and no `checkpoint`.)"""
+        return self.checkpoint is not None or self.values is not None
 
 
 AnyThread = TypeVar("AnyThread", bound=Thread)
@@ -144,7 +151,12 @@ class ChatMessage(Record, frozen=True, kw_only=True):
 
 
 class Checkpoint(Record, frozen=True, kw_only=True):
-    """The thread's state after one run (or patch). `messages` are those that this step added."""
+    """The thread's state after one run (or patch), as what this step added.
+
+    `messages` are added to those before, or are all there are if `replaces`. `values` is the state beside the messages
+    as a client gave it, None if this step left it as it was. A run's checkpoint has none: what older versions kept
+    there is the run's output, and no state.
+    """
 
     id: str
     thread: str
@@ -152,6 +164,7 @@ class Checkpoint(Record, frozen=True, kw_only=True):
     run: str | None = None
     values: Json = None
     messages: tuple[ChatMessage, ...] = ()
+    replaces: bool = False
     metadata: JsonObject = {}
 
 
@@ -175,16 +188,13 @@ class Artifact(Record, frozen=True, kw_only=True):
 
 
 class ThreadQuery(Record, frozen=True, kw_only=True):
-    """Filter for threads; as `RunQuery`. `attributes`, `values`: the thread's marks, its state, have these keys with
-    these values.
-    """
+    """Filter for threads; as `RunQuery`. `attributes`: the thread's marks have these keys with these values."""
 
     agent: str | None = None
     protocol: str | None = None
     status: ThreadStatus | None = None
     metadata: JsonObject = {}
     attributes: JsonObject = {}
-    values: JsonObject = {}
     limit: int = 10
     offset: int = 0
     oldest_first: bool = False

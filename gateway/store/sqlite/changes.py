@@ -246,7 +246,9 @@ def _change_thread(
         raise NotFound(f"no thread {thread_id}")
     record = change.of(_decode_thread(row[0]))
     if checkpoint is not None:
-        record = msgspec.structs.replace(record, values=checkpoint.values)
+        record = msgspec.structs.replace(record, checkpoint=checkpoint.id)
+        if checkpoint.values is not None:
+            record = msgspec.structs.replace(record, values=checkpoint.values)
     cursor.execute(
         "UPDATE threads SET whose = ?, updated_at = max(updated_at, ?), record = ? WHERE id = ?",
         (whose(record.attributes), at, encode(record), thread_id),

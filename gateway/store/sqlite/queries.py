@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
+from gateway.core.json_match import contains
 from gateway.core.types import (
     OWNER,
     Artifact,
@@ -52,7 +53,6 @@ class _RunParts(msgspec.Struct):
 class _ThreadParts(msgspec.Struct):
     metadata: JsonObject = {}
     attributes: JsonObject = {}
-    values: Any = None
 
 
 _run_parts = msgspec.json.Decoder(_RunParts).decode
@@ -147,19 +147,14 @@ def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, lis
     owner = whose(query.attributes)
     attributes = query.attributes if owner is None else {k: v for k, v in query.attributes.items() if k != OWNER}
     terms, values = _equal(agent=query.agent, protocol=query.protocol, status=status, whose=owner)
-    if query.metadata or attributes or query.values:
+    if query.metadata or attributes:
         marks = _marks(attributes)
 
         def wanted(record: bytes) -> bool:
             if not all(mark in record for mark in marks):
                 return False
             parts = _thread_parts(record)
-            given = (
-                (parts.metadata, query.metadata),
-                (parts.attributes, attributes),
-                (parts.values, query.values),
-            )
-            return all(contains(has, wants) for has, wants in given)
+            return contains(parts.metadata, query.metadata) and contains(parts.attributes, attributes)
 
         _filter(cursor, wanted)
         terms.append("wanted(record)")
@@ -200,23 +195,6 @@ def _page(
 
 def _count(cursor: sqlite3.Cursor, table: str, where: str, values: list[Any]) -> int:
     return int(cursor.execute(f"SELECT count(*) FROM {table} WHERE {where}", values).fetchone()[0])
-
-
-def contains(document: Any, wanted: JsonObject) -> bool:
-    """True if the object has all keys of `wanted` with equal values, as JSON counts them: 1 is 1.0 but never true."""
-    if not wanted:
-        return True
-    if not isinstance(document, dict):
-        return False
-    return all(key in document and _same(document[key], value) for key, value in wanted.items())
-
-
-def _same(left: Any, right: Any) -> bool:
-    if isinstance(left, dict):
-        return isinstance(right, dict) and left.keys() == right.keys() and all(_same(left[k], right[k]) for k in left)
-    if isinstance(left, list | tuple):
-        return isinstance(right, list | tuple) and len(left) == len(right) and all(map(_same, left, right))
-    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
 def history(cursor: sqlite3.Cursor, thread_id: str, limit: int, before: str | None) -> list[Checkpoint]:

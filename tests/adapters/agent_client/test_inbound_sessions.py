@@ -11,7 +11,7 @@ import pytest
 
 from gateway.adapter import RunContext
 from gateway.core import events as e
-from gateway.core.types import ChatMessage, Checkpoint, Role, RunRequest, RunStatus, Thread
+from gateway.core.types import ChatMessage, Role, RunRequest, RunStatus, Thread
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import asking, held, rig, scripted
 from tests.support.aio import run
@@ -274,8 +274,7 @@ def test_messages_that_another_protocol_put_into_the_history_are_replayed() -> N
                 ChatMessage(role=Role.ASSISTANT, content="Hello"),
                 ChatMessage(role=Role.ASSISTANT, content=""),
             )
-            point = Checkpoint(id="c1", thread=session, created_at=time.time(), messages=messages)
-            await gateway.engine.update_thread(session, checkpoint=point)
+            await gateway.engine.patch_thread(session, messages=messages)
             await editor.prompt(session, "and now")
             await editor.load(session)
             assert editor.text("user_message_chunk") == "Hiand now"

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from adapters.agent_connect import ADAPTER, codec, codec_thread, wire
+from adapters.agent_connect import ADAPTER, codec, wire
 from adapters.agent_connect.inbound import AgentConnectInbound
 from adapters.agent_connect.options import AgentConnectServe
 from gateway.core import errors
-from gateway.core.types import ChatMessage, Checkpoint, Failure, Interrupt, Role, RunStatus, agent_id
+from gateway.core.types import Failure, Interrupt, RunStatus, agent_id
 from tests.adapters.agent_connect.api import hold
 from tests.adapters.agent_connect.test_inbound_encoder import RUN
 
@@ -152,20 +152,6 @@ def test_an_answer_to_what_was_not_asked_is_refused() -> None:
         codec.resume({"interrupt_type": "other", "resume_payload": 1}, (ASKED, NAMED))
     with pytest.raises(errors.Invalid):
         codec.resume(None, (ASKED,))
-
-
-def test_a_conversation_is_what_its_checkpoints_added_since_the_last_replacement() -> None:
-    def point(*texts: str, **metadata: Any) -> Checkpoint:
-        said = tuple(ChatMessage(role=Role.USER, content=text) for text in texts)
-        return Checkpoint(id="c", thread="t", created_at=0.0, messages=said, metadata=metadata)
-
-    points = [point("a"), point("b"), point("c", **{codec_thread.REPLACES_MESSAGES: True}), point()]
-    assert [[m.content for m in said] for said in codec_thread.conversation(points)] == [
-        ["a"],
-        ["a", "b"],
-        ["c"],
-        ["c"],
-    ]
 
 
 def test_the_adapter_value_names_its_halves_and_its_losses() -> None:

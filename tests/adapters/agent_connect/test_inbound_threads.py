@@ -12,6 +12,15 @@ from tests.adapters.agent_connect.inbound_server import Server
 from tests.adapters.agent_connect.test_inbound_runs import UNKNOWN, create, gate, gated
 
 
+def says(state: Any) -> list[tuple[str, str]]:
+    """The messages of a state in the gateway's own schema."""
+    return [(one["role"], one["content"]) for one in state["messages"]]
+
+
+def turns(*words: str) -> list[tuple[str, str]]:
+    return [one for word in words for one in (("user", word), ("assistant", f"{word} "))]
+
+
 def on(api: Api, thread: str, message: str, agent: str = "echo") -> Any:
     return api("POST", f"/threads/{thread}/runs/wait", create(agent, message))
 
@@ -40,15 +49,9 @@ def test_runs_on_a_thread_leave_its_state_messages_and_history(api: Api, thread:
     first, second = on(api, thread, "one"), on(api, thread, "two")
     assert first["run"]["thread_id"] == thread
     now = api("GET", f"/threads/{thread}")
-    assert now["values"] == {"message": "two "}
-    assert [(m["role"], m["content"]) for m in now["messages"]] == [
-        ("user", "one"),
-        ("assistant", "one "),
-        ("user", "two"),
-        ("assistant", "two "),
-    ]
+    assert says(now["values"]) == says(now) == turns("one", "two")
     history = api("GET", f"/threads/{thread}/history")
-    assert [state["values"] for state in history] == [{"message": "two "}, {"message": "one "}]
+    assert [says(state["values"]) for state in history] == [turns("one", "two"), turns("one")]
     assert [len(state["messages"]) for state in history] == [4, 2]
     assert history[0]["metadata"]["run_id"] == second["run"]["run_id"]
 
@@ -57,10 +60,10 @@ def test_history_is_limited_and_begins_below_a_checkpoint(api: Api, thread: str)
     for word in ("one", "two", "three"):
         on(api, thread, word)
     newest = api("GET", f"/threads/{thread}/history?limit=1")
-    assert [state["values"] for state in newest] == [{"message": "three "}]
+    assert [says(state["values"]) for state in newest] == [turns("one", "two", "three")]
     before = newest[0]["checkpoint"]["checkpoint_id"]
     older = api("GET", f"/threads/{thread}/history?before={before}")
-    assert [state["values"] for state in older] == [{"message": "two "}, {"message": "one "}]
+    assert [says(state["values"]) for state in older] == [turns("one", "two"), turns("one")]
     assert [len(state["messages"]) for state in older] == [4, 2]
     api("GET", f"/threads/{thread}/history?before={UNKNOWN}", status=404)
     api("GET", f"/threads/{thread}/history?limit=0", status=422)
@@ -127,7 +130,7 @@ def test_a_missing_thread_is_404_unless_it_shall_be_created(api: Api) -> None:
     api("GET", f"/threads/{ident}", status=404)
     run = api("POST", f"/threads/{ident}/runs/wait", create("echo", if_not_exists="create"))["run"]
     assert run["thread_id"] == ident
-    assert api("GET", f"/threads/{ident}")["values"] == {"message": "hello there "}
+    assert says(api("GET", f"/threads/{ident}")["values"]) == turns("hello there")
     api("POST", f"/threads/{ident}/runs/wait", create("echo", if_not_exists="create"))
 
 
@@ -150,7 +153,9 @@ def test_search_finds_threads_by_metadata_values_and_status(api: Api) -> None:
 
     assert found() == set(ids)
     assert found(status="interrupted") == {ids[1]}
-    assert found(values={"message": "one "}) == {ids[0]}
+    api("PATCH", f"/threads/{ids[0]}", {"values": {"colour": "blue"}})
+    assert found(values={"colour": "blue"}) == {ids[0]} and not found(values={"colour": "red"})
+    assert found(values={"messages": api("GET", f"/threads/{ids[0]}")["messages"]}) == {ids[0]}
     assert len(found(limit=1)) == 1
     assert found(limit=1) | found(limit=1, offset=1) == set(ids)
 
@@ -159,7 +164,7 @@ def test_a_copy_has_the_state_and_history_and_goes_its_own_way(api: Api, thread:
     on(api, thread, "one")
     copy = api("POST", f"/threads/{thread}/copy")
     assert copy["thread_id"] != thread
-    assert copy["values"] == {"message": "one "}
+    assert says(copy["values"]) == turns("one")
     on(api, copy["thread_id"], "two")
     assert len(api("GET", f"/threads/{copy['thread_id']}/history")) == 2
     assert len(api("GET", f"/threads/{thread}/history")) == 1
@@ -177,16 +182,21 @@ def test_a_patch_of_values_and_messages_is_a_new_state(api: Api, thread: str) ->
     on(api, thread, "one")
     message = {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image", "url": "u"}], "id": "m"}
     told = api("PATCH", f"/threads/{thread}", {"values": {"message": "x"}, "messages": [message]})
-    assert told["values"] == {"message": "x"}
+    assert {**told["values"], "messages": []} == {"message": "x", "messages": []}
+    assert told["messages"] == told["values"]["messages"]
     assert told["messages"] == [
         {"role": "user", "content": "Hi", "id": "m", "metadata": {"content": message["content"]}}
     ]
-    assert api("GET", f"/threads/{thread}")["values"] == {"message": "x"}
+    assert api("GET", f"/threads/{thread}")["values"] == told["values"]
     assert [len(state["messages"]) for state in api("GET", f"/threads/{thread}/history")] == [1, 2]
     kept = api("GET", f"/threads/{thread}")["messages"]
     more = api("PATCH", f"/threads/{thread}", {"messages": [*kept, {"role": "assistant", "content": "Ho"}]})
     assert [m["content"] for m in more["messages"]] == ["Hi", "Ho"]
-    assert "agent_connect.replaces_messages" not in str(api("GET", f"/threads/{thread}/history"))
+    api("PATCH", f"/threads/{thread}", {"values": {"messages": [{"role": "user", "content": "Only"}]}})
+    assert says(api("GET", f"/threads/{thread}")) == [("user", "Only")]
+    assert "/values/messages" in api("PATCH", f"/threads/{thread}", {"values": {"messages": ["text"]}}, status=422)
+    on(api, thread, "next")
+    assert [len(state["messages"]) for state in api("GET", f"/threads/{thread}/history")] == [3, 1, 2, 1, 2]
 
 
 def test_a_patch_branches_from_an_older_checkpoint(api: Api, thread: str) -> None:
@@ -194,7 +204,7 @@ def test_a_patch_branches_from_an_older_checkpoint(api: Api, thread: str) -> Non
     first = api("GET", f"/threads/{thread}/history")[0]["checkpoint"]
     on(api, thread, "two")
     told = api("PATCH", f"/threads/{thread}", {"checkpoint": first})
-    assert told["values"] == {"message": "one "}
+    assert says(told["values"]) == turns("one")
     assert [m["content"] for m in told["messages"]] == ["one", "one "]
     assert len(api("GET", f"/threads/{thread}/history")) == 3
     unknown = {"checkpoint": {"checkpoint_id": UNKNOWN}, "values": {}}
@@ -204,7 +214,7 @@ def test_a_patch_branches_from_an_older_checkpoint(api: Api, thread: str) -> Non
 def test_a_state_that_the_agent_keeps_cannot_be_patched(api: Api, thread: str) -> None:
     on(api, thread, "one", "keeper")
     api("PATCH", f"/threads/{thread}", {"values": {"message": "x"}}, status=422)
-    assert api("GET", f"/threads/{thread}")["values"] == {"message": "one "}
+    assert says(api("GET", f"/threads/{thread}")["values"]) == turns("one")
     api("PATCH", f"/threads/{thread}", {"metadata": {"a": 1}})
 
 
