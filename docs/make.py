@@ -469,7 +469,7 @@ def _bare(cls: type[errors.InterlinguaError]) -> errors.InterlinguaError:
 def metric_table() -> str:
     """Every metric of `/metrics`."""
     rows = ["| metric | kind | labels | what |", "|---|---|---|---|"]
-    for metric in tracing.metrics._all:
+    for metric in tracing.metrics.families:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
     return "\n".join(rows)

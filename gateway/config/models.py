@@ -301,16 +301,17 @@ class Monitors(Section):
 
 
 class Telemetry(Section):
-    """Where traces go, and who may read metrics. The OTEL_* environment variables work as well; without an endpoint
-    nothing is traced.
+    """Where traces and metrics go, and who may read metrics. The OTEL_* environment variables work as well; without an
+    endpoint nothing is traced, and metrics are on `/metrics` alone.
     """
 
     otlp: HttpUrl | None = Field(
-        default=None, description="OTLP/HTTP endpoint, e.g. http://127.0.0.1:4318; /v1/traces is added."
+        default=None,
+        description="OTLP/HTTP endpoint, e.g. http://127.0.0.1:4318; /v1/traces and /v1/metrics are added.",
     )
     headers: dict[str, HeaderSecret] = Field(default={}, description="Headers for the endpoint, e.g. its API key.")
     service_name: str | None = Field(
-        default=None, description="The service.name of every span. Left out: OTEL_SERVICE_NAME, or interlingua."
+        default=None, description="The service.name of traces and metrics. Left out: OTEL_SERVICE_NAME, or interlingua."
     )
     monitors: Annotated[Monitors, BeforeValidator(_empty_if_null)] = Field(
         default=Monitors(), description="Who else than this machine is told the agents' names by `/metrics`."

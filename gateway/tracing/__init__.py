@@ -7,7 +7,8 @@
         call_span   the call of the agent                  made by the engine around `Outbound.run` and `attach`
 
 Nothing is traced until `configure` finds an OTLP endpoint, and nothing of OpenTelemetry is imported before. Without
-one a span is a small object that passes an incoming `traceparent` on unchanged. Metrics are always kept (metrics.py).
+one a span is a small object that passes an incoming `traceparent` on unchanged. Metrics are always kept (metrics.py),
+and sent where there is an endpoint for them (otel_metrics.py).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from gateway.adapter import TargetOptions
     from gateway.config import Telemetry
     from gateway.tracing.otel import Backend, Recording
+    from gateway.tracing.otel_metrics import Export
 
 __all__ = [
     "RequestSpans",
@@ -49,28 +51,38 @@ MOST_ORIGINAL = 100
 """Characters that are recorded of what a client made up: a method that is not known, an id."""
 
 _backend: Backend | None = None
+_export: Export | None = None
 _current: ContextVar[Span | None] = ContextVar("interlingua_span", default=None)
 
 
 def configure(telemetry: Telemetry) -> bool:
-    """Begin to trace if the file or the environment names an OTLP endpoint. Called once at start; True if it does."""
-    global _backend  # noqa: PLW0603 - the one switch of this module
-    from gateway.tracing.endpoint import endpoint
+    """Begin to trace, and to send metrics, if the file or the environment names an OTLP endpoint for that.
+
+    Called once at start. True if anything is traced.
+    """
+    global _backend, _export  # noqa: PLW0603 - the switches of this module
+    from gateway.tracing.endpoint import METRICS, TRACES, endpoint
 
     shutdown()
-    if (to := endpoint(telemetry)) is not None:
+    if (to := endpoint(telemetry, TRACES)) is not None:
         from gateway.tracing.otel import Backend
 
         _backend = Backend(to)
+    if (to := endpoint(telemetry, METRICS)) is not None:
+        from gateway.tracing.otel_metrics import Export
+
+        _export = Export(to)
     return _backend is not None
 
 
 def shutdown() -> None:
-    """Send what has not been sent yet (waits for the endpoint, bounded by its timeout) and trace no more."""
-    global _backend
-    backend, _backend = _backend, None
+    """Send what has not been sent yet (waits for the endpoint, bounded), and trace and send no more."""
+    global _backend, _export
+    backend, _backend, export, _export = _backend, None, _export, None
     if backend is not None:
         backend.shutdown()
+    if export is not None:
+        export.shutdown()
 
 
 def tracing() -> bool:

@@ -1,4 +1,4 @@
-"""Where traces go: decided from routes.yaml and the standard OTEL_* variables, without importing OpenTelemetry."""
+"""Where traces and metrics go, by routes.yaml and the standard OTEL_* variables; OpenTelemetry is not imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TRACES_PATH = "/v1/traces"
+TRACES, METRICS = "traces", "metrics"
+"""The signals."""
+_PATH = "/v1/"
 
 
 @dataclass(frozen=True)
@@ -24,18 +26,19 @@ class Endpoint:
     headers: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def endpoint(telemetry: Telemetry) -> Endpoint | None:
-    """The endpoint, None if nothing is to be traced."""
-    env = os.environ
-    if env.get("OTEL_SDK_DISABLED", "").lower() == "true" or env.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+def endpoint(telemetry: Telemetry, signal: str) -> Endpoint | None:
+    """The endpoint of a signal; None if it is not to be sent."""
+    env, own = os.environ, signal.upper()
+    chosen = env.get(f"OTEL_{own}_EXPORTER") or "otlp"
+    if env.get("OTEL_SDK_DISABLED", "").lower() == "true" or "otlp" not in chosen.split(","):
         return None
     headers = {name: value.get_secret_value() for name, value in telemetry.headers.items()}
     if telemetry.otlp:
-        url = telemetry.otlp if telemetry.otlp.endswith(TRACES_PATH) else telemetry.otlp + TRACES_PATH
-        return Endpoint(url, telemetry.service_name, headers)
-    for variable in ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
+        base = telemetry.otlp.removesuffix(_PATH + TRACES)
+        return Endpoint(base + _PATH + signal, telemetry.service_name, headers)
+    for variable in (f"OTEL_EXPORTER_OTLP_{own}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
         if env.get(variable):
-            if "grpc" in (env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env.get("OTEL_EXPORTER_OTLP_PROTOCOL")):
-                log.warning("traces are sent as OTLP over HTTP; %s names a gRPC endpoint", variable)
+            if "grpc" in (env.get(f"OTEL_EXPORTER_OTLP_{own}_PROTOCOL"), env.get("OTEL_EXPORTER_OTLP_PROTOCOL")):
+                log.warning("%s are sent as OTLP over HTTP; %s names a gRPC endpoint", signal, variable)
             return Endpoint(None, telemetry.service_name, headers)
     return None

@@ -1,13 +1,14 @@
 """The gateway's own counters, and their text form for `/metrics` (Prometheus exposition format 0.0.4).
 
 Plain dictionaries, changed on the event loop only: a count costs a fraction of a microsecond. They belong to the
-process, start at zero with it, and are kept whether anything is traced or not.
+process, start at zero with it, and are kept whether anything is traced or not. Where metrics go over OTLP, too, it is
+these that are read (otel_metrics.py).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,7 +30,8 @@ Named = Callable[[str], bool]
 _agents: set[str] = set()
 _kinds: set[str] = set()
 _codes: set[str] = set()
-_all: list[Metric] = []
+families: list[Metric] = []
+"""All there are."""
 
 
 class Metric:
@@ -40,7 +42,7 @@ class Metric:
     def __init__(self, name: str, help_text: str, *labels: str) -> None:
         self.name, self.help, self.labels = name, help_text, labels
         self.values: dict[tuple[str, ...], float] = {}
-        _all.append(self)
+        families.append(self)
 
     def value(self, *labels: str) -> float:
         """The value for these labels, 0 if it was never touched."""
@@ -95,6 +97,8 @@ class Histogram(Metric):
     def __init__(self, name: str, help_text: str, bounds: tuple[float, ...], *labels: str) -> None:
         super().__init__(name, help_text, *labels)
         self.bounds = bounds
+        self.also: Callable[[float, Mapping[str, str]], None] | None = None
+        """Told of each observation, with its labels."""
         self.counts: dict[tuple[str, ...], list[int]] = {}
 
     def observe(self, value: float, *labels: str) -> None:
@@ -104,6 +108,8 @@ class Histogram(Metric):
             counts = self.counts[labels] = [0] * (len(self.bounds) + 1)
         counts[bisect_left(self.bounds, value)] += 1
         self.values[labels] = self.values.get(labels, 0.0) + value
+        if self.also is not None:
+            self.also(value, dict(zip(self.labels, labels, strict=True)))
 
     def clear(self) -> None:
         """Forget everything."""
@@ -180,7 +186,7 @@ def render(named: Named | None) -> str:
     lines = [] if named is not None else ["# Agents are not named here: see telemetry.monitors of routes.yaml."]
     if named is None:
         named = _nobody
-    for metric in _all:
+    for metric in families:
         lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}", *metric.samples(named)]
     return "\n".join(lines) + "\n"
 
@@ -194,7 +200,7 @@ def clear() -> None:
     _agents.clear()
     _kinds.clear()
     _codes.clear()
-    for metric in _all:
+    for metric in families:
         metric.clear()
 
 

@@ -1,4 +1,4 @@
-"""The only file that knows OpenTelemetry: manual spans through the SDK, sent in batches by its own thread.
+"""Manual spans through OpenTelemetry's SDK, sent in batches by its own thread.
 
 Imported when an endpoint is configured, never before. The provider is our own and not installed globally.
 """
@@ -6,10 +6,7 @@ Imported when an endpoint is configured, never before. The provider is our own a
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import threading
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +14,6 @@ import msgspec
 from msgspec import Raw, Struct, field
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span
@@ -27,10 +23,10 @@ from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, Run
 from gateway.tracing import names
 from gateway.tracing.endpoint import Endpoint
+from gateway.tracing.resource import finish, resource
 
 Attributes = Mapping[str, str | int | bool]
 SERVER_ERROR = 500
-SHUTDOWN_SECONDS = 3.0
 TOOL_METHODS = ("tools/call",)
 MOST_NAME = 100
 """Characters that are recorded of a name that a client made up."""
@@ -118,14 +114,7 @@ class Backend:
     """A tracer and where its spans go."""
 
     def __init__(self, to: Endpoint) -> None:
-        own = {}
-        with contextlib.suppress(metadata.PackageNotFoundError):  # run from a checkout that is not installed
-            own["service.version"] = metadata.version(names.SERVICE)
-        if to.service:
-            own["service.name"] = to.service
-        # The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) is merged in by the SDK, below what we say.
-        resource = Resource({"service.name": names.SERVICE}).merge(_from_environment()).merge(Resource(own))
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=resource(to.service), shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(endpoint=to.url, headers=to.headers or None)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(names.SCOPE)
@@ -183,19 +172,7 @@ class Backend:
 
     def shutdown(self) -> None:
         """Send the rest, stop the thread. An endpoint that does not answer is given up after a few seconds."""
-        last = threading.Thread(target=self._provider.shutdown, daemon=True)
-        last.start()
-        last.join(SHUTDOWN_SECONDS)
-        if last.is_alive():
-            self._exporter.shutdown()  # type: ignore[no-untyped-call]
+        finish(self._provider.shutdown, self._exporter.shutdown)
 
     def _start(self, name: str, traceparent: str | None, kind: SpanKind, attributes: Attributes) -> Recording:
         return Recording(self._tracer.start_span(name, _context(traceparent), kind, attributes))
-
-
-def _from_environment() -> Resource:
-    found = Resource.create()
-    given = dict(found.attributes)
-    if str(given.get("service.name", "")).startswith("unknown_service"):
-        del given["service.name"]
-    return Resource(given)

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gateway import tracing
-from gateway.tracing import metrics, otel
+from gateway.tracing import metrics, resource
 
 
 @dataclass
@@ -27,6 +29,8 @@ class Received:
     headers: list[dict[str, str]] = field(default_factory=list)
     resource: dict[str, str] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    """As they were last sent, by name."""
 
     def span(self, prefix: str) -> Span:
         """The only span whose name begins so."""
@@ -41,19 +45,25 @@ def attributes(owner: Span | Span.Event) -> dict[str, object]:
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    monkeypatch.setattr(otel, "SHUTDOWN_SECONDS", 60.0)  # all is to come here, however slow the machine is
+    monkeypatch.setattr(resource, "SHUTDOWN_SECONDS", 60.0)  # all is to come here, however slow the machine is
     received = Received()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            request = ExportTraceServiceRequest.FromString(body)
             received.paths.append(self.path)
             received.headers.append({name.lower(): value for name, value in self.headers.items()})
-            for resource in request.resource_spans:
-                received.resource |= {item.key: item.value.string_value for item in resource.resource.attributes}
-                for scope in resource.scope_spans:
-                    received.spans.extend(scope.spans)
+            if self.path == "/v1/metrics":
+                for sent in ExportMetricsServiceRequest.FromString(body).resource_metrics:
+                    received.resource |= {item.key: item.value.string_value for item in sent.resource.attributes}
+                    received.metrics |= {
+                        metric.name: metric for scope in sent.scope_metrics for metric in scope.metrics
+                    }
+            else:
+                for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    received.resource |= {item.key: item.value.string_value for item in resource.resource.attributes}
+                    for scope in resource.scope_spans:
+                        received.spans.extend(scope.spans)
             answer = ExportTraceServiceResponse().SerializeToString()
             self.send_response(200)
             self.send_header("Content-Type", "application/x-protobuf")
@@ -77,10 +87,10 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing of the environment's, nothing of the last test's."""
-    for variable in ("ENDPOINT", "TRACES_ENDPOINT", "PROTOCOL", "TRACES_PROTOCOL", "HEADERS"):
+    for variable in ("ENDPOINT", "TRACES_ENDPOINT", "METRICS_ENDPOINT", "PROTOCOL", "TRACES_PROTOCOL", "HEADERS"):
         monkeypatch.delenv(f"OTEL_EXPORTER_OTLP_{variable}", raising=False)
-    for variable in ("OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"):
-        monkeypatch.delenv(variable, raising=False)
+    for variable in ("SDK_DISABLED", "TRACES_EXPORTER", "METRICS_EXPORTER", "SERVICE_NAME", "RESOURCE_ATTRIBUTES"):
+        monkeypatch.delenv(f"OTEL_{variable}", raising=False)
     metrics.clear()
     yield
     tracing.shutdown()
