@@ -110,7 +110,7 @@ def test_an_error_answer_fails_the_run_with_the_agents_very_words() -> None:
             it.handlers["session/prompt"] = _refuse(-32603, "Internal error", {"details": "boom"})
             await it.outbound.run(context)
             assert isinstance(context.end, e.RunFailed)
-            assert context.end.failure.message == "Internal error"
+            assert context.end.failure.message == "Internal error: boom"
             assert context.end.origin == {
                 "agent_client": {"error": {"code": -32603, "message": "Internal error", "data": {"details": "boom"}}}
             }
