@@ -106,6 +106,7 @@ inbound:
     patience: 300
     approve: [painter-*]
     weights: {quality: 3, cost: 2, load: 2, speed: 1, security: 2}
+    conduct: {window: 60, requests: 1000, refusals: 50, failures: 50, suspend: 300}
     agent_timeout: 600
     endpoints: [10.0.0.0/8]
     page_size: 100

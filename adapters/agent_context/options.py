@@ -105,6 +105,25 @@ class Weights(Options):
     security: Annotated[float, Field(gt=0)] = 2.0
 
 
+class Conduct(Options):
+    """What is unusual of an agent: more of something within a window. It is logged, and counted for `/metrics`.
+
+    window: seconds; each begins with the first thing that an agent does.
+    requests: messages, tasks, tool calls and so on that it sends.
+    refusals: requests of its own that are refused, for its rights or because they are wrong.
+    failures: messages and tasks that it fails, by its own fault.
+    suspend: seconds for which the access of an agent beyond a limit is revoked; before that it is given back by
+        `agent/restore` or `interlingua revoke --restore`. Left out: no agent is suspended. Beware: whoever may send an
+        agent work may be able to make it fail.
+    """
+
+    window: Seconds = 60.0
+    requests: Count = 1000
+    refusals: Count = 50
+    failures: Count = 50
+    suspend: Seconds | None = None
+
+
 class AgentContextServe(McpServeOptions):
     """`inbound.agent_context`, besides what every server of MCP clients has.
 
@@ -119,6 +138,7 @@ class AgentContextServe(McpServeOptions):
     patience: seconds that a task without a deadline waits while all agents that could do it are busy or away.
     approve: patterns of the agents whose tasks somebody has to approve first.
     weights: how an agent is chosen.
+    conduct: what is unusual of an agent, and whether it is suspended for it.
     agent_timeout: longest that a run of an agent which registered may take, in seconds.
     endpoints: CIDRs of internal addresses that agents may name as their endpoint; public addresses always may be.
     page_size: how many resources or tools one answer lists; the next page is asked for with its cursor.
@@ -134,6 +154,7 @@ class AgentContextServe(McpServeOptions):
     patience: Seconds = 300.0
     approve: Patterns = ()
     weights: Weights = Weights()
+    conduct: Conduct = Conduct()
     agent_timeout: Seconds = 600.0
     endpoints: tuple[IPvAnyNetwork, ...] = ()
     page_size: Count = 100

@@ -316,6 +316,9 @@ class Gateway(Protocol):
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
         """Count something of a run in progress that its client cannot be told (see `RunContext.lost`)."""
 
+    def noticed(self, agent: str, what: str) -> None:
+        """Count, for metrics, something that an agent did and that its protocol watches it for."""
+
     async def add_artifact(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
         """Store an uploaded file; id, size, url and time are set here.
 

@@ -145,6 +145,10 @@ class Engine(Starting):
         if (live := self.live.get(run_id)) is not None:
             live.lost(what, count)
 
+    def noticed(self, agent: str, what: str) -> None:
+        """See `Gateway.noticed`."""
+        tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)
+
     async def run(self, run_id: str) -> Run:
         """See `Gateway.run`."""
         return live.run if (live := self.live.get(run_id)) is not None else await self.store.run(run_id)

@@ -147,6 +147,9 @@ losses = Counter("interlingua_losses_total", "What could not be said to the othe
 events = Counter("interlingua_events_total", "Events appended to run logs.", "agent")
 watchers = Gauge("interlingua_watchers", "Clients that follow a run at the moment.", "protocol")
 tokens = Counter("interlingua_tokens_total", "Tokens as agents reported them.", "agent", "direction")
+conduct = Counter(
+    "interlingua_agent_conduct_total", "Agents' requests, refusals and failures, and unusual ones.", "agent", "what"
+)
 requests = Counter(
     "interlingua_requests_total",
     "Client requests over HTTP and JSON-RPC, by protocol and answer.",

@@ -9,7 +9,7 @@ from typing import Final
 from adapters.agent_context.coordination import attempts, consent
 from adapters.agent_context.coordination.choosing import Chooser, Directory
 from adapters.agent_context.coordination.job import Job, Kept, task_in
-from adapters.agent_context.coordination.work import Work
+from adapters.agent_context.coordination.work import Failed, Work
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.adapter import Gateway, RunContext
@@ -42,12 +42,16 @@ OUTPUT: Final[JsonObject] = {
 
 
 class Coordinator:
-    """See `gateway.adapter.Outbound`. One per gateway process; `hosted` is what its inbound half brings."""
+    """See `gateway.adapter.Outbound`. One per gateway process; `hosted` is what its inbound half brings.
 
-    def __init__(self, options: AgentContextServe, gateway: Gateway, directory: Directory) -> None:
+    failed: told each agent that failed a task, and the code of its failure.
+    """
+
+    def __init__(self, options: AgentContextServe, gateway: Gateway, directory: Directory, *, failed: Failed) -> None:
         self.name = options.tasks_of
         self._options = options
         self._gateway = gateway
+        self._failed = failed
         self._chooser = Chooser(gateway, directory, options.weights.model_dump(), options.per_agent)
         self.queue = self._chooser.queue
         """Whoever learns that the directory has changed says so: `queue.changed()`."""
@@ -100,7 +104,7 @@ class Coordinator:
 
     async def _see_to(self, context: RunContext, kept: Kept, *, again: bool) -> None:
         job = Job(context, task_in(context.run), kept)
-        work = Work(self._gateway, self._chooser, self._options, job)
+        work = Work(self._gateway, self._chooser, self._options, job, self._failed)
         try:
             async with asyncio.timeout(job.left) as limit:
                 end = await work.go(again=again)

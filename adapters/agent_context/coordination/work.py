@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Raw
@@ -35,14 +36,20 @@ PAUSE_SECONDS: Final = 0.25
 """Before the gateway is asked again for a run that it could not start."""
 
 
+Failed = Callable[[str, str], None]
+
+
 class Work:
     """On one task. `go` returns its last event, or raises what it fails with."""
 
-    def __init__(self, gateway: Gateway, chooser: Chooser, options: AgentContextServe, job: Job) -> None:
+    def __init__(
+        self, gateway: Gateway, chooser: Chooser, options: AgentContextServe, job: Job, failed: Failed
+    ) -> None:
         self._gateway = gateway
         self._chooser = chooser
         self._options = options
         self._job = job
+        self._told_failed = failed
         self._refused_since: float | None = None  # loop time at which the gateway first would not start a run
 
     async def go(self, *, again: bool) -> e.Event:
@@ -176,6 +183,7 @@ class Work:
         """The attempt under way has failed."""
         job, attempt = self._job, self._job.attempt
         assert attempt is not None
+        self._told_failed(attempt.agent, failure.code)
         log.info("task %s: agent %s failed: %s", job.id, attempt.agent, failure.message)
         attempt.status, attempt.code, attempt.error = status.value, failure.code, failure.message
         job.failed[attempt.agent] = failure.message

@@ -5,7 +5,7 @@ registry.py    registering, beating, leaving            revoking.py  access that
 members.py     who registered, as this process sees it  shared.py    what all replicas tell each other
 records.py     registrations as they are kept           reach.py     the way to a registered agent
 liveness.py    heartbeats, connections                  metrics.py   what the gateway measured
-evaluation.py  what others say of an agent
+evaluation.py  what others say of an agent              conduct.py   what it does that is unusual
 listing.py     all agents of all protocols              search.py    those that match
 """
 

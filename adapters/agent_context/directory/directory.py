@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.directory import evaluation as evaluations
 from adapters.agent_context.directory import search as matching
+from adapters.agent_context.directory.conduct import Conduct
 from adapters.agent_context.directory.listing import Listed, Listing
 from adapters.agent_context.directory.liveness import Liveness
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.metrics import Metrics
 from adapters.agent_context.directory.reach import RealWays, Ways
-from adapters.agent_context.directory.records import Member, time_of
+from adapters.agent_context.directory.records import Member, Revocation, time_of
 from adapters.agent_context.directory.registry import Registry
 from adapters.agent_context.directory.revoking import Revoking
 from adapters.agent_context.directory.shared import Shared
@@ -72,6 +73,8 @@ class Directory:
         self._registry = Registry(self._members, self._changed)
         self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
         self._metrics = Metrics(gateway, monotonic)
+        self.conduct = Conduct(options.conduct, gateway.noticed, self._suspend)
+        self._suspended_for = options.conduct.suspend or 0.0
 
     # --- life: see `gateway.adapter.Hosting` -------------------------------------------------------------------------
 
@@ -86,6 +89,7 @@ class Directory:
     async def refresh(self) -> None:
         """What other processes have, and who has fallen silent since the last time."""
         await self._shared.refresh()
+        await self._revoking.sweep()
         await self._registry.sweep()
 
     async def aclose(self) -> None:
@@ -161,7 +165,7 @@ class Directory:
         """Whether a client's messages are taken. Raises Denied if it registered agents and all of them are revoked."""
         connection = self._members.connections.get(session)
         if connection is not None and self._members.revoked and connection.agents <= self._members.revoked.keys():
-            raise Denied(f"the access of {', '.join(sorted(connection.agents))} has been revoked")
+            raise self._members.denied(*sorted(connection.agents))
 
     # --- access that is revoked --------------------------------------------------------------------------------------
 
@@ -282,7 +286,9 @@ class Directory:
         """
         one = await self._listing.one(agent)
         measured = await self._metrics.of(one.name)
-        out: JsonObject = {"agentId": one.name, "status": one.status, **measured}
+        out: JsonObject = {
+            "agentId": one.name, "status": one.status, **measured, "conduct": self.conduct.of(one.name)
+        }  # fmt: skip
         if one.member is not None:
             out["lastActive"] = max(out.get("lastActive", ""), self._listing.last_active(one.member))
         votes = self._shared.of(one.name, one.owner)
@@ -296,11 +302,7 @@ class Directory:
         """
         statuses = Counter([one.status async for piece in self._listing.each() for one in piece if shown(one.name)])
         counts = {each: statuses[each] for each in (ACTIVE, BUSY, INACTIVE, OFFLINE, REVOKED)}
-        revoked = [
-            {"agentId": agent, "since": time_of(how.at), **({"reason": how.reason} if how.reason else {})}
-            for agent, how in sorted(self._members.revoked.items())
-            if barred(agent)
-        ]
+        revoked = [_told(agent, how) for agent, how in sorted(self._members.revoked.items()) if barred(agent)]
         tasks = (await self._metrics.of(self._tasks_of))["runs"]
         return {"agents": {"total": statuses.total(), **counts}, "tasks": tasks, "revoked": revoked}
 
@@ -325,7 +327,20 @@ class Directory:
             why_not=str(why) if why is not None else None,
         )
 
+    def _suspend(self, agent: str, why: str) -> None:
+        self._revoking.suspend(agent, why, self._suspended_for)
+
     def _changed(self, agents: Iterable[str]) -> None:
         uris = frozenset((DIRECTORY, *(METRICS_PREFIX + agent for agent in agents)))
         for told in self._told:
             told(uris)
+
+
+def _told(agent: str, how: Revocation) -> JsonObject:
+    """A revocation, as `agent://status` tells it."""
+    told = {"agentId": agent, "since": time_of(how.at)}
+    if how.reason:
+        told["reason"] = how.reason
+    if how.until is not None:
+        told["until"] = time_of(how.until)
+    return told

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from adapters.agent_context.directory.liveness import Connection, Liveness, Registered
 from adapters.agent_context.directory.reach import Gate, Reach, Ways
-from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown
+from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown, time_of
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.link import Link
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
@@ -97,7 +97,7 @@ class Members:
     def refusal(self, agent: str) -> InterlinguaError | None:
         """Why no run of a registered agent may be sent now; None if one may."""
         if agent in self.revoked:
-            return Denied(f"the access of agent {agent} has been revoked")
+            return self.denied(agent)
         if (member := self.by_id.get(agent)) is None:
             return Unavailable(f"agent {agent} is not registered any more")
         status = self.liveness.status(member)
@@ -111,6 +111,13 @@ class Members:
         if member.elsewhere and member.joined.endpoint is None:
             return Unavailable(f"agent {agent} is connected to another gateway")
         return None
+
+    def denied(self, *agents: str) -> Denied:
+        """The error for what revoked agents do, or are asked."""
+        one = self.revoked.get(agents[0]) if len(agents) == 1 else None
+        if one is not None and one.until is not None:
+            return Denied(f"the access of agent {agents[0]} is suspended until {time_of(one.until)}")
+        return Denied(f"the access of {'agent ' if len(agents) == 1 else ''}{', '.join(agents)} has been revoked")
 
     def lock(self, name: str) -> asyncio.Lock:
         """Whoever changes a record holds its lock."""

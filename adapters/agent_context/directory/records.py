@@ -68,10 +68,14 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An access that is revoked, as every replica sees it. `at` (epoch seconds) is when, `reason` as it was given."""
+    """An access that is revoked, as every replica sees it. `at` (epoch seconds) is when, `reason` as it was given.
+
+    `until` (epoch seconds) is when it is given back by itself; None for one that stays.
+    """
 
     at: float = 0.0
     reason: str = ""
+    until: float | None = None
 
 
 def joined(data: Mapping[str, Any], agent: str) -> Joined | None:

@@ -58,7 +58,7 @@ class Registry:
             raise Invalid(f"/agent: nested deeper than {MOST_LEVELS} levels", path="/agent") from None
         agent = str(sent.get("id"))
         if agent in members.revoked:
-            raise Denied(f"the access of agent {agent} has been revoked")
+            raise members.denied(agent)
         if agent in self._reserved or members.gateway.routed(agent):
             raise Conflict(f"the agent id {agent} belongs to the gateway")
         made = await self._checked(sent)
@@ -79,7 +79,7 @@ class Registry:
                     members.part(session)
             member.told = members.status(member)
             if agent in members.revoked:  # meanwhile
-                raise Denied(f"the access of agent {agent} has been revoked")
+                raise members.denied(agent)
         await members.announce()
         self._changed((agent,))
 
@@ -102,7 +102,7 @@ class Registry:
         members = self._members
         member = self._mine(agent, principal, session)
         if agent in members.revoked:
-            raise Denied(f"the access of agent {agent} has been revoked")
+            raise members.denied(agent)
         member.beat, member.fresh = members.liveness.now(), True
         if status != member.joined.status:
             members.note(member, replace(member.joined, status=status[:STATUS_LENGTH]))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.metrics import ACTIVE_RUNS
-from adapters.agent_context.directory.records import EVERYBODY, GONE, Revocation
+from adapters.agent_context.directory.records import EVERYBODY, GONE, Revocation, time_of
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import RunQuery
@@ -32,12 +32,15 @@ class Revoking:
         self._changed = changed
         self._work: set[asyncio.Task[Any]] = set()
 
-    async def revoke(self, agent: str, reason: str) -> None:
-        """See `Directory.revoke`. It holds here even if it cannot be written down; then that is raised."""
+    async def revoke(self, agent: str, reason: str, until: float | None = None) -> None:
+        """See `Directory.revoke`. It holds here even if it cannot be written down; then that is raised.
+
+        until: epoch seconds at which it is given back by `sweep`.
+        """
         members, name = self._members, GONE + agent
         async with members.lock(name):
             members.marks.touch(name)
-            how = Revocation(at=members.now(), reason=reason)
+            how = Revocation(at=members.now(), reason=reason, until=until)
             members.revoke(agent, how)
             self._changed((agent,))
             try:
@@ -60,16 +63,40 @@ class Revoking:
         await members.announce()
         self._changed((agent,))
 
+    def suspend(self, agent: str, reason: str, seconds: float) -> None:
+        """Revoke it for a while, in the background. One that is revoked already stays as it is."""
+        if agent not in self._members.revoked:
+            self._do(self._suspend(agent, reason, seconds))
+
+    async def sweep(self) -> None:
+        """Give back what was taken for a while. Called about once a second."""
+        now = self._members.now()
+        over = [agent for agent, how in self._members.revoked.items() if how.until is not None and how.until <= now]
+        for agent in over:
+            log.warning("the access of agent %s is given back: its suspension is over", agent)
+            await self.restore(agent)
+
     def stop(self, agent: str) -> None:
         """Another process has revoked it: its runs here end."""
-        task = asyncio.create_task(self._stop(agent))
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        self._do(self._stop(agent))
 
     async def settled(self) -> None:
         """Until they have been told to."""
         while self._work:
             await asyncio.wait(self._work)
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _suspend(self, agent: str, reason: str, seconds: float) -> None:
+        until = self._members.now() + seconds
+        log.warning("the access of agent %s is suspended until %s: %s", agent, time_of(until), reason)
+        try:
+            await self.revoke(agent, reason, until)
+        except InterlinguaError as error:
+            log.warning("that agent %s is suspended could not be written down: %s", agent, error)
 
     async def _stop(self, agent: str) -> None:
         gateway = self._members.gateway

@@ -152,8 +152,12 @@ class Shared:
         members = self._members
         if kind == AGENT:
             return self._registered(key, one)
-        if kind == GONE and key not in members.revoked:
-            members.revoke(key, msgspec.convert(one.data, Revocation))
+        if kind == GONE:
+            how = msgspec.convert(one.data, Revocation)
+            if key in members.revoked:  # it may be for longer now
+                members.revoked[key] = how
+                return False
+            members.revoke(key, how)
             self._revoked(key)
             return True
         if kind == EVALUATION:

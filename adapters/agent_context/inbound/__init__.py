@@ -48,7 +48,7 @@ class AgentContextInbound:
         self.directory = Directory(options, gateway, self._access, links=links)
         people = People(self._access, self.directory)
         self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
-        self.coordinator = Coordinator(options, gateway, self.directory)
+        self.coordinator = Coordinator(options, gateway, self.directory, failed=self.directory.conduct.failed)
         self.background = Background()
         self.services = Services(
             options=options,

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from adapters.agent_context.codec import content
-from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.codec.errors import note
 from adapters.agent_context.coordination.job import ALLOWED
 from adapters.agent_context.inbound.asking import PATH, answer_in, asker
 from adapters.agent_context.inbound.background import Aside
@@ -105,7 +105,7 @@ class Messages:
         try:
             result = await self.message(aside)
         except InterlinguaError as error:
-            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta), aside.params), source=_target(aside)))
+            self._services.tell(aside, error, _target(aside))
         except Exception:
             aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
             raise
@@ -190,7 +190,7 @@ class Messages:
         served = Served(call, agent.name, correlation)
         with services.following(run.id, served, letter.limits.deadline_at) as passed:
             telling = Telling(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
-            words = MessageWords(services.runs, agent, telling, correlation, passed)
+            words = MessageWords(services, agent, telling, correlation, passed)
             words.before.update(losses)
             how = asker(services.people.is_agent(call.session), head, correlation, run.id)
             result: JsonObject = await Follow(

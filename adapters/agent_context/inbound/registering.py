@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Raw
 
 from adapters.agent_context.codec.answers import registered
-from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.codec.errors import note
 from adapters.agent_context.inbound.background import Aside
 from adapters.agent_context.inbound.services import Services, correlation_of
 from adapters.agent_context.wire.constants import ERROR, RESTORED, REVOKED, UNREGISTERED
@@ -82,7 +82,7 @@ class Registering:
         try:
             await handler(aside)
         except InterlinguaError as error:
-            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta), aside.params)))
+            self._services.tell(aside, error)
         except Exception:
             aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
             raise

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.errors import Expired, failure_error, to_rpc
+from adapters.agent_context.inbound.services import Services
 from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.wire.constants import (
     CANCELLED,
@@ -21,7 +22,7 @@ from adapters.agent_context.wire.constants import (
 from gateway.adapter import Snapshot
 from gateway.core import events as e
 from gateway.core.types import Agent, Artifact, Interrupt, JsonObject, Run, RunStatus
-from gateway.mcp.runs import ClientRuns, Events, keys, questions
+from gateway.mcp.runs import Events, keys, questions
 from gateway.wire.jsonrpc import RpcError
 
 
@@ -55,21 +56,23 @@ class MessageWords(Told):
     """The answer of `agent/message`, and what a response says."""
 
     def __init__(
-        self, runs: ClientRuns, agent: Agent, telling: Telling, correlation: str, expired: Callable[[], bool]
+        self, services: Services, agent: Agent, telling: Telling, correlation: str, expired: Callable[[], bool]
     ) -> None:
         super().__init__(telling, correlation)
         self.before: Counter[str] = Counter()
         """What of the message itself could not be said, counted already."""
-        self._runs = runs
+        self._services = services
         self._agent = agent
         self._expired = expired
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         """See `Rendering`."""
+        if run.failure is not None:
+            self._services.directory.conduct.failed(run.agent, run.failure.code)
         if run.status is not RunStatus.SUCCESS:
             refuse(run, self._correlation, expired=self._expired())
         payload = content.payload_of(self._agent, bytes(run.output))
-        files = [file_of(each) for each in await self._runs.gateway.artifacts(run=run.id) if each.agent_created]
+        files = [file_of(each) for each in await self._services.gateway.artifacts(run=run.id) if each.agent_created]
         if files:
             payload.setdefault("artifacts", files)
         run = replace(run, losses={**(Counter(run.losses) | self.before)})

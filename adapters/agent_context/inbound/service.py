@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.directory.conduct import REQUESTS
 from adapters.agent_context.inbound.messages import Messages
 from adapters.agent_context.inbound.registering import Registering
 from adapters.agent_context.inbound.resources import Resources
@@ -103,9 +104,12 @@ class AgentContextService:
                 asked = services.links.asked(call.session, call.method, call.params)
                 if asked is not None:
                     return await asked
+                services.did(call.session, REQUESTS)
                 return await self._handlers[call.method](call)
         except InterlinguaError as error:
-            raise to_rpc(error, correlation_of(call.meta), call.params) from error
+            told = to_rpc(error, correlation_of(call.meta), call.params)
+            services.refused(call.session, told)
+            raise told from error
 
     def error(self, call: Call, error: Exception) -> ErrorObject:
         """See `Service.error`."""
@@ -131,6 +135,7 @@ class AgentContextService:
             return
         teller = self._tellers.get(method)
         if teller is not None:
+            services.did(session, REQUESTS)
             teller(session, params)
         elif method.startswith(OURS):
             unknown = RpcError(METHOD_NOT_FOUND, f"no method {method}", {"code": "unsupported", "retryable": False})

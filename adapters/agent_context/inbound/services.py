@@ -11,22 +11,26 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.directory import Directory
-from adapters.agent_context.inbound.background import Background
+from adapters.agent_context.directory.conduct import REFUSALS
+from adapters.agent_context.inbound.background import Aside, Background
 from adapters.agent_context.inbound.pending import Pending
 from adapters.agent_context.inbound.people import People
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
-from adapters.agent_context.wire.constants import CORRELATION, DEADLINE
+from adapters.agent_context.wire.constants import CONFLICT, CORRELATION, DEADLINE, DENIED, ERROR, INVALID, NOT_FOUND
 from gateway.adapter import Gateway
-from gateway.core.errors import NotFound
+from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.runs import ClientRuns, Waiting, keys
-from gateway.mcp.server.contract import Call
-from gateway.wire.jsonrpc import RpcError
+from gateway.mcp.server.contract import Call, Session
+from gateway.wire.jsonrpc import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 
 log = logging.getLogger(__name__)
 
+REFUSED: Final = frozenset((INVALID, NOT_FOUND, DENIED, CONFLICT, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND))
+"""Errors that are the fault of who asked."""
 PASSED: Final = "the deadline has passed"
 CLIENT: Final = "client"
 """Target of what is told to a client for which no agent has registered."""
@@ -73,6 +77,22 @@ class Services:
             if found.name == name:  # not by the UUID that it has elsewhere
                 return found
         raise NotFound(f"{path}: {self.people.unknown(call.session, name, call.bearer)}")
+
+    def did(self, session: Session, what: str) -> None:
+        """Count what the agents did that speak through a session (see `directory.conduct`)."""
+        for agent in self.people.agents(session):
+            self.directory.conduct.did(agent, what)
+
+    def refused(self, session: Session, error: RpcError) -> None:
+        """Count a request of theirs that was answered by an error, if that was their fault."""
+        if error.error.code in REFUSED:
+            self.did(session, REFUSALS)
+
+    def tell(self, aside: Aside, error: InterlinguaError, source: str | None = None) -> None:
+        """Tell by `agent/error` what became of a message that has no answer."""
+        told = to_rpc(error, correlation_of(aside.meta), aside.params)
+        self.refused(aside.session, told)
+        aside.notify(ERROR, note(told, source=source))
 
     async def revoke(self, call: Call, agent_id: str, reason: str | None) -> bool:
         """Take an agent's access away, by a client that may. Whether there is such an agent. Raises Denied."""

@@ -109,7 +109,7 @@ class Delegating:
         try:
             agent, run = await self._delegated(aside, read(aside.params, Delegate))
         except InterlinguaError as error:
-            aside.notify(ERROR, note(to_rpc(error, correlation_of(aside.meta), aside.params), source=SELF))
+            self._services.tell(aside, error, SELF)
         else:
             await self._later(aside, agent, run)
 

@@ -84,6 +84,7 @@ class StandardTools:
             told, correlation = to_rpc(error), correlation_of(call.meta)
             if told.error.code not in MODELS:
                 raise
+            self._services.refused(call.session, told)
             return failed(told, None if correlation is None else {CORRELATION: correlation})
 
     # --- the tools that are done at once ----------------------------------------------------------------------

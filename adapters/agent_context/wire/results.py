@@ -235,6 +235,7 @@ class Revoked(Wire):
     agent_id: AgentIdentifier
     since: DateTime
     reason: str | None = None
+    until: DateTime | None = Field(default=None, description="When it is given back by itself: a suspension.")
 
 
 class StatusBody(Wire):
@@ -269,6 +270,15 @@ class ExecutionTime(Wire):
     max: Positive
 
 
+class ConductCounts(Wire):
+    """What an agent did in the window under way."""
+
+    requests: Count
+    refusals: Count
+    failures: Count
+    window: Positive = Field(description="Seconds that a window lasts.")
+
+
 class MetricsBody(Wire):
     """Text of agent://metrics/{agentId}: what the gateway measured, and how others evaluated. No user data."""
 
@@ -276,6 +286,7 @@ class MetricsBody(Wire):
     status: str
     runs: Runs
     active_runs: Count
+    conduct: ConductCounts
     success_rate: Unit | None = None
     last_active: DateTime | None = None
     average_execution_time: Positive | None = Field(default=None, description="Seconds.")

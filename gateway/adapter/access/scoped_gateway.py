@@ -139,6 +139,10 @@ class ScopedGateway(OwnAgents):
         await self.run(run_id)
         await self._gateway.delete_run(run_id)
 
+    def noticed(self, agent: str, what: str) -> None:
+        """See `Gateway`."""
+        self._gateway.noticed(agent, what)
+
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
         """See `Gateway`."""
         self._gateway.lost(run_id, what, count)

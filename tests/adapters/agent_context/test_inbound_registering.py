@@ -302,7 +302,10 @@ def test_access_that_is_revoked_is_gone_at_once_and_can_be_given_back() -> None:
             async with there.http(token="paint-token") as client:
                 asked = await client.begin("agent/message", target="painter", content=request())
                 await until(lambda: bool(painter.asked))
-                assert await boss.ask("agent/revoke", agentId="painter", reason="it lies") == {"status": "revoked"}
+                assert await boss.ask("agent/revoke", agentId="painter", reason="it lies") == {
+                    "status": "revoked",
+                    "known": True,
+                }
                 assert (await refused(asked)).code == -32800
                 assert (await refused(client.message("painter"))).code == -32003
             for method, params in (("agent/message", {"target": "echo", "content": request()}), ("tools/list", {})):

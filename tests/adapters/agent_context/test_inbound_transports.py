@@ -92,7 +92,7 @@ def test_a_connection_may_be_for_one_agent_alone(way: str) -> None:
                 found = await client.ask("tools/call", name="agentSearch", arguments={})
                 assert [each["id"] for each in found["_meta"]["agents"]] == ["echo"]
                 uris = [each["uri"] for each in (await client.ask("resources/list"))["resources"]]
-                assert uris == ["agent://directory", "agent://tasks", "agent://metrics/echo"]
+                assert uris == ["agent://directory", "agent://tasks", "agent://status", "agent://metrics/echo"]
                 assert (await refused(client.ask("resources/read", uri="agent://metrics/held"))).code == -32002
                 found = await client.ask("tools/call", name="taskAssign", arguments={"message": "y"})
                 assert found["content"][0]["text"] == "y "

@@ -126,7 +126,7 @@ async def house(
     known = {one.id for one in candidates}
     directory = FakeDirectory(*candidates, *(candidate(name) for name in agents if name not in known))
     made = {name: one if isinstance(one, Scripted) else Scripted(one) for name, one in agents.items()}
-    coordinator = Coordinator(AgentContextServe(**options), gateway(engine), directory)
+    coordinator = Coordinator(AgentContextServe(**options), gateway(engine), directory, failed=lambda *_: None)
     entries = [Entry(route(coordinator.name, timeout=None), coordinator)]
     entries += [Entry(route(name, timeout=(timeouts or {}).get(name, 600)), one) for name, one in made.items()]
     engine.use(entries)

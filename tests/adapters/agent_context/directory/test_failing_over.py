@@ -18,7 +18,7 @@ from tests.support.aio import run
 
 def coordinate(it: House, **options: Any) -> Coordinator:
     """As the inbound half puts them together."""
-    coordinator = Coordinator(AgentContextServe(**options), it.engine, it.directory)
+    coordinator = Coordinator(AgentContextServe(**options), it.engine, it.directory, failed=it.directory.conduct.failed)
     own = it.directory.hosted
 
     def both() -> Mapping[str, Hosted]:
