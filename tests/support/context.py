@@ -53,10 +53,12 @@ class FakeContext:
     older: list[Caller] = field(default_factory=list)
     governor: Governor | None = None
     governed: RunGovernor | None = None
+    before: str = ""
     traceparent: str | None = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
     def __post_init__(self) -> None:
         self.events: list[e.Event] = []
+        self.fresh: list[bool] = []
         self.bursts: list[int] = []
         self.asked: list[Interrupt] = []
         self.losses: Counter[str] = Counter()
@@ -118,8 +120,13 @@ class FakeContext:
         return Checkpoint(id="", thread=thread.id, created_at=0.0, values=thread.values)
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
-        """Nothing was said before."""
-        return Recalled(input=self.run.request.input)
+        """What was said before is `before`, where the agent's conversation is fresh."""
+        self.fresh.append(fresh)
+        given = self.run.request.input
+        if not (fresh and self.before) or knows:
+            return Recalled(input=given)
+        pointer = projection.text_pointer(self.agent.input_schema, self.agent.text_input)
+        return Recalled(input=projection.preceded(given, pointer, self.before), before=self.before)
 
     async def ask(self, interrupt: Interrupt) -> Answer:
         self.asked.append(interrupt)
@@ -230,6 +237,7 @@ def context(
     answers: Sequence[Any] = (),
     upstream: JsonObject | None = None,
     upstream_thread: JsonObject | None = None,
+    before: str = "",
     **request: Any,
 ) -> FakeContext:
     """A context for a run of `agent`; a text as `input` becomes a document of its schema, else `{"message": text}`.
@@ -250,4 +258,4 @@ def context(
     if thread is not None:
         known = {agent.name: upstream_thread} if upstream_thread else {}
         record = Thread(id=thread, created_at=0.0, updated_at=0.0, upstream=known)
-    return FakeContext(agent, run, record, list(answers))
+    return FakeContext(agent, run, record, list(answers), before=before)

@@ -103,15 +103,24 @@ def test_a_thread_is_made_once_and_remembered(agent_connect_agent: Process) -> N
     known = first.upstream_thread
     assert known is not None and first.run.upstream is not None and first.run.upstream["thread"] == known["thread_id"]
     second = done(play(agent_connect_agent.url, "echo", "again", thread="t-1", upstream_thread=known))
-    assert second.output == {"message": "remember me"}
+    assert second.output == {"message": "remember me"} and (first.fresh, second.fresh) == ([True], [False])
     assert requests(agent_connect_agent, "/threads")[0] == "POST /threads"
     assert requests(agent_connect_agent, "/threads").count("POST /threads") == 1
 
 
 def test_a_thread_that_the_agent_has_lost_is_made_anew_and_said(agent_connect_agent: Process) -> None:
     gone = {"thread_id": "00000000-0000-4000-8000-000000000000"}
-    ctx = done(play(agent_connect_agent.url, "echo", "hello", thread="t-1", upstream_thread=gone))
-    assert ctx.output == {"message": "hello"}
+    ctx = done(
+        play(
+            agent_connect_agent.url,
+            "echo",
+            "hello",
+            thread="t-1",
+            upstream_thread=gone,
+            request={"before": "as I said"},
+        )
+    )
+    assert ctx.output == {"message": "as I said\n\nhello"} and ctx.fresh == [False, True], "and told what was lost"
     assert ctx.losses == {"thread_recreated": 1}
     assert ctx.upstream_thread not in (None, gone)
 

@@ -271,7 +271,7 @@ def test_a_declined_step_ends_the_run_and_the_next_run_goes_on_with_the_task() -
             assert isinstance(first.end, e.RunFinished)
             second = context(AGENT, "go on", thread="th", answers=["and on"], upstream_thread=first.upstream_thread)
             await outbound.run(second)
-            assert list(agent.tasks) == ["t1"]
+            assert list(agent.tasks) == ["t1"] and (first.fresh, second.fresh) == ([True], [False])
             assert agent.posted() == [{"input": "x"}, {"input": "go on"}, {"input": "and on"}]
             assert texts(second) == ["wrote", "checked"]
 
@@ -283,8 +283,9 @@ def test_a_run_after_the_last_step_makes_a_new_task() -> None:
         async with calling() as (outbound, agent):
             first = context(AGENT, "x", thread="th")
             await outbound.run(first)
-            await outbound.run(context(AGENT, "y", thread="th", upstream_thread=first.upstream_thread))
-            assert [task["input"] for task in agent.tasks.values()] == ["x", "y"]
+            known = first.upstream_thread
+            await outbound.run(context(AGENT, "y", thread="th", upstream_thread=known, before="as I said"))
+            assert [task["input"] for task in agent.tasks.values()] == ["x", "as I said\n\ny"]
 
     run(scene())
 
@@ -292,8 +293,9 @@ def test_a_run_after_the_last_step_makes_a_new_task() -> None:
 def test_a_task_that_the_agent_has_forgotten_is_made_anew() -> None:
     async def scene() -> None:
         async with calling() as (outbound, agent):
-            await outbound.run(context(AGENT, "x", thread="th", upstream_thread={"task_id": "long_gone"}))
-            assert agent.bodies["POST /tasks"] == [{"input": "x"}]
+            gone = {"task_id": "long_gone"}
+            await outbound.run(context(AGENT, "x", thread="th", upstream_thread=gone, before="as I said"))
+            assert agent.bodies["POST /tasks"] == [{"input": "as I said\n\nx"}]
 
     run(scene())
 
@@ -319,11 +321,11 @@ def test_a_follow_up_of_the_same_protocol_asks_a_new_task_what_the_step_asks() -
             thread = Thread(
                 id="th", created_at=0, updated_at=0, protocol=PROTOCOL, attributes={TASK: {"input": "old", "k": 1}}
             )
-            made = context(AGENT, "new", protocol=PROTOCOL, thread="th", creation={"input": "new"})
+            made = context(AGENT, "new", protocol=PROTOCOL, thread="th", creation={"input": "new"}, before="as I said")
             finished = {"task_id": "t0", "finished": True}
             made.thread = Thread(**{**_fields(thread), "upstream": {AGENT.name: finished}})
             await outbound.run(made)
-            assert agent.bodies["POST /tasks"] == [{"input": "new", "k": 1}]
+            assert agent.bodies["POST /tasks"] == [{"input": "as I said\n\nnew", "k": 1}]
 
     run(scene())
 
