@@ -27,7 +27,7 @@ def test_several_agents_and_none_named_are_listed(agent_connect_agent: Process) 
         async with calling(agent_connect_agent.url, None) as outbound:
             return await outbound.describe()
 
-    with pytest.raises(NotFound, match=r"name one in `target\.agent` \(asker, echo, failer, slow, writer\)"):
+    with pytest.raises(NotFound, match=r"name one in `target\.agent` \(asker, chat, echo, failer, pal, slow, writer\)"):
         run(describe())
 
 
