@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -55,6 +56,19 @@ CANCELLED = 499
 """`errcode` of a run that was cancelled."""
 
 _ERRCODES = {cls.code: status for cls, status in ERRORS.items()}
+
+
+def encode_schemes(*, asked: bool) -> bytes:
+    """How clients authenticate, as a JSON list of OpenAPI security schemes: by any one of them, or not at all where the
+    list is empty. `asked`: whether clients are asked who they are.
+    """
+    return _dump(list(SCHEMES) if asked else [])
+
+
+SCHEMES: Final[Sequence[JsonObject]] = (
+    {"type": "http", "scheme": "bearer"},
+    {"type": "apiKey", "in": "header", "name": "x-api-key"},
+)
 
 
 def error_text(error: errors.InterlinguaError) -> str:
@@ -153,7 +167,9 @@ def run_output(run: Run, messages: Sequence[wire.Message] = ()) -> wire.RunOutpu
         return wire.RunInterrupt(interrupt=interrupt_payload(run.interrupts[0]))
     if run.status is RunStatus.SUCCESS:
         return wire.RunResult(values=None if run.output == NULL else run.output, messages=[*messages] or None)
-    return wire.RunError(run_id=run.id, errcode=errcode(run.failure), description=why(run))
+    return wire.RunError(
+        run_id=run.id, errcode=errcode(run.failure), description=why(run), transient=_transient(run.failure)
+    )
 
 
 def why(run: Run) -> str:
@@ -173,6 +189,22 @@ def errcode(failure: Failure | None) -> int:
     return CANCELLED if failure is None else _ERRCODES.get(failure.code, 500)
 
 
+def _transient(failure: Failure | None) -> bool:
+    """Whether the same may succeed when it is tried again."""
+    return failure is not None and failure.retryable
+
+
+def encode_errors(own: Json) -> bytes:
+    """The kinds of errors that there are, as a JSON list. `own`: those that the agent defines itself, as they came."""
+    ours = [
+        wire.ErrorDefinition(
+            errcode=status, code=cls.code, description=(cls.__doc__ or "").partition("\n")[0], transient=cls.retryable
+        )
+        for cls, status in ERRORS.items()
+    ]
+    return _dump([*ours, *(own if isinstance(own, list) else ())])
+
+
 def losses(run: Run) -> str:
     """What could not be said in this run, as a header: `name=count, ...`; empty if nothing was lost."""
     return ", ".join(f"{name}={count}" for name, count in sorted(run.losses.items()))
@@ -185,7 +217,13 @@ def _bare(run: Run) -> bytes:
         asked = run.interrupts[0]
         told = {"interrupt_type": asked.kind, "interrupt_payload": _question(asked)}
         return b',"type":"interrupt",' + _dump(told)[1:-1]
-    failed = {"run_id": run.id, "errcode": errcode(run.failure), "description": why(run), **_upstream_output(run)}
+    failed = {
+        "run_id": run.id,
+        "errcode": errcode(run.failure),
+        "description": why(run),
+        "transient": _transient(run.failure),
+        **_upstream_output(run),
+    }
     return b',"type":"error",' + _dump(failed)[1:-1]
 
 

@@ -65,6 +65,11 @@ def names(agent: Agent) -> set[str]:
     return own
 
 
+def own_errors(agent: Agent) -> Json:
+    """The errors that an agent of this protocol defines in its descriptor (`specs.errors`)."""
+    return _shown(agent.extra.get(wire.PROTOCOL, {}).get("specs")).get("errors")
+
+
 def encode_agent(agent: Agent) -> bytes:
     """`Agent` as JSON."""
     return _dump(_entry(agent))

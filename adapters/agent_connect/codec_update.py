@@ -77,4 +77,5 @@ def error_update(run_id: str, end: e.RunFailed | e.RunCancelled, origin: JsonObj
     else:
         code, text, status = errcode(end.failure), end.failure.message, "timeout" if end.timeout else "error"
     line = {"type": "error", "run_id": run_id, "errcode": code, "description": text, "status": status}
+    line["transient"] = isinstance(end, e.RunFailed) and end.failure.retryable
     return escape_separators(_dump({**line, **beyond(origin)}))

@@ -69,11 +69,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The run ended `error`, or `timeout`. `message` is the agent's own description."""
+    """The run ended `error`, or `timeout`. `message` is the agent's own description, `transient` its word for whether
+    another try may succeed.
+    """
 
     message: str
     errcode: int | None = None
     timeout: bool = False
+    transient: bool = False
 
 
 Verdict = Result | Question | Failed
@@ -313,6 +316,7 @@ def _failed(output: Fields, status: str | None) -> Failed:
         said if isinstance(said, str) and said else default,
         code if isinstance(code, int) else None,
         status == "timeout",
+        raw_json.value(output.get("transient"), "transient") is True,
     )
 
 
@@ -345,7 +349,8 @@ def finished(result: Result, *, replace: bool = False) -> list[e.Event]:
 
 def failed(what: Failed) -> e.RunFailed:
     """The last event of a run that failed at the agent. The agent's code travels as `origin`."""
-    failure = Failure(code="agent_timeout" if what.timeout else "agent_failed", message=what.message)
+    code = "agent_timeout" if what.timeout else "agent_failed"
+    failure = Failure(code=code, message=what.message, retryable=what.transient)
     origin = None if what.errcode is None else {"errcode": what.errcode}
     return e.RunFailed(failure=failure, timeout=what.timeout, origin=origin)
 

@@ -133,6 +133,13 @@ class AgentSearchRequest(TypedDict, total=False):
     offset: Offset | None
 
 
+class InstanceCreate(TypedDict, total=False):
+    """`POST /agents/{agent_id}/instances`, this gateway's own."""
+
+    __pydantic_config__ = _OPEN  # type: ignore[misc]
+    config: RunConfig | None
+
+
 class ThreadCreate(TypedDict, total=False):
     """`POST /threads`."""
 
@@ -184,6 +191,7 @@ stateless: TypeAdapter[RunCreateStateless] = TypeAdapter(RunCreateStateless)
 stateful: TypeAdapter[RunCreateStateful] = TypeAdapter(RunCreateStateful)
 run_search: TypeAdapter[RunSearchRequest] = TypeAdapter(RunSearchRequest)
 agent_search: TypeAdapter[AgentSearchRequest] = TypeAdapter(AgentSearchRequest)
+instance_create: TypeAdapter[InstanceCreate] = TypeAdapter(InstanceCreate)
 thread_create: TypeAdapter[ThreadCreate] = TypeAdapter(ThreadCreate)
 thread_search: TypeAdapter[ThreadSearchRequest] = TypeAdapter(ThreadSearchRequest)
 thread_patch: TypeAdapter[ThreadPatch] = TypeAdapter(ThreadPatch)
@@ -268,6 +276,15 @@ class Message(_Said, kw_only=True):
     metadata: JsonObject | None = None
 
 
+class ErrorDefinition(_Said, kw_only=True):
+    """One kind of error, as the prose documentation wants it defined."""
+
+    errcode: int
+    code: str
+    description: str
+    transient: bool
+
+
 class RunResult(_Said, kw_only=True, tag_field="type", tag="result"):
     values: msgspec.Raw | None = None
     messages: list[Message] | None = None
@@ -280,9 +297,12 @@ class RunInterrupt(_Said, kw_only=True, tag_field="type", tag="interrupt"):
 
 
 class RunError(_Said, kw_only=True, tag_field="type", tag="error"):
+    """`transient` is the prose documentation's: whether the same may succeed when it is tried again."""
+
     run_id: str
     errcode: int
     description: str
+    transient: bool
 
 
 RunOutput = RunResult | RunInterrupt | RunError

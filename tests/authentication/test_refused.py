@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.transport.websocket import UpgradeRefused, connect
-from tests.authentication.rig import ANA, Doors, bearer, house, token, wrong_tokens
+from tests.authentication.rig import ANA, AUTHENTICATION, Doors, bearer, house, token, wrong_tokens
 from tests.support.aio import run
 
 SOME = "00000000-0000-4000-8000-000000000000"
@@ -30,6 +30,9 @@ CONNECT: list[tuple[str, str, Any]] = [
     ("POST", "/agents/search", {}),
     ("GET", f"/agents/{SOME}", None),
     ("GET", f"/agents/{SOME}/descriptor", None),
+    ("GET", f"/agents/{SOME}/errors", None),
+    ("POST", f"/agents/{SOME}/instances", {}),
+    ("DELETE", f"/agents/{SOME}", None),
     ("POST", "/threads", {}),
     ("POST", "/threads/search", {}),
     ("GET", f"/threads/{SOME}", None),
@@ -126,6 +129,18 @@ def test_a_token_that_does_not_hold_is_refused_by_every_door_and_never_logged(
     run(main())
     ours = [each.getMessage() for each in caplog.records if each.name.startswith(("gateway", "adapters", "uvicorn"))]
     assert any("the token is not valid" in line for line in ours) and shown not in str(ours)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_scheme_of_authentication_is_told_to_anybody(asked: bool) -> None:
+    async def main() -> None:
+        async with house(AUTHENTICATION if asked else None) as there:
+            told = await there.said("GET", "/agent-connect/authentication", None)
+            bearer_, key = {"type": "http", "scheme": "bearer"}, {"type": "apiKey", "in": "header", "name": "x-api-key"}
+            assert told == ([bearer_, key] if asked else [])
+            assert (await there.call("GET", "/agent-connect/authentication", "stolen-token")).status_code == 200
+
+    run(main())
 
 
 def test_a_token_is_shown_by_either_header_and_the_scheme_is_in_any_case() -> None:

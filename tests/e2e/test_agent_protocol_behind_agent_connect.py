@@ -114,7 +114,7 @@ def test_it_talks_to_the_agent_over_a_thread(said: dict[str, list[Line]]) -> Non
     assert second["data"]["values"]["message"].endswith("\n\nfour five")
     history = results(lines, "get_thread_history")[0]
     assert len(history) >= 2
-    assert history[-1]["values"]["message"] == WHOLE
+    assert [one["content"] for one in history[-1]["values"]["messages"]] == [ASKED, WHOLE]
     patched = results(lines, "patch_thread")[0]
     assert patched["metadata"]["colour"] == "blue"
     assert results(lines, "copy_thread")[0]["thread_id"] != thread["thread_id"]

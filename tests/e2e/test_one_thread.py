@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_communication import agents_server
-from tests.support.peers import agent_connect_conversations
+from tests.support.peers import agent_connect_conversations, agent_protocol_client
 from tests.support.processes import Gateway, Process
 
 Lines = list[dict[str, Any]]
@@ -37,7 +37,7 @@ def prompt(agent: str, message: str, *more: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def said(agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[Lines]]]:
-    """By story, what the SDK made of each prompt; and of `copied`, `refused`, `descriptors`."""
+    """By story, what the SDK made of each prompt; and of `copied`, `refused`, `descriptors`, `task`."""
     with ExitStack() as stack:
         bee = stack.enter_context(agents_server("py"))
         there = {"protocol": "agent_connect", "url": agent_connect_agent.url}
@@ -58,6 +58,9 @@ def said(agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory)
         before = agent_connect_conversations(url, *first, *beside)
         stories, (_, refused, copied, after_copy, *descriptors) = before[: len(first)], before[len(first) :]
         threads = [results(lines, "create_thread")[0]["thread_id"] for lines in stories[::2]]
+        tasks = [agent_protocol_client("steps", f"{gateway.url}/agent-protocol/lone", "--input", HELLO)]
+        task = results(tasks[0], "create_agent_task")[0]["task_id"]
+        tasks += [agent_protocol_client("steps", f"{gateway.url}/agent-protocol/lone", "--task", task) for _ in "12"]
         gateway.kill9()
         gateway.restart()
         last = [
@@ -66,7 +69,7 @@ def said(agent_connect_agent: Process, tmp_path_factory: pytest.TempPathFactory)
         ]
         after = agent_connect_conversations(url, *last)
         told = {name: [*stories[2 * at : 2 * at + 2], after[at]] for at, name in enumerate(STORIES)}
-        yield {**told, "refused": [refused], "copied": [copied, after_copy], "descriptors": descriptors}
+        yield {**told, "refused": [refused], "copied": [copied, after_copy], "descriptors": descriptors, "task": tasks}
 
 
 def results(lines: Lines, op: str) -> list[Any]:
@@ -138,6 +141,13 @@ def test_turns_that_an_agent_is_not_told_of_are_said_once_in_a_header(said: dict
     told = [results(lines, "headers")[0].get("x-interlingua-losses") for lines in said["unaware"]]
     assert told == [None, "earlier_turns=1", None]
     assert answer(said["unaware"][1]) == f"1 (user: {NAME})"
+
+
+def test_an_agent_protocol_client_is_told_of_them_with_the_step(said: dict[str, list[Lines]]) -> None:
+    steps = [results(lines, "execute_agent_task_step")[-1] for lines in said["task"]]
+    assert all(step["is_last"] for step in steps)
+    told = [(step["additional_output"] or {}).get("losses") for step in steps]
+    assert told == [None, {"earlier_turns": 1}, None]
 
 
 def test_descriptors_publish_the_state(said: dict[str, list[Lines]]) -> None:

@@ -84,7 +84,7 @@ def test_what_both_patch_of_one_thread_at_the_same_time_is_all_there(here: httpx
     assert there.get(f"/runs/{run}/wait").json()["run"]["status"] == "success"
     found = there.get(f"/threads/{thread}").json()
     assert found["metadata"] == {"first": True, **{f"key{number}": number for number in range(40)}}
-    assert found["status"] == "idle" and found["values"] == {"message": "hi"}
+    assert found["status"] == "idle" and [one["content"] for one in found["messages"]] == ["hi", "hi"]
 
 
 class Editor:

@@ -87,9 +87,20 @@ _TABLE: dict[str, dict[str, Pick]] = {
     "/agents/search": {"POST": lambda operations: operations.agents.search},
     "/agents/agent/{agent_id}/descriptor": {"GET": lambda operations: operations.agents.descriptor},
     "/agents/{agent_id}/descriptor": {"GET": lambda operations: operations.agents.descriptor},
-    "/agents/{agent_id}": {"GET": lambda operations: operations.agents.get},
+    "/agents/{agent_id}/errors": {"GET": lambda operations: operations.agents.errors},
+    "/agents/{agent_id}/instances": {"POST": lambda operations: operations.agents.configure},
+    "/agents/{agent_id}": {
+        "GET": lambda operations: operations.agents.get,
+        "DELETE": lambda operations: operations.agents.remove,
+    },
 }
-"""Every operation, by path and method. Those most used come first: the router tries paths in order."""
+"""Every operation that asks who the client is, by path and method. Those most used come first: the router tries paths
+in order.
+"""
+
+
+SCHEMES = "/authentication"
+"""Where anybody learns how to authenticate. The prose documentation wants such a path, and names none."""
 
 
 class AgentConnectInbound:
@@ -109,7 +120,10 @@ class AgentConnectInbound:
         return [
             Route(path, Endpoint({method: served(pick) for method, pick in operations.items()}, self._limit))
             for path, operations in _TABLE.items()
-        ]
+        ] + [Route(SCHEMES, Endpoint({"GET": self._schemes}, self._limit))]
+
+    async def _schemes(self, _: Call) -> Reply:
+        return Reply(codec.encode_schemes(asked=not self._door.open))
 
     def _everybody(self) -> Callable[[Pick], Operation]:
         operations = self._door.everybody()

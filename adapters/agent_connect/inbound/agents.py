@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.agent_connect import codec_agent, wire
-from adapters.agent_connect.inbound.call import Call, Reply
+from adapters.agent_connect import codec, codec_agent, wire
+from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
 from gateway.adapter import Gateway
 
 
@@ -28,6 +28,28 @@ class Agents:
     async def get(self, call: Call) -> Reply:
         """`GET /agents/{agent_id}`. A name will do for the id."""
         return Reply(codec_agent.encode_agent(await self._gateway.agent(call.name("agent_id"), wire.PROTOCOL)))
+
+    async def errors(self, call: Call) -> Reply:
+        """`GET /agents/{agent_id}/errors`: which errors there are. The specification has no such operation, only the
+        prose documentation asks for it.
+        """
+        agent = await self._gateway.agent(call.name("agent_id"), wire.PROTOCOL)
+        return Reply(codec.encode_errors(codec_agent.own_errors(agent)))
+
+    async def configure(self, call: Call) -> Reply:
+        """`POST /agents/{agent_id}/instances`: an `Agent` that is this one with a configuration for all of its runs.
+
+        The prose documentation asks for it, and the specification has no such operation.
+        """
+        wanted = await call.read(wire.instance_create)
+        config = (wanted.get("config") or {}).get("configurable") or {}
+        agent = await self._gateway.create_agent(call.name("agent_id"), wire.PROTOCOL, config)
+        return Reply(codec_agent.encode_agent(agent))
+
+    async def remove(self, call: Call) -> Reply:
+        """`DELETE /agents/{agent_id}`: of an instance that `configure` made. Its runs go on."""
+        await self._gateway.destroy_agent(call.name("agent_id"), wire.PROTOCOL)
+        return NOTHING
 
     async def descriptor(self, call: Call) -> Reply:
         """`GET /agents/{agent_id}/descriptor`, in prose documentation `/agents/agent/{agent_id}/descriptor`."""

@@ -65,7 +65,7 @@ class Starter:
         """The agent's thread is new, or there is none: it knows nothing of ours."""
         self._knows = False
         """It was given the state of ours."""
-        self._recalled: dict[bool, Recalled] = {}
+        self._recalled: dict[tuple[bool, bool], Recalled] = {}
         self._relocated = False
         self._renewed: str | None = None
         self._before: frozenset[str] | None = None
@@ -155,10 +155,10 @@ class Starter:
 
     async def _recall(self) -> Recalled:
         """The input to send, the same for every way that is tried."""
-        fresh = self._fresh
-        if fresh not in self._recalled:
-            self._recalled[fresh] = await self._context.recall(fresh=fresh, knows=self._knows)
-        return self._recalled[fresh]
+        how = self._fresh, self._knows
+        if how not in self._recalled:
+            self._recalled[how] = await self._context.recall(fresh=self._fresh, knows=self._knows)
+        return self._recalled[how]
 
     async def _blocking(self, path: str, body: bytes, thread: str) -> Verdict | None:
         """Start the run and hold the line until it stops. Its name is looked up meanwhile, for cancels and restarts."""

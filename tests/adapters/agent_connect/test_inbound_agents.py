@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from adapters.agent_connect import codec_agent
+from adapters.agent_connect import codec, codec_agent
 from gateway.core.types import Agent, AgentCapabilities, agent_id
 from tests.adapters.agent_connect.api import Api, hold
+from tests.adapters.agent_connect.inbound_server import Server
 
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
 
@@ -105,3 +107,37 @@ def test_an_agent_connect_agents_own_descriptor_keeps_what_the_gateway_does_not_
     assert told["specs"]["capabilities"]["streaming"] == {"values": True, "custom": False}
     assert "custom_streaming_update" not in told["specs"]
     assert codec_agent.names(agent) == {"mail", "org.example.mail"}
+
+
+def test_errors_are_defined_with_whether_another_try_may_help(api: Api) -> None:
+    told = api.raw("GET", f"/agents/{agent_id('echo')}/errors").json()
+    found = {one["code"]: one for one in told}
+    assert found["agent_gone"]["transient"] is True and found["agent_gone"]["errcode"] == 502
+    assert found["invalid"]["transient"] is False and found["invalid"]["errcode"] == 422
+    assert all(one["description"].endswith(".") for one in told)
+    assert api.raw("GET", f"/agents/{UNKNOWN}/errors").status_code == 404
+
+
+def test_an_agent_that_defines_errors_has_them_told_behind_the_gateway_s() -> None:
+    own = [{"errcode": 7, "description": "it failed on purpose", "transient": True, "schema": {"type": "object"}}]
+    agent = Agent(name="x", input_schema={}, output_schema={}, extra={"agent_connect": {"specs": {"errors": own}}})
+    told = json.loads(codec.encode_errors(codec_agent.own_errors(agent)))
+    assert told[-1:] == own and len(told) > 5
+
+
+def test_a_configured_instance_is_an_agent_whose_runs_have_the_configuration(api: Api, server: Server) -> None:
+    made = api.raw("POST", "/agents/gated/instances", {"config": {"configurable": {"gate": "mine"}}})
+    assert made.status_code == 422, "it publishes no configuration"
+    bad = api.raw("POST", "/agents/echo/instances", {"config": {"configurable": {"pace": -1}}})
+    assert bad.status_code == 422 and "/config" in bad.json()
+    made = api.raw("POST", "/agents/echo/instances", {"config": {"configurable": {"pace": 2}}})
+    agent = hold(made.json(), "Agent")
+    for given in ({}, {"config": {"configurable": {"pace": 5}}}):
+        body = {"agent_id": agent["agent_id"], "input": {"message": "hi"}, **given}
+        run_id = api("POST", "/runs/wait", body)["run"]["run_id"]
+        run = server.on_loop(lambda run_id=run_id: server.engine.run(run_id))
+        assert run.request.config == {"pace": 2}
+    assert api("GET", f"/agents/{agent['agent_id']}/descriptor")["specs"]["config"] == {}
+    assert api.raw("DELETE", f"/agents/{agent['agent_id']}").status_code == 204
+    api("GET", f"/agents/{agent['agent_id']}", status=404)
+    assert api.raw("DELETE", "/agents/echo").status_code == 422, "that is the route table's"

@@ -99,6 +99,7 @@ def test_a_failed_run_is_an_error_output_and_private_detail_is_not_told(api: Api
         "run_id": waited["run"]["run_id"],
         "errcode": 502,
         "description": "it failed on purpose",
+        "transient": False,
     }
     again = api("GET", f"/runs/{waited['run']['run_id']}/wait")
     assert (again["type"], again["errcode"]) == ("error", 502)
