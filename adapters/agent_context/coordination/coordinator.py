@@ -25,6 +25,7 @@ INPUT: Final[JsonObject] = {
             "items": {"type": "string"},
             "description": "Each is one of the agent's tools, models or specializations.",
         },
+        "requirements": {"type": "object", "description": "As a task has them, instead of capabilities."},
         "task": {"type": "object", "description": "A task of the Agent Context Protocol, instead of both."},
     },
     "anyOf": [{"required": ["message"]}, {"required": ["task"]}],

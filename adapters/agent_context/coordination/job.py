@@ -15,7 +15,7 @@ from adapters.agent_context.wire.messages import Task
 from adapters.agent_context.wire.reading import checked
 from gateway.adapter import RunContext
 from gateway.core.errors import Invalid
-from gateway.core.types import Answer, Failure, Interrupt, JsonObject, Run
+from gateway.core.types import Answer, Failure, Interrupt, Json, JsonObject, Run
 from gateway.wire.jsonrpc import RpcError
 
 WAITING = "waiting"
@@ -87,16 +87,21 @@ class Kept(msgspec.Struct, omit_defaults=True):
             return cls()
 
 
+def document_of(run: Run) -> Json:
+    """The task as its client gave it, unchecked; made of the text, where there is no more than that."""
+    given = run.request.input
+    if isinstance(given, dict) and "task" in given:
+        return given["task"]
+    said = given if isinstance(given, dict) else {"message": given}
+    payload = {"messages": [{"text": said.get("message")}]}
+    needs = said.get("requirements") or {"capabilities": said.get("capabilities")}
+    return {"id": run.id, "type": "message", "payload": payload, "requirements": needs}
+
+
 def task_in(run: Run) -> Task:
     """The task that a run of the coordinator is to do: its input's, or made of the text there. Raises Invalid."""
-    given = run.request.input
-    if not isinstance(given, dict) or "task" not in given:
-        text = given.get("message") if isinstance(given, dict) else given
-        needs = given.get("capabilities") if isinstance(given, dict) else None
-        payload = {"messages": [{"text": text}]}
-        given = {"task": {"id": run.id, "type": "message", "payload": payload, "requirements": {"capabilities": needs}}}
     try:
-        return checked(given["task"], Task, "/task")
+        return checked(document_of(run), Task, "/task")
     except RpcError as error:
         raise Invalid(str(error), path="/input/task") from None
 

@@ -14,7 +14,7 @@ from adapters.agent_context.codec.errors import failure_error
 from adapters.agent_context.coordination import consent
 from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.index import PAGE, TASK, Index, Key
-from adapters.agent_context.coordination.job import SOURCE, TARGET, WAITING, Kept
+from adapters.agent_context.coordination.job import SOURCE, TARGET, WAITING, Kept, document_of
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import Task
@@ -55,7 +55,8 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
     {id, type, status, priority, deadline?, requirements?, agent?, attempts: [{number, agent, status}], createdAt,
     updatedAt}; mine has payload, result or error {code, message}, interrupts (its open questions), and `_meta` too.
     """
-    given, kept = _given(run), Kept.of(run)
+    document, kept = document_of(run), Kept.of(run)
+    given = document if isinstance(document, dict) else {}
     requirements = given.get("requirements") or {}
     limits = requirements.get("constraints") or {}
     told: JsonObject = {
@@ -112,16 +113,6 @@ def _attempt(one: Json, run: Run, mine: bool) -> JsonObject:
     if mine and one.error is not None:
         told["error"] = one.error
     return told
-
-
-def _given(run: Run) -> JsonObject:
-    """The task as it was delegated; of what a client of another protocol asked, as much of one as it is."""
-    given = run.request.input
-    if isinstance(given, dict) and isinstance(given.get(TASK), dict):
-        task: JsonObject = given[TASK]
-        return task
-    text = given.get("message") if isinstance(given, dict) else given
-    return {"id": run.id, "type": "message", "payload": {"messages": [{"text": text}]}}
 
 
 def _time(seconds: float) -> str:

@@ -12,7 +12,8 @@ from typing import Any, Final
 from msgspec import Raw
 
 from adapters.agent_context.codec import content
-from adapters.agent_context.codec.errors import note
+from adapters.agent_context.codec.errors import NoMatch, note
+from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination.job import ALLOWED
 from adapters.agent_context.inbound.asking import PATH, answer_in, asker
 from adapters.agent_context.inbound.background import Aside
@@ -41,7 +42,8 @@ from gateway.mcp.server.contract import Call, Session
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError, internal
 
-DEADLINE_PATH: Final = f"{PATH}/requirements/constraints/deadline"
+REQUIRED_PATH: Final = f"{PATH}/requirements"
+DEADLINE_PATH: Final = f"{REQUIRED_PATH}/constraints/deadline"
 SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 """Namespace of the threads that `context.sessionId` stands for."""
 
@@ -88,6 +90,7 @@ class Messages:
         ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
         run = await self._again(call, asked, agent)
         if run is None:
+            await self._required(letter)
             losses: list[str] = []
             run = await self._start(call, letter, losses)
             return await self._follow(call, letter, run, losses)
@@ -123,6 +126,18 @@ class Messages:
             raise NotFound(f"/target: no agent {target}; tasks are delegated by {DELEGATE}")
         return "delegate"
 
+    async def _required(self, letter: Letter) -> None:
+        """Raises NoMatch for an agent that is not what the message requires. The coordination looks for one that is."""
+        needs, limits = letter.told.requirements, letter.limits
+        if needs is None or letter.agent.name == self._services.options.tasks_of:
+            return
+        wanted = Needs(needs.capabilities or (), limits.min_score, limits.max_cost)
+        if wanted == Needs():
+            return
+        why = why_not(await self._services.directory.candidate(letter.agent.name), wanted)
+        if why is not None:
+            raise NoMatch(f"{REQUIRED_PATH}: agent {letter.agent.name} {why}")
+
     async def _again(self, call: Call, asked: Message, agent: Agent) -> Run | None:
         """The run whose question this message answers; None for one that asks for something new."""
         extra = asked.model_extra or {}
@@ -144,6 +159,9 @@ class Messages:
         services, agent, asked = self._services, letter.agent, letter.asked
         try:
             given = content.input_of(agent, asked.content.payload, lost=losses.append)
+            if agent.name == services.options.tasks_of and letter.told.requirements is not None:
+                needs = letter.told.requirements.model_dump(by_alias=True, exclude_unset=True)
+                given = given if "task" in given else {**given, "requirements": needs}
             thread = None if letter.session is None else await self._thread(letter, letter.session)
             attributes: JsonObject = {CORRELATION: letter.correlation}
             if letter.source is not None:
@@ -188,9 +206,9 @@ class Messages:
         services, agent, correlation = self._services, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
-        with services.following(run.id, served, letter.limits.deadline_at) as passed:
+        with services.following(run.id, served, letter.limits) as limit:
             telling = Telling(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
-            words = MessageWords(services, agent, telling, correlation, passed)
+            words = MessageWords(services, agent, telling, correlation, limit)
             words.before.update(losses)
             how = asker(services.people.is_agent(call.session), head, correlation, run.id)
             result: JsonObject = await Follow(

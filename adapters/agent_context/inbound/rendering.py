@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
 from adapters.agent_context.codec import content
-from adapters.agent_context.codec.errors import Expired, failure_error, to_rpc
-from adapters.agent_context.inbound.services import Services
+from adapters.agent_context.codec.errors import failure_error, to_rpc
+from adapters.agent_context.inbound.services import Limit, Services
 from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.wire.constants import (
     CANCELLED,
@@ -21,6 +20,7 @@ from adapters.agent_context.wire.constants import (
 )
 from gateway.adapter import Snapshot
 from gateway.core import events as e
+from gateway.core.errors import AgentFailed, InterlinguaError
 from gateway.core.types import Agent, Artifact, Interrupt, JsonObject, Run, RunStatus
 from gateway.mcp.runs import Events, keys, questions
 from gateway.wire.jsonrpc import RpcError
@@ -56,21 +56,40 @@ class MessageWords(Told):
     """The answer of `agent/message`, and what a response says."""
 
     def __init__(
-        self, services: Services, agent: Agent, telling: Telling, correlation: str, expired: Callable[[], bool]
+        self,
+        services: Services,
+        agent: Agent,
+        telling: Telling,
+        correlation: str,
+        limit: Limit,
     ) -> None:
         super().__init__(telling, correlation)
         self.before: Counter[str] = Counter()
         """What of the message itself could not be said, counted already."""
         self._services = services
         self._agent = agent
-        self._expired = expired
+        self._limit = limit
+
+    @property
+    def tells(self) -> bool:
+        """See `Rendering`. What a run uses is looked at as it is reported."""
+        return super().tells or self._limit.max_tokens is not None
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        """See `Rendering`."""
+        if (most := self._limit.max_tokens) is not None:
+            reports = (event.output_tokens for _, event in events if isinstance(event, e.UsageReported))
+            used = max((each for each in reports if each is not None), default=0)
+            if used > most:
+                self._limit.end(AgentFailed(f"the message took {used} tokens, more than its limit of {most}"))
+        return super().feed(events, snapshot)
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         """See `Rendering`."""
         if run.failure is not None:
             self._services.directory.conduct.failed(run.agent, run.failure.code)
         if run.status is not RunStatus.SUCCESS:
-            refuse(run, self._correlation, expired=self._expired())
+            refuse(run, self._correlation, self._limit.passed)
         payload = content.payload_of(self._agent, bytes(run.output))
         files = [file_of(each) for each in await self._services.gateway.artifacts(run=run.id) if each.agent_created]
         if files:
@@ -80,11 +99,11 @@ class MessageWords(Told):
         return {"status": COMPLETED, "content": {"type": RESPONSE, "payload": payload}, META: meta}
 
 
-def refuse(run: Run, correlation: str, *, expired: bool = False) -> NoReturn:
-    """Raise the error answer for a run that has ended without success."""
+def refuse(run: Run, correlation: str, passed: InterlinguaError | None = None) -> NoReturn:
+    """Raise the error answer for a run that has ended without success. `passed`: the limit that ended it."""
     beside = {keys.RUN_ID: run.id, CORRELATION: correlation}
-    if expired:
-        error = to_rpc(Expired("the deadline has passed"), correlation).error
+    if passed is not None:
+        error = to_rpc(passed, correlation).error
         raise RpcError(error.code, error.message, {**error.data, **beside})
     if run.status is RunStatus.CANCELLED:
         said = f"cancelled: {run.cancel_reason}" if run.cancel_reason else "cancelled"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from adapters.agent_context.codec.errors import note, to_rpc
+from adapters.agent_context.codec.errors import Expired, note, to_rpc
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.conduct import REFUSALS
 from adapters.agent_context.inbound.background import Aside, Background
@@ -20,6 +20,7 @@ from adapters.agent_context.inbound.people import People
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.wire.constants import CONFLICT, CORRELATION, DEADLINE, DENIED, ERROR, INVALID, NOT_FOUND
+from adapters.agent_context.wire.messages import Constraints
 from gateway.adapter import Gateway
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import Agent, JsonObject
@@ -47,6 +48,21 @@ class Served:
     call: Call
     agent: str
     correlation: str
+
+
+@dataclass
+class Limit:
+    """What may end a run before it is done. `cancel` is called with the reason, once."""
+
+    cancel: Callable[[str], object]
+    max_tokens: int | None = None
+    passed: InterlinguaError | None = None
+
+    def end(self, error: InterlinguaError) -> None:
+        """It has been passed: `error` is what the run's client is told."""
+        if self.passed is None:
+            self.passed = error
+            self.cancel(str(error))
 
 
 @dataclass(frozen=True)
@@ -109,28 +125,26 @@ class Services:
         await self.runs.whole(self.directory.restore(agent_id))
 
     @contextlib.contextmanager
-    def following(self, run_id: str, served: Served, deadline: float | None = None) -> Iterator[Callable[[], bool]]:
-        """While the block lasts the run is cancelled at its deadline (epoch seconds); whether that happened."""
+    def following(self, run_id: str, served: Served, limits: Constraints | None = None) -> Iterator[Limit]:
+        """While the block lasts the run is cancelled at its deadline, or when its limit is ended."""
         self.served[run_id] = served
-        passed = False
-
-        def end() -> None:
-            nonlocal passed
-            passed = True
-            self.background.do(None, self._cancel(run_id), f"deadline of run {run_id}")
-
-        timer = None
+        limit = Limit(
+            lambda why: self.background.do(None, self._cancel(run_id, why), f"limit of run {run_id}"),
+            None if limits is None else limits.max_tokens,
+        )
+        deadline, timer = None if limits is None else limits.deadline_at, None
         if deadline is not None:
-            timer = asyncio.get_running_loop().call_later(max(deadline - time.time(), 0.0), end)
+            late = max(deadline - time.time(), 0.0)
+            timer = asyncio.get_running_loop().call_later(late, limit.end, Expired(PASSED))
         try:
-            yield lambda: passed
+            yield limit
         finally:
             self.served.pop(run_id, None)
             if timer is not None:
                 timer.cancel()
 
-    async def _cancel(self, run_id: str) -> None:
-        await self.gateway.cancel(run_id, reason=PASSED)
+    async def _cancel(self, run_id: str, why: str) -> None:
+        await self.gateway.cancel(run_id, reason=why)
 
 
 def correlation_of(meta: JsonObject) -> str | None:

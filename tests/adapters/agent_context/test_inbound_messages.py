@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.inbound import messages
-from gateway.core.types import RunStatus
+from gateway.adapter import RunContext
+from gateway.core import events as e
+from gateway.core.types import RunQuery, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig
 from tests.adapters.agent_context.inbound_talker import AGENT, in_seconds, refused, request, response, text_of
 from tests.support.aio import run
-from tests.support.scripted import until
+from tests.support.scripted import Scripted, route, until
 
 
 def test_a_message_is_a_run_of_its_target_and_its_answer_the_output() -> None:
@@ -214,11 +216,72 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run(
     run(main())
 
 
+def test_an_agent_that_is_not_what_a_message_requires_does_not_get_it() -> None:
+    async def main() -> None:
+        labels = {"tools": ["analysis"], "models": [], "specializations": []}
+        routes = {"echo": {"labels": labels, "delegation": {"quality": 7, "cost": 0.002}}}
+        async with rig(routes=routes) as there, there.socket() as client:
+
+            async def send(**needs: Any) -> Any:
+                return await client.ask("agent/message", target="echo", content=request("x", requirements=needs))
+
+            fits = {"minScore": 7, "maxCost": 0.01, "priority": 3, "maxTokens": 5}
+            assert text_of(await send(capabilities=["Analysis"], constraints=fits)) == "x "
+            for needs, why in (
+                ({"capabilities": ["analysis", "magic"]}, "lacks magic"),
+                ({"constraints": {"minScore": 8}}, "quality 7 is below 8"),
+                ({"constraints": {"maxCost": 0.001}}, "costs 0.002 per token"),
+            ):
+                error = await refused(send(**needs))
+                assert (error.code, error.data["code"]) == (-32007, "no_match") and why in error.message
+            assert await there.engine.count_runs(RunQuery(agent="echo")) == 1
+
+    run(main())
+
+
+def test_a_message_to_the_coordinator_is_a_task_with_its_requirements_and_priority() -> None:
+    async def main() -> None:
+        labels = {"tools": ["analysis"], "models": [], "specializations": []}
+        async with (
+            rig(coordinator="team", routes={"echo": {"labels": labels}}) as there,
+            there.socket() as client,
+        ):
+            needs = {"capabilities": ["analysis"], "constraints": {"priority": 3, "deadline": in_seconds(100)}}
+            content = request("do it", requirements=needs)
+            assert text_of(await client.ask("agent/message", target="team", content=content)) == "do it "
+            found = await client.ask("tools/call", name="taskList", arguments={})
+            ((task),) = found["structuredContent"]["tasks"]
+            assert (task["agent"], task["priority"], task["requirements"]) == ("echo", 3, needs)
+            missing = request("do it", requirements={"capabilities": ["magic"]})
+            error = await refused(client.ask("agent/message", target="team", content=missing))
+            assert error.code == -32007 and "lacks magic" in error.message
+
+    run(main())
+
+
+def test_a_message_that_takes_more_tokens_than_it_may_is_ended() -> None:
+    async def main() -> None:
+        async def talks(context: RunContext) -> None:
+            context.emit(e.UsageReported(output_tokens=6))
+            await context.drain()
+            await asyncio.Event().wait()
+
+        async with rig((route("talker"), Scripted(talks))) as there, there.socket() as client:
+            content = request("x", requirements={"constraints": {"maxTokens": 5}})
+            error = await refused(client.ask("agent/message", target="talker", content=content))
+            assert error.code == -32008
+            assert error.message == "the message took 6 tokens, more than its limit of 5"
+            found = await there.engine.wait((await there.newest("talker")).id, 30)
+            assert found is not None and found.status is RunStatus.CANCELLED
+
+    run(main())
+
+
 def test_what_a_client_says_besides_goes_to_the_agent_as_metadata() -> None:
     async def main() -> None:
         async with rig() as there, there.socket() as client:
             trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-            needs = {"capabilities": ["analysis"], "constraints": {"priority": 3}}
+            needs = {"constraints": {"priority": 3}}
             content = request("x", context={"sessionId": "s", "topic": "y"}, requirements=needs)
             meta = {"team": "mail", "correlationId": "c", "traceparent": trace, "progressToken": 1, "interlingua/x": 1}
             await client.ask("agent/message", target="echo", content=content, meta=meta)
