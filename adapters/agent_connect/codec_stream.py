@@ -278,15 +278,15 @@ class StreamEncoder:
     # --- the end -------------------------------------------------------------------------------------------------
 
     def _end(self, number: int, event: e.Event, batch: Batch, run: Run) -> None:
+        origin = {**(self._beyond(event) or {}), **({"losses": run.losses} if run.losses else {})}
         if isinstance(event, e.RunFailed | e.RunCancelled):
             self._flush_before(number, batch)
-            self._out.append((number, (codec_update.error_update(self._run_id, event, self._beyond(event)),)))
+            self._out.append((number, (codec_update.error_update(self._run_id, event, origin),)))
             return
         assert isinstance(event, e.RunFinished)
         if self.custom and cut_short(event.stop_reason) is not None:
             self._out.append((number, (codec_update.stop_update(self._run_id, event.stop_reason),)))
         document = self._final(event, batch, run)
-        origin = dict(self._beyond(event) or {})
         if self._files and "messages" not in origin:
             origin["messages"] = msgspec.to_builtins(codec_thread.file_messages(self._files, document, self._pointer))
         self._out.append((number, codec_update.values_update(self._run_id, "success", document, origin)))

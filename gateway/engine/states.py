@@ -157,14 +157,18 @@ class States:
         keeper = await self._keeper(thread)
         if keeper is None or (remote := keeper.remote) is None:
             return await self._threads.copy(thread.id)
-        upstream: dict[str, JsonObject] = {}
-        state = None
+        name, there = keeper.agent.name, keeper.upstream or {}
+        try:
+            async with _bounded(keeper):
+                return await self._threads.copy(thread.id, {name: await remote.copy_thread(there)})
+        except (AgentError, Unsupported) as error:
+            if not keeper.published:  # the conversation is told instead
+                return await self._threads.copy(thread.id)
+            if isinstance(error, AgentError):
+                raise
         async with _bounded(keeper):
-            try:
-                upstream[keeper.agent.name] = await remote.copy_thread(keeper.upstream or {})
-            except Unsupported:
-                state = await remote.read_thread(keeper.upstream or {})
-        return await self._threads.copy(thread.id, upstream, None if state is None else state.values)
+            state = await remote.read_thread(there)
+        return await self._threads.copy(thread.id, values=state.values)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

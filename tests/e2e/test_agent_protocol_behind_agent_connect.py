@@ -21,7 +21,7 @@ CONVERSATIONS: dict[str, tuple[str, ...]] = {
     "descriptor": ("descriptor",),
     "wait": ("wait",),
     "background": ("background",),
-    "stream": ("stream", "--stream-mode", "values"),
+    "stream": ("stream", "--stream-mode", "values", "--tag", "red"),
     "stream-async": ("stream-async", "--stream-mode", "values"),
     "thread": ("thread", "--second", "four five"),
     "fail": ("wait", "--message", "fail 2"),

@@ -14,7 +14,7 @@ from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core import thread_state
 from gateway.core.errors import AgentGone, AgentTimeout, Unsupported
-from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject, Thread
+from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject, Role, Thread
 from gateway.engine import Engine, states
 from tests.engine.test_memory import Listening, agent
 from tests.support.aio import run
@@ -200,6 +200,47 @@ def test_a_copy_goes_on_from_the_state_as_it_was(copies: bool) -> None:
         assert [one["message"] for one in ada.inputs] == ["one", "two", "three"], "it knows: nothing is told"
 
     run(scene())
+
+
+@pytest.mark.parametrize(("schema", "copied"), [(NUMBERS, False), ({}, True)])
+def test_a_copy_of_an_agent_s_thread_that_cannot_be_had_is_refused_unless_nobody_is_shown_it(
+    schema: JsonObject, copied: bool
+) -> None:
+    ada = Keeping(schema)
+
+    async def scene() -> None:
+        async with engine((route("ada"), ada)) as gateway:
+            await begun(gateway)
+            await said(gateway, ("ada", "one"))
+            ada.error = AgentGone("down")
+            if not copied:
+                with pytest.raises(AgentGone):
+                    await gateway.copy_thread("t")
+                return
+            copy = await gateway.copy_thread("t")
+            await said(gateway, ("ada", "two"), thread=copy.id)
+            assert "user: one" in ada.inputs[1]["message"]
+
+    run(scene())
+
+
+def test_a_thread_of_an_older_version_has_its_messages_as_state_and_is_remembered() -> None:
+    eve, old = Listening(agent()), {"message": "answer to one"}
+    messages = (ChatMessage(role=Role.USER, content="one"), ChatMessage(role=Role.ASSISTANT, content="answer to one"))
+    point = Checkpoint(
+        id="c", thread="t", created_at=2.0, run="r", values=old, messages=messages, metadata={"agent": "eve"}
+    )
+
+    async def scene() -> None:
+        async with engine((route("eve"), eve)) as gateway:
+            await gateway.store.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0, values=old), [point])
+            assert [one["content"] for one in (await values(gateway))["messages"]] == ["one", "answer to one"]
+            await said(gateway, ("eve", "two"))
+            copy = await gateway.copy_thread("t")
+            assert len((await values(gateway, copy.id))["messages"]) == 4
+
+    run(scene())
+    assert "user: one" in eve.inputs[0]["message"]
 
 
 def test_a_patch_is_made_at_the_agent_and_reaches_the_others_of_the_thread() -> None:

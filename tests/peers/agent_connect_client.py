@@ -157,8 +157,9 @@ class Conversation:
         asked: dict[str, Any] = {"agent_id": agent_id, "input": {"message": message} if message else given}
         if self.args.metadata:
             asked["metadata"] = json.loads(self.args.metadata)
-        if self.args.configurable:
-            asked["config"] = Config(configurable=json.loads(self.args.configurable))
+        if self.args.configurable or self.args.tag:
+            configurable = json.loads(self.args.configurable or "{}")
+            asked["config"] = Config(configurable=configurable, tags=self.args.tag)
         if self.args.stream_mode:
             modes = [StreamingMode(mode) for mode in self.args.stream_mode]
             asked["stream_mode"] = StreamMode(modes if len(modes) > 1 else modes[0])
@@ -349,6 +350,7 @@ def main() -> None:
     parser.add_argument("--input", help="the run's input as JSON, for another shape")
     parser.add_argument("--metadata", help="of the run, as JSON")
     parser.add_argument("--configurable", help="of the run's config, as JSON")
+    parser.add_argument("--tag", action="append", help="of the run's config")
     parser.add_argument("--stream-mode", action="append", choices=["values", "custom"])
     parser.add_argument("--on-disconnect", choices=["cancel", "continue"])
     parser.add_argument("--answer", default='{"approved": true}', help="to an interrupt, as JSON")

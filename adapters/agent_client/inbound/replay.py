@@ -148,9 +148,9 @@ async def _runs(gateway: Gateway, thread_id: str) -> AsyncIterator[Run]:
 async def _older(session: Session, first: Run | None) -> None:
     """Messages of runs that are not kept any more, or that were another thread's of which this one is a copy."""
     points = await session.gateway.history(session.id, limit=CHECKPOINTS)
-    for point in reversed(points):
-        if first is not None and point.created_at >= first.created_at:
-            break
+    older = [point for point in points if first is None or point.created_at < first.created_at]
+    replaced = next((at for at, point in enumerate(older) if point.replaces), len(older))
+    for point in reversed(older[: replaced + 1]):
         for number, message in enumerate(point.messages):
             name = f"{point.id}-{number}"
             if not message.content:

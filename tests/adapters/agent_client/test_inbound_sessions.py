@@ -274,6 +274,7 @@ def test_messages_that_another_protocol_put_into_the_history_are_replayed() -> N
                 ChatMessage(role=Role.ASSISTANT, content="Hello"),
                 ChatMessage(role=Role.ASSISTANT, content=""),
             )
+            await gateway.engine.patch_thread(session, messages=messages[1:])
             await gateway.engine.patch_thread(session, messages=messages)
             await editor.prompt(session, "and now")
             await editor.load(session)

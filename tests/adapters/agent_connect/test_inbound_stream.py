@@ -101,6 +101,7 @@ def test_a_failure_is_an_error_event_after_what_was_said(api: Api) -> None:
         "errcode": 502,
         "description": "it failed on purpose",
         "status": "error",
+        "transient": False,
     }
 
 
@@ -228,3 +229,10 @@ def test_a_long_answer_is_sent_in_far_fewer_bytes_than_all_its_snapshots(api: Ap
     last = json.loads(raw.rstrip().rpartition(b"data: ")[2])
     assert last["status"] == "success"
     assert len(last["values"]["message"]) == size
+
+
+@pytest.mark.parametrize("agent", ["echo", "failer"])
+def test_the_last_event_tells_what_was_lost(api: Api, agent: str) -> None:
+    first, *_, last = api.stream("POST", "/runs/stream", create(agent, "one two", config={"tags": ["red"]}))
+    assert last.data["losses"] == {"tags": 1} and "losses" not in first.data
+    assert "losses" not in api.stream("POST", "/runs/stream", create(agent, "one two"))[-1].data
