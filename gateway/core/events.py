@@ -174,6 +174,8 @@ AnyEvent = (
     | RunCancelled
 )
 TERMINAL = (RunFinished, RunFailed, RunCancelled)
+TOOL_CALL_ENDS = (ToolCallStarted, ToolCallEnded)
+"""Where a tool call begins and where it ends."""
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)

@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from msgspec.structs import replace
 
+from gateway import tracing
 from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
 from gateway.config import Route
 from gateway.core import memory, projection
@@ -162,9 +163,11 @@ class Entry:
 
     async def _asked(self) -> None:
         self.stale = False
+        target = self.route.target
         try:
-            async with asyncio.timeout(self.route.target.describe_timeout):
-                described = await self.outbound.describe()
+            with tracing.describe_span(self.route.name, target.protocol, target):
+                async with asyncio.timeout(target.describe_timeout):
+                    described = await self.outbound.describe()
             agent = laid_over(described, self.route)
             if agent != self.agent:
                 self.agent = agent

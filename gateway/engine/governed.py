@@ -28,7 +28,7 @@ from gateway.engine import ending
 from gateway.engine.live import LiveRun
 from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import Gate, RouteGovernor, preface
-from gateway.governance.enforcing.approval import own
+from gateway.governance.enforcing.approval import Asked, own
 from gateway.governance.enforcing.session import by
 from gateway.governance.skills import Skill
 
@@ -116,9 +116,14 @@ class GovernedRun(LiveRun):
         """See `Host.show`."""
         super().emit(*events)
 
-    async def put(self, interrupt: Interrupt) -> Answer:
+    async def put(self, interrupt: Interrupt, asked: Asked) -> Answer:
         """See `Host.put`."""
-        return await super().ask(interrupt)
+        call = asked.call
+        assert self.span is not None, "the gate asks while the run is driven"
+        with self.span.approval(call.tool, call.id, call.decision.policy) as span:
+            answer = await super().ask(interrupt)
+            span.decided(answer.outcome, approved=self.gate.granted(interrupt, asked, answer))
+            return answer
 
     async def tell_again(self) -> None:
         """See `Host.tell_again`."""

@@ -82,6 +82,8 @@ class LiveRun(Asking):
                 break
             if isinstance(event, e.UsageReported):
                 self.usage = event
+            elif isinstance(event, e.TOOL_CALL_ENDS) and self.span is not None:
+                self.span.record_tool(event)
         if events:
             legal: list[e.Event] = []
             try:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Mapping
 
+from gateway import tracing
 from gateway.adapter import Callback, Inbound
 from gateway.core.errors import AgentError, InterlinguaError, Refused
 from gateway.core.types import Run
@@ -75,7 +76,7 @@ class Webhooks:
 
     async def _deliver(self, delivery: Delivery) -> None:
         try:
-            again = await self._attempt(delivery.run)
+            again = await self._attempt(delivery.run, delivery.attempts + 1)
             if again is None or time.time() - delivery.run.updated_at > GIVE_UP_SECONDS:
                 if again is not None:
                     log.warning("run %s: callback given up: %s", delivery.run.id, again)
@@ -94,25 +95,32 @@ class Webhooks:
             self._underway.discard(delivery.id)
             self._due.set()
 
-    async def _attempt(self, run: Run) -> str | None:
-        """None when it is done with, else why it should be tried again."""
+    async def _attempt(self, run: Run, attempt: int) -> str | None:
+        """None when it is done with, else why it should be tried again. `attempt` counts from 1."""
         webhook = run.request.webhook
         inbound = self._inbound.get(webhook.protocol) if webhook else None
         if webhook is None or inbound is None:
             return None
         callback: Callback = inbound.callback(run)
-        try:
-            answer = await self._client.request(
-                "POST", webhook.url, body=callback.body, headers=dict(callback.headers), timeout=TIMEOUT_SECONDS
-            )
-        except Refused as error:
-            log.warning("run %s: callback refused: %s", run.id, error)
-            return None
-        except AgentError as error:
-            return str(error)
-        if answer.status < 300:
-            return None
-        if answer.status >= 500 or answer.status in AGAIN:
+        with tracing.callback_span(run, webhook.protocol, webhook.url, attempt) as span:
+            headers = dict(callback.headers)
+            if span.traceparent is not None:
+                headers["traceparent"] = span.traceparent
+            try:
+                answer = await self._client.request(
+                    "POST", webhook.url, body=callback.body, headers=headers, timeout=TIMEOUT_SECONDS
+                )
+            except Refused as error:
+                span.ended(again=False, why=error)
+                log.warning("run %s: callback refused: %s", run.id, error)
+                return None
+            except AgentError as error:
+                span.ended(again=True, why=error)
+                return str(error)
+            again = answer.status >= 500 or answer.status in AGAIN
+            span.ended(again=again, status=answer.status)
+        if again:
             return f"status {answer.status}"
-        log.warning("run %s: callback answered %d; not tried again", run.id, answer.status)
+        if answer.status >= 300:
+            log.warning("run %s: callback answered %d; not tried again", run.id, answer.status)
         return None

@@ -5,10 +5,14 @@
                     came over                              the request (`Gateway.requests`)
       run_span      the run, from dispatch to its end      made by the engine; its parent is `Run.request.traceparent`
         call_span   the call of the agent                  made by the engine around `Outbound.run` and `attach`
+        (tools)     its tool calls                         made by the run's span, of the events that the engine emits
+        RunSpan.approval  whether one may be made          made by the engine around the question
+    describe_span   asking an agent what it is             made by the engine around `Outbound.describe`
+    callback_span   one attempt to deliver a callback      made by the engine around the request
 
 Nothing is traced until `configure` finds an OTLP endpoint, and nothing of OpenTelemetry is imported before. Without
 one a span is a small object that passes an incoming `traceparent` on unchanged. Metrics are always kept (metrics.py),
-and sent where there is an endpoint for them (otel_metrics.py).
+and sent where there is an endpoint for them.
 """
 
 from __future__ import annotations
@@ -22,22 +26,25 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import Raw
 
-from gateway.core.events import UsageReported
+from gateway.core.events import ToolCallEnded, ToolCallStarted, UsageReported
 from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunStatus
 from gateway.tracing import metrics, names
 
 if TYPE_CHECKING:
     from gateway.adapter import TargetOptions
     from gateway.config import Telemetry
-    from gateway.tracing.otel import Backend, Recording
-    from gateway.tracing.otel_metrics import Export
+    from gateway.tracing.otel import Backend, Export, Recording
 
 __all__ = [
+    "ApprovalSpan",
+    "CallbackSpan",
     "RequestSpans",
     "RunSpan",
     "Span",
     "call_span",
+    "callback_span",
     "configure",
+    "describe_span",
     "inbound_span",
     "joined",
     "metrics",
@@ -49,6 +56,8 @@ __all__ = [
 
 MOST_ORIGINAL = 100
 """Characters that are recorded of what a client made up: a method that is not known, an id."""
+
+SUCCESS_ENDS = 300
 
 _backend: Backend | None = None
 _export: Export | None = None
@@ -69,7 +78,7 @@ def configure(telemetry: Telemetry) -> bool:
 
         _backend = Backend(to)
     if (to := endpoint(telemetry, METRICS)) is not None:
-        from gateway.tracing.otel_metrics import Export
+        from gateway.tracing.otel import Export
 
         _export = Export(to)
     return _backend is not None
@@ -171,8 +180,7 @@ class RequestSpans:
 
     def __call__(self, method: str, params: Raw, id: object, *, session: str = "", version: str = "") -> RequestSpan:
         """See `gateway.adapter.Requests`."""
-        around = _current.get()
-        ambient = around.traceparent if around is not None and not around.over else None
+        ambient = _around()
         if _backend is None:
             return RequestSpan(self._protocol, None, self._code, ambient, None)
         known = method in self._methods
@@ -190,23 +198,76 @@ class RequestSpans:
         return RequestSpan(self._protocol, method if known else None, self._code, ambient, recording)
 
 
+class ApprovalSpan(Span):
+    """The question whether a tool may be called."""
+
+    __slots__ = ()
+
+    def decided(self, outcome: Outcome, *, approved: bool) -> None:
+        """What came of it. Who answered is the audit log's affair."""
+        if self._recording is not None:
+            said = names.NOBODY if outcome is Outcome.CANCELLED else names.APPROVED if approved else names.REJECTED
+            self._recording.set({names.APPROVAL_OUTCOME: said})
+
+
+class CallbackSpan(Span):
+    """One attempt to deliver a callback."""
+
+    __slots__ = ()
+
+    def ended(self, *, again: bool, status: int | None = None, why: Exception | None = None) -> None:
+        """How it ended: with an answer's status, or with what was raised. `again`: it is to be tried again."""
+        if self._recording is None:
+            return
+        failed = why is not None or (status is not None and status >= SUCCESS_ENDS)
+        outcome = names.AGAIN if again else names.DROPPED if failed else names.DELIVERED
+        self._recording.set({names.CALLBACK_OUTCOME: outcome})
+        if status is not None:
+            self._recording.set({names.HTTP_STATUS: status})
+            if failed:
+                self._recording.failed(str(status))
+        elif why is not None:
+            self._recording.failed(getattr(why, "code", type(why).__qualname__))
+
+
 class RunSpan(Span):
     """A run. Besides the trace, keeps the run's metrics; to be entered at once."""
 
-    __slots__ = ("_agent", "_began", "_losses", "_protocol")
+    __slots__ = ("_agent", "_began", "_losses", "_protocol", "_tools")
 
     def __init__(self, run: Run, resumed: bool, given: str | None, recording: Recording | None) -> None:
         super().__init__(given, recording)
         self._agent, self._protocol = metrics.agent(run.request.agent), run.request.protocol
         self._began = run.created_at
         self._losses: Counter[str] | None = None
+        self._tools: dict[str, Recording] = {}
         if not resumed:
             metrics.runs_started.add(1, self._agent, self._protocol)
         metrics.runs_active.add(1, self._agent, self._protocol)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         metrics.runs_active.add(-1, self._agent, self._protocol)
+        for tool in self._tools.values():
+            tool.end(None)
         super().__exit__(kind, error, _)
+
+    def record_tool(self, event: ToolCallStarted | ToolCallEnded) -> None:
+        """A tool call begins or ends: a span of its own, without what goes in and what comes out."""
+        if self._recording is None or _backend is None or not self._recording.sampled:
+            return
+        if isinstance(event, ToolCallStarted):
+            if event.call not in self._tools:
+                self._tools[event.call] = _backend.tool(event, self._recording.traceparent)
+        elif (tool := self._tools.pop(event.call, None)) is not None:
+            if event.failed:
+                tool.failed(names.TOOL_FAILED)
+            tool.end(None)
+
+    def approval(self, tool: str, call: str, policy: str | None) -> ApprovalSpan:
+        """The question whether a tool may be called, from when it is asked to its answer."""
+        if self._recording is None or _backend is None:
+            return ApprovalSpan(self.traceparent, None)
+        return ApprovalSpan(self.traceparent, _backend.approval(tool, call, policy, self.traceparent))
 
     def record_interrupt(self, interrupt: Interrupt) -> None:
         """The agent asks."""
@@ -285,6 +346,26 @@ def joined(given: str | None, agent: str) -> str | None:
     if isinstance(current, RequestSpan) and not current.over:
         current.about(agent)
     return traceparent(given)
+
+
+def describe_span(agent: str, protocol: str, target: TargetOptions | None = None) -> Span:
+    """Asking an agent what it is, for the request that wants to know, if that is still under way."""
+    given = _around()
+    if _backend is None:
+        return Span(given, None)
+    return Span(given, _backend.describe(agent, protocol, getattr(target, "url", None), given))
+
+
+def callback_span(run: Run, protocol: str, url: str, attempt: int) -> CallbackSpan:
+    """One attempt (from 1) to tell a client of its run; part of the client's trace."""
+    given = run.request.traceparent
+    return CallbackSpan(given, None if _backend is None else _backend.callback(run, protocol, url, attempt))
+
+
+def _around() -> str | None:
+    """The span that the caller works for, if that goes on."""
+    current = _current.get()
+    return None if current is None or current.over else current.traceparent
 
 
 def traceparent(given: str | None = None) -> str | None:

@@ -2,7 +2,7 @@
 
 Plain dictionaries, changed on the event loop only: a count costs a fraction of a microsecond. They belong to the
 process, start at zero with it, and are kept whether anything is traced or not. Where metrics go over OTLP, too, it is
-these that are read (otel_metrics.py).
+these that are read (otel.py).
 """
 
 from __future__ import annotations
@@ -27,11 +27,31 @@ AGENT, KIND = "agent", "kind"
 Named = Callable[[str], bool]
 """Whether an agent is named to who asks."""
 
-_agents: set[str] = set()
-_kinds: set[str] = set()
-_codes: set[str] = set()
 families: list[Metric] = []
 """All there are."""
+
+
+class Labels:
+    """Words that others choose, as labels: at most so many different ones."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._known: set[str] = set()
+
+    def label(self, word: str) -> str:
+        """The word itself, or OTHERS once there were too many."""
+        if word not in self._known:
+            if len(self._known) >= self.most:
+                return OTHERS
+            self._known.add(word)
+        return word
+
+    def clear(self) -> None:
+        """Forget all that were known."""
+        self._known.clear()
+
+
+_agents, _kinds, _codes = Labels(MOST_AGENTS), Labels(MOST_KINDS), Labels(MOST_CODES)
 
 
 class Metric:
@@ -161,25 +181,17 @@ reloads = Counter("interlingua_reloads_total", "Reloads of the route table.", "r
 
 def agent(name: str) -> str:
     """The label of an agent: its name, or OTHERS once there were too many."""
-    return _label(name, _agents, MOST_AGENTS)
+    return _agents.label(name)
 
 
 def kind(name: str) -> str:
     """The label of a kind of question: its name, or OTHERS once there were too many."""
-    return _label(name, _kinds, MOST_KINDS)
+    return _kinds.label(name)
 
 
 def code(number: int) -> str:
     """The label of a JSON-RPC error code: its number, or OTHERS once there were too many."""
-    return _label(str(number), _codes, MOST_CODES)
-
-
-def _label(name: str, known: set[str], most: int) -> str:
-    if name not in known:
-        if len(known) >= most:
-            return OTHERS
-        known.add(name)
-    return name
+    return _codes.label(str(number))
 
 
 def render(named: Named | None) -> str:

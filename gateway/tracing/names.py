@@ -15,6 +15,10 @@ REQUEST_SPAN_OF_AGENT = "{method} {agent}"
 UNKNOWN_REQUEST_SPAN = "jsonrpc"
 RUN_SPAN = "invoke_agent {agent}"
 CALL_SPAN = "call {protocol}"
+TOOL_SPAN = "execute_tool {tool}"
+APPROVAL_SPAN = "approve_tool {tool}"
+DESCRIBE_SPAN = "describe_agent {agent}"
+CALLBACK_SPAN = "callback {protocol}"
 
 # Inbound span.
 PROTOCOL = "interlingua.protocol"
@@ -57,6 +61,23 @@ GEN_AI_OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 # Span of a tool call, and of a client's request for one.
 GEN_AI_EXECUTE = "execute_tool"
 GEN_AI_TOOL_NAME = "gen_ai.tool.name"
+GEN_AI_TOOL_CALL = "gen_ai.tool.call.id"
+TOOL_KIND = "interlingua.tool.kind"
+"""The agent's own word for what the tool does: read, edit, execute."""
+TOOL_FAILED = "tool_error"
+
+# Span of an approval.
+APPROVAL_OUTCOME = "interlingua.approval.outcome"
+APPROVED, REJECTED, NOBODY = "approved", "rejected", "cancelled"
+APPROVAL_POLICY = "interlingua.approval.policy"
+"""The policy that asks for it."""
+
+# Span of a callback.
+HTTP_METHOD = "http.request.method"
+CALLBACK_ATTEMPT = "interlingua.callback.attempt"
+"""From 1."""
+CALLBACK_OUTCOME = "interlingua.callback.outcome"
+DELIVERED, AGAIN, DROPPED = "delivered", "again", "dropped"
 
 # Call span.
 TARGET_PROTOCOL = "interlingua.target.protocol"

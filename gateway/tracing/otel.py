@@ -1,33 +1,47 @@
-"""Manual spans through OpenTelemetry's SDK, sent in batches by its own thread.
+"""The only file that knows OpenTelemetry: manual spans and our counters through the SDK, sent by threads of its own.
 
-Imported when an endpoint is configured, never before. The provider is our own and not installed globally.
+Imported when an endpoint is configured, never before. The providers are our own and not installed globally.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from importlib import metadata
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw, Struct, field
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import Histogram, MeterProvider, ObservableCounter, ObservableUpDownCounter
+from opentelemetry.sdk.metrics.export import CardinalityLimits, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway.core.errors import InterlinguaError
+from gateway.core.events import ToolCallStarted
 from gateway.core.types import Agent, Run
-from gateway.tracing import names
+from gateway.tracing import metrics, names
 from gateway.tracing.endpoint import Endpoint
-from gateway.tracing.resource import finish, resource
 
 Attributes = Mapping[str, str | int | bool]
 SERVER_ERROR = 500
+SHUTDOWN_SECONDS = 3.0
 TOOL_METHODS = ("tools/call",)
+MOST_TOOLS = 1000
+"""Tools after which spans are named: agents may call any."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+"""What counts as a tool's name: some agents give a call's title instead, which may say what it is done with."""
 MOST_NAME = 100
 """Characters that are recorded of a name that a client made up."""
 
@@ -70,6 +84,11 @@ class Recording:
         """More attributes."""
         self._span.set_attributes(attributes)
 
+    @property
+    def sampled(self) -> bool:
+        """Whether what is recorded goes anywhere."""
+        return self._span.is_recording()
+
     def event(self, name: str, attributes: Attributes) -> None:
         """Something that happened at this moment."""
         self._span.add_event(name, attributes)
@@ -110,14 +129,33 @@ class Recording:
         self._span.end()
 
 
+def _server(url: str | None) -> dict[str, str | int]:
+    """Where a request goes, of its address."""
+    if url is None:
+        return {}
+    parts = urlsplit(str(url))
+    found: dict[str, str | int] = {names.SERVER_ADDRESS: parts.hostname} if parts.hostname else {}
+    return found | ({names.SERVER_PORT: parts.port} if parts.port else {})
+
+
+MOST_SETS = 1_000_000
+"""Sets of labels of one metric that are exported: metrics.py has bounds of its own."""
+SETS: CardinalityLimits = {
+    ObservableCounter: MOST_SETS,
+    ObservableUpDownCounter: MOST_SETS,
+    Histogram: MOST_SETS,
+}
+
+
 class Backend:
     """A tracer and where its spans go."""
 
     def __init__(self, to: Endpoint) -> None:
-        self._provider = TracerProvider(resource=resource(to.service), shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=_resource(to.service), shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(endpoint=to.url, headers=to.headers or None)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer(names.SCOPE)
+        self._tools = metrics.Labels(MOST_TOOLS)
 
     def inbound(self, protocol: str, operation: str, traceparent: str | None) -> Recording:
         """The span of a client's request."""
@@ -161,18 +199,122 @@ class Backend:
 
     def call(self, protocol: str, url: str | None, traceparent: str | None) -> Recording:
         """The span of the call of an agent."""
-        attributes: dict[str, str | int] = {names.TARGET_PROTOCOL: protocol}
-        if url is not None:
-            parts = urlsplit(str(url))
-            if parts.hostname:
-                attributes[names.SERVER_ADDRESS] = parts.hostname
-            if parts.port:
-                attributes[names.SERVER_PORT] = parts.port
+        attributes = {names.TARGET_PROTOCOL: protocol, **_server(url)}
         return self._start(names.CALL_SPAN.format(protocol=protocol), traceparent, SpanKind.CLIENT, attributes)
+
+    def describe(self, agent: str, protocol: str, url: str | None, traceparent: str | None) -> Recording:
+        """The span of asking an agent what it is."""
+        attributes = {names.GEN_AI_AGENT_NAME: agent, names.TARGET_PROTOCOL: protocol, **_server(url)}
+        return self._start(names.DESCRIBE_SPAN.format(agent=agent), traceparent, SpanKind.CLIENT, attributes)
+
+    def callback(self, run: Run, protocol: str, url: str, attempt: int) -> Recording:
+        """The span of one attempt to deliver a callback."""
+        attributes: dict[str, str | int] = {
+            names.PROTOCOL: protocol,
+            names.RUN_ID: run.id,
+            names.GEN_AI_AGENT_NAME: run.request.agent,
+            names.HTTP_METHOD: "POST",
+            names.CALLBACK_ATTEMPT: attempt,
+            **_server(url),
+        }
+        name = names.CALLBACK_SPAN.format(protocol=protocol)
+        return self._start(name, run.request.traceparent, SpanKind.CLIENT, attributes)
+
+    def tool(self, event: ToolCallStarted, traceparent: str) -> Recording:
+        """The span of a tool call of a run."""
+        attributes = {names.GEN_AI_OPERATION: names.GEN_AI_EXECUTE, names.TOOL_KIND: event.kind[:MOST_NAME]}
+        return self._of_call(names.TOOL_SPAN, event.name, event.call, traceparent, attributes)
+
+    def approval(self, tool: str, call: str, policy: str | None, traceparent: str | None) -> Recording:
+        """The span of the question whether a tool may be called."""
+        attributes = {names.APPROVAL_POLICY: policy} if policy is not None else {}
+        return self._of_call(names.APPROVAL_SPAN, tool, call, traceparent, attributes)
+
+    def _of_call(
+        self, name: str, tool: str, call: str, traceparent: str | None, attributes: dict[str, str]
+    ) -> Recording:
+        attributes[names.GEN_AI_TOOL_CALL] = call[:MOST_NAME]
+        named = self._tools.label(tool) if _NAME.fullmatch(tool) and tool != call else metrics.OTHERS
+        if named == metrics.OTHERS:
+            name = name.removesuffix(" {tool}")
+        else:
+            attributes[names.GEN_AI_TOOL_NAME] = named
+        return self._start(name.format(tool=named), traceparent, SpanKind.INTERNAL, attributes)
 
     def shutdown(self) -> None:
         """Send the rest, stop the thread. An endpoint that does not answer is given up after a few seconds."""
-        finish(self._provider.shutdown, self._exporter.shutdown)
+        _finish(self._provider.shutdown, self._exporter.shutdown)
 
     def _start(self, name: str, traceparent: str | None, kind: SpanKind, attributes: Attributes) -> Recording:
         return Recording(self._tracer.start_span(name, _context(traceparent), kind, attributes))
+
+
+class Export:
+    """Sends every metric of metrics.py, now and then (OTEL_METRIC_EXPORT_INTERVAL) and at the end (decision 0024).
+
+    The SDK has no observable histogram: its own is told each value at the moment that ours is.
+    """
+
+    def __init__(self, to: Endpoint) -> None:
+        self._exporter = OTLPMetricExporter(endpoint=to.url, headers=to.headers or None)
+        reader = PeriodicExportingMetricReader(self._exporter, cardinality_limits=SETS)
+        self._provider = MeterProvider([reader], _resource(to.service), shutdown_on_exit=False)
+        meter = self._provider.get_meter(names.SCOPE)
+        for metric in metrics.families:
+            if isinstance(metric, metrics.Histogram):
+                histogram = meter.create_histogram(
+                    metric.name, description=metric.help, explicit_bucket_boundaries_advisory=metric.bounds
+                )
+                metric.also = histogram.record
+                continue
+            # A gauge of ours is a sum of changes: what several gateways say of it can be added up.
+            rises = not isinstance(metric, metrics.Gauge)
+            create = meter.create_observable_counter if rises else meter.create_observable_up_down_counter
+            create(metric.name, [_reading(metric)], description=metric.help)
+
+    def shutdown(self) -> None:
+        """Send how things are now, stop the thread; bounded."""
+        for metric in metrics.families:
+            if isinstance(metric, metrics.Histogram):
+                metric.also = None
+        _finish(self._provider.shutdown, self._exporter.shutdown)
+
+
+def _reading(metric: metrics.Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    """What the SDK calls in a thread of its own."""
+
+    def read(_: CallbackOptions) -> Iterable[Observation]:
+        values: Mapping[tuple[str, ...], float] = metric.values.copy()  # at once: the loop's thread goes on counting
+        return [Observation(value, dict(zip(metric.labels, labels, strict=True))) for labels, value in values.items()]
+
+    return read
+
+
+def _resource(service: str | None) -> Resource:
+    """This gateway. `service`: its name in routes.yaml.
+
+    The environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) counts where the file names none.
+    """
+    own = {}
+    with contextlib.suppress(metadata.PackageNotFoundError):  # run from a checkout that is not installed
+        own["service.version"] = metadata.version(names.SERVICE)
+    if service:
+        own["service.name"] = service
+    return Resource({"service.name": names.SERVICE}).merge(_from_environment()).merge(Resource(own))
+
+
+def _finish(send: Callable[[], object], give_up: Callable[[], object]) -> None:
+    """Send the rest, stop the thread. An endpoint that does not answer is given up after SHUTDOWN_SECONDS."""
+    last = threading.Thread(target=send, daemon=True)
+    last.start()
+    last.join(SHUTDOWN_SECONDS)
+    if last.is_alive():
+        give_up()
+
+
+def _from_environment() -> Resource:
+    found = Resource.create()
+    given = dict(found.attributes)
+    if str(given.get("service.name", "")).startswith("unknown_service"):
+        del given["service.name"]
+    return Resource(given)

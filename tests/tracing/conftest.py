@@ -17,7 +17,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gateway import tracing
-from gateway.tracing import metrics, resource
+from gateway.tracing import metrics, otel
 
 
 @dataclass
@@ -45,7 +45,7 @@ def attributes(owner: Span | Span.Event) -> dict[str, object]:
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
-    monkeypatch.setattr(resource, "SHUTDOWN_SECONDS", 60.0)  # all is to come here, however slow the machine is
+    monkeypatch.setattr(otel, "SHUTDOWN_SECONDS", 60.0)  # all is to come here, however slow the machine is
     received = Received()
 
     class Handler(BaseHTTPRequestHandler):

@@ -13,7 +13,7 @@ from gateway.config import Telemetry
 from gateway.core.errors import AgentGone
 from gateway.core.events import UsageReported
 from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunRequest, RunStatus, agent_id
-from gateway.tracing import resource
+from gateway.tracing import otel
 from tests.tracing.conftest import Received, attributes
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -205,7 +205,7 @@ def test_headers_and_service_name_come_from_the_file(receiver: Received) -> None
 
 
 def test_an_endpoint_that_is_gone_does_not_hold_the_gateway_back_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource, "SHUTDOWN_SECONDS", 0.1)
+    monkeypatch.setattr(otel, "SHUTDOWN_SECONDS", 0.1)
     tracing.configure(Telemetry.model_validate({"otlp": "http://127.0.0.1:1"}))
     with tracing.call_span("other"):
         pass

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from gateway.core import events as e
 from gateway.core.types import Answer, Failure, Interrupt, Run
+from gateway.governance.enforcing.approval import Asked
 
 REFUSED: Final = "tool_refused"
 """What a call that is not shown is counted as."""
@@ -20,7 +21,7 @@ class Host(Protocol):
     def show(self, events: Sequence[e.Event]) -> None:
         """Append to the run's log. Raises IllegalEvent."""
 
-    async def put(self, interrupt: Interrupt) -> Answer:
+    async def put(self, interrupt: Interrupt, asked: Asked) -> Answer:
         """Ask the run's caller, however long it takes. What `answering` has not let through is no answer."""
 
     async def tell_again(self) -> None:

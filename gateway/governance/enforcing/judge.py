@@ -268,8 +268,8 @@ class Judge:
             call.grown = False
             if question.id != asked:  # else it was recorded before a restart
                 await self.session.waits(call, approval.approvers(call.decision))
-            self._asked[question.id] = Asked(call, grants)
-            answer = await self.host.put(question)
+            about = self._asked[question.id] = Asked(call, grants)
+            answer = await self.host.put(question, about)
         except asyncio.CancelledError:
             call.phase = Phase.ANNOUNCED  # the agent does not wait for the answer any more, and may ask again
             call.moved()
@@ -280,7 +280,7 @@ class Judge:
             raise
         finally:
             self._asked.pop(question.id, None)
-        if answer.outcome is Outcome.ANSWERED and grants(answer) and question.id in self._released:
+        if self.granted(question, about, answer):
             call.approval = approval.signatory(answer).id or ANONYMOUS
             call.recorded, call.phase = True, Phase.ALLOWED
             call.moved()
@@ -291,6 +291,10 @@ class Judge:
             why = "nobody approved it" if answer.outcome is Outcome.CANCELLED else "it was rejected"
             await self.refuse(call, call.decision.why if call.decision.kind is Kind.DENY else why)
         return answer
+
+    def granted(self, question: Interrupt, asked: Asked, answer: Answer) -> bool:
+        """Whether the answer is a yes that counts."""
+        return asked.yes(answer) and question.id in self._released
 
     def interrupt(self, error: InterlinguaError) -> None:
         """The run cannot go on: nothing else of it is shown."""
