@@ -430,8 +430,10 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
                     asyncio.ensure_future(call)
                     for call in (watch.next(), watch.next(5000), ana.wait(other.id), ana.wait(other.id, 5000))
                 ]
+                await later(50)
+                assert not any(each.done() for each in pending)
                 now = 1101.0
-                await later(101)
+                await later(51)
                 for each in pending:
                     with pytest.raises(Unauthenticated, match="the token has expired"):
                         await each

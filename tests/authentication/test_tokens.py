@@ -96,6 +96,18 @@ def test_only_a_door_that_asks_looks_at_tokens() -> None:
         PEOPLE.arrived(["Bearer stolen"])
 
 
+@pytest.mark.parametrize(
+    ("patterns", "there"),
+    [(["*"], ["echo", "ask"]), (["a*"], ["ask"]), (["ECHO"], []), (["?"], []), ([], []), (["echo", "echo"], ["echo"])],
+)
+def test_the_agents_of_a_client_are_those_that_its_patterns_mean(patterns: list[str], there: list[str]) -> None:
+    clients = [{"name": "dora", "token": "t", "agents": patterns, "tools": patterns}]
+    dora = People(Authentication.model_validate({"clients": clients})).principal("t")
+    assert [name for name in ("echo", "ask") if dora.may_use(name)] == there and dora.tools == tuple(patterns)
+    with pytest.raises(ValidationError):
+        Authentication.model_validate({"clients": [{"name": "dora", "token": "t", "agents": [""]}]})
+
+
 def test_a_client_that_has_no_token_of_its_own_is_known_by_a_jwt_alone() -> None:
     clients = [{"name": "dora", "agents": ["echo"]}, {"name": "emil"}, {"name": "ana", "token": ANA}]
     people = People(Authentication.model_validate({"clients": clients, "jwt": JWT}))
