@@ -424,16 +424,17 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
             assert done is not None and done.status is RunStatus.SUCCESS
             go.clear()
             other = await ana.start(request(agent="slow", protocol=PROTOCOL))
-            async with ana.watch(other.id) as watch:
+            async with ana.watch(other.id) as watch, ana.watch(other.id) as bounded:
                 await watch.next(30)
+                await bounded.next(30)
                 pending = [
                     asyncio.ensure_future(call)
-                    for call in (watch.next(), watch.next(5000), ana.wait(other.id), ana.wait(other.id, 5000))
+                    for call in (watch.next(), bounded.next(5000), ana.wait(other.id), ana.wait(other.id, 5000))
                 ]
                 await later(50)
                 assert not any(each.done() for each in pending)
                 now = 1101.0
-                await later(51)
+                await later(101)
                 for each in pending:
                     with pytest.raises(Unauthenticated, match="the token has expired"):
                         await each
