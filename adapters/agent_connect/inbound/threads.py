@@ -106,6 +106,8 @@ class Threads:
         thread_id = call.uuid("thread_id")
         wanted = await call.read(wire.thread_patch)
         metadata, said, ref = wanted.get("metadata"), wanted.get("messages"), wanted.get("checkpoint")
+        if metadata is not None:  # a client may send back what it was told
+            metadata.pop(wire.STATE_UNREAD, None)
         stateful = wanted.get("values") is not None or said is not None
         if not stateful and (metadata is not None or ref is None):
             return await self._reply(await self._gateway.update_thread(thread_id, metadata=metadata or {}))

@@ -172,6 +172,30 @@ def test_without_an_agent_in_the_path_the_agents_are_an_option_and_the_first_is_
     run(main())
 
 
+def test_an_agent_with_another_state_than_the_sessions_is_refused_with_the_reason() -> None:
+    async def keeps(context: RunContext) -> None:
+        await context.set_upstream({"run": 1}, thread={"thread": context.agent.name})
+        await tells(context)
+
+    def of(name: str) -> dict[str, Any]:
+        return {"type": "object", "properties": {name: {"type": "string"}}}
+
+    async def main() -> None:
+        one, two = (scripted(keeps, name, thread_schema=of(name)) for name in ("one", "two"))
+        async with rig(one, two) as gateway:
+            editor = await gateway.connect(None)
+            session = await editor.new()
+            await editor.prompt(session)
+            await set_option(editor, session, "agent", "two")
+            asked = {"sessionId": session, "prompt": [{"type": "text", "text": "hi"}]}
+            error = await editor.refused("session/prompt", asked)
+            assert "agent two cannot go on with a thread of agent one" in error.message
+            await set_option(editor, session, "agent", "one")
+            await editor.prompt(session)
+
+    run(main())
+
+
 def test_where_there_is_one_agent_there_is_nothing_to_choose() -> None:
     async def main() -> None:
         async with rig(scripted(tells)) as gateway:

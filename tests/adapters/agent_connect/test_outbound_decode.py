@@ -368,3 +368,14 @@ def test_the_roles_of_servers_in_use_are_known() -> None:
     messages = (Message(role="tool", content="42"), Message(role="system", content="s"), Message(content="done"))
     roles = [event.role for event in decode.finished(Result(None, messages)) if isinstance(event, e.MessageStarted)]
     assert roles == [Role.TOOL, Role.SYSTEM, Role.ASSISTANT]
+
+
+@pytest.mark.parametrize("transient", [True, False, None])
+def test_an_agent_may_say_that_another_try_may_succeed(transient: bool | None) -> None:
+    said = {} if transient is None else {"transient": transient}
+    line = {"type": "error", "run_id": RUN, "status": "error", "errcode": 3, "description": "busy", **said}
+    decoder = StreamDecoder(RUN)
+    decoder.feed([json.dumps(line).encode()], WHERE)
+    assert decoder.verdict == Failed("busy", 3, transient=transient is True)
+    assert isinstance(decoder.verdict, Failed)
+    assert decode.failed(decoder.verdict).failure.retryable is (transient is True)

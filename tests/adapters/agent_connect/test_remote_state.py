@@ -103,6 +103,8 @@ def test_an_agent_that_is_down_leaves_the_thread_without_values_and_says_why(sta
     told = api("GET", f"/threads/{thread}")
     assert "values" not in told and [one["content"] for one in told["messages"]] == ["one", "one"]
     assert told["metadata"].keys() == {"k", "interlingua.state"}
-    assert api("PATCH", f"/threads/{thread}", {"metadata": {"k": 2}})["metadata"]["k"] == 2
+    api("PATCH", f"/threads/{thread}", {"metadata": {**told["metadata"], "k": 2}})
+    (found,) = api("POST", "/threads/search", {"limit": 1})
+    assert (found["thread_id"], found["metadata"]) == (thread, {"k": 2})
     api("GET", f"/threads/{thread}/history", status=502)
     api("POST", f"/threads/{thread}/copy", status=502)
