@@ -5,6 +5,7 @@ registering.py  agents come, beat and leave    people.py      who a client is, f
 messages.py     agent/message: a run           rendering.py   its answer     telling.py  what is told before that
 tasks.py        agent/delegate, taskAssign     asking.py, pending.py  a run's questions
 resources.py    directory, tasks, metrics      tools.py       the standard tools
+belongings.py   prompts and resources of an MCP server behind a route
 sampling.py     sampling/createMessage         background.py  what was a notification, and takes a while
 """
 

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from adapters.agent_context.coordination.tasks import Tasks
+from adapters.agent_context.inbound.belongings import THEIRS, Belongings
 from adapters.agent_context.inbound.services import Services
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire import tools as wire
@@ -58,6 +59,7 @@ class Resources:
 
     def __init__(self, services: Services, tasks: Tasks, sessions: Callable[[], Collection[Session]]) -> None:
         self._services = services
+        self.belongings = Belongings(services)
         self._tasks = tasks
         self._sessions = sessions
         self._wanted: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
@@ -74,25 +76,36 @@ class Resources:
         """`resources/list`."""
         asked = read(call.params, wire.Page)
         principal = self._services.people.may(call, "read")
+        if (asked.cursor or "").startswith(THEIRS):
+            return listed("resources", *await self.belongings.more(call, "resources", str(asked.cursor)))
         names = [DIRECTORY, TASKS, STATUS, *(METRICS_PREFIX + name for name in self._agents(call.session, principal))]
         found, following = page("resources", names, asked.cursor, self._services.options.page_size)
-        return listed("resources", [_listed(uri) for uri in found], following)
+        theirs: list[JsonObject] = []
+        if following is None:
+            theirs, following = await self.belongings.more(call, "resources", THEIRS)
+        return listed("resources", [*(_listed(uri) for uri in found), *theirs], following)
 
     async def templates(self, call: Call) -> JsonObject:
         """`resources/templates/list`."""
-        read(call.params, wire.Page)
+        asked = read(call.params, wire.Page)
         self._services.people.may(call, "read")
+        theirs, following = await self.belongings.more(call, "resourceTemplates", asked.cursor or THEIRS)
+        if asked.cursor is not None:
+            return listed("resourceTemplates", theirs, following)
         told = "What the gateway has measured of an agent, and how it was evaluated"
         metrics = {"uriTemplate": METRICS, "name": "metrics", "description": told, "mimeType": JSON_TYPE}
-        return {"resourceTemplates": [metrics]}
+        return listed("resourceTemplates", [metrics, *theirs], following)
 
     async def read(self, call: Call) -> JsonObject:
         """`resources/read`."""
         uri = read(call.params, wire.Resource).uri
+        found = await self.belongings.resource(call, uri)
+        if found is not None:
+            return found
         principal = self._services.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         text = delta.encode(body).decode()
-        found: JsonObject = {"contents": [{"uri": uri, "mimeType": JSON_TYPE, "text": text}]}
+        found = {"contents": [{"uri": uri, "mimeType": JSON_TYPE, "text": text}]}
         return {**found, "ttlMs": 0, "cacheScope": "private"} if versions.modern(call.client.version) else found
 
     async def subscribe(self, call: Call) -> JsonObject:

@@ -44,7 +44,7 @@ class AgentContextService:
     """See `gateway.mcp.server.contract.Service`."""
 
     def __init__(self, services: Services, tasks: Delegating, resources: Resources, sampling: Sampling) -> None:
-        self._services = services
+        self._services, belongings = services, resources.belongings
         self._resources = resources
         registering, messages = Registering(services), Messages(services)
         tools = StandardTools(services, tasks)
@@ -61,6 +61,8 @@ class AgentContextService:
             wire.RESOURCES_READ: resources.read,
             wire.SUBSCRIBE: resources.subscribe,
             wire.UNSUBSCRIBE: resources.unsubscribe,
+            wire.PROMPTS_LIST: belongings.prompts,
+            wire.PROMPTS_GET: belongings.prompt,
             wire.TOOLS_LIST: tools.listing,
             wire.TOOLS_CALL: tools.call,
             wire.SAMPLE: sampling.create,
@@ -90,6 +92,8 @@ class AgentContextService:
             "tools": {"listChanged": True},
             "logging": {},
         }
+        if session.agent is not None:
+            capabilities["prompts"] = {}
         return Identity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
 
     async def request(self, call: Call) -> Any:

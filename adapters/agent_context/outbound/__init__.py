@@ -13,18 +13,37 @@ beside.py      what it tells besides
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound.discovering import Server
 from adapters.agent_context.outbound.pools import PoolLink, Pools
 from adapters.agent_context.outbound.turn import Turns
 from adapters.agent_context.outbound.ways import chooser
+from adapters.agent_context.wire.constants import (
+    PROMPTS_GET,
+    PROMPTS_LIST,
+    RESOURCES_LIST,
+    RESOURCES_READ,
+    TEMPLATES_LIST,
+)
+from gateway.adapter import ThreadContext
+from gateway.core.errors import Unsupported
 from gateway.core.types import Agent
 from gateway.mcp.client.target import Target
+from gateway.wire import jsonrpc
+
+RELAYED: Final = frozenset((PROMPTS_LIST, PROMPTS_GET, RESOURCES_LIST, TEMPLATES_LIST, RESOURCES_READ))
+"""What clients may ask a target's server besides runs."""
 
 
 class One(Turns):
-    """One agent of a target. See `gateway.adapter.Outbound` and `Supervised`. Closes nothing: it is the target's."""
+    """One agent of a target. See `gateway.adapter.Outbound`, `Supervised` and `Relay`.
+
+    Closes nothing: it is the target's.
+    """
 
     def __init__(self, link: PoolLink, server: Server, name: str | None) -> None:
         super().__init__(link, chooser(name, link.target.call))
@@ -41,6 +60,18 @@ class One(Turns):
         found, self._listed = self._listed, None
         return await self._server.agent(self._name) if found is None else found
 
+    async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """See `gateway.adapter.Relay`: what clients of MCP read of its server, prompts and resources."""
+        if method not in RELAYED:
+            raise Unsupported(f"{method} is not relayed")
+        link = self._server.link
+        async with link.lease(alone=False) as session:
+            return await session.call(method, jsonrpc.unpack(params), timeout=link.target.request_timeout)
+
+    async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
+        """See `Relay.forward`."""
+        raise Unsupported(f"{method} is not relayed")
+
     async def aclose(self) -> None:
         """See `Outbound.aclose`."""
 
@@ -51,7 +82,8 @@ class AgentContextOutbound(Target[Agent]):
     def __init__(self, target: AgentContextTarget, pools: Pools | None = None) -> None:
         self._link = PoolLink(target, pools=pools)
         self._server = Server(self._link, target.call)
-        super().__init__(One(self._link, self._server, target.agent), discovers=target.agents is not None)
+        self._alone = One(self._link, self._server, target.agent)
+        super().__init__(self._alone, discovers=target.agents is not None)
 
     async def entries(self) -> Mapping[str, Agent]:
         """See `Target.entries`."""
@@ -64,6 +96,14 @@ class AgentContextOutbound(Target[Agent]):
     def on_change(self, changed: Callable[[], None]) -> None:
         """See `Discovering.on_change`."""
         self._server.on_change(changed)
+
+    async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
+        """See `Relay.relay`."""
+        return await self._alone.relay(context, method, params)
+
+    async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
+        """See `Relay.forward`."""
+        await self._alone.forward(context, method, params)
 
     @property
     def reachable(self) -> bool | None:

@@ -51,7 +51,7 @@ class Server:
     """Shared by every agent of a target."""
 
     def __init__(self, link: PoolLink, how: How) -> None:
-        self._link = link
+        self.link = link
         self._how = how
         self._changed: list[Callable[[], None]] = []
         self._asking: asyncio.Task[dict[str, Agent]] | None = None
@@ -84,7 +84,7 @@ class Server:
         """Who is told that they are others now, or may be. From the first on a session is kept to hear of it."""
         self._changed.append(changed)
         if self._news is None:
-            news = listen(self._link.target, self._listening, self._tell)
+            news = listen(self.link.target, self._listening, self._tell)
             self._news = asyncio.create_task(news, name="news of agents")
 
     async def aclose(self) -> None:
@@ -96,8 +96,8 @@ class Server:
             await asyncio.wait(tasks)
 
     async def _fetched(self) -> dict[str, Agent]:
-        timeout = self._link.target.request_timeout
-        async with self._link.lease(alone=False) as session:
+        timeout = self.link.target.request_timeout
+        async with self.link.lease(alone=False) as session:
             if self._how == "tool" or (self._how == "auto" and not is_native(session)):
                 return await self._tools(session)
             try:
@@ -123,7 +123,7 @@ class Server:
             said = ", ".join(name for name, value in capabilities_of(session).items() if value not in (None, False))
             raise AgentError(f"the server has neither agents nor tools; it has {said or 'nothing else either'}")
         found: dict[str, Agent] = {}
-        for entry in await session.list(TOOLS_LIST, "tools", timeout=self._link.target.request_timeout):
+        for entry in await session.list(TOOLS_LIST, "tools", timeout=self.link.target.request_timeout):
             agent = tools.agent_of(entry)
             found.setdefault(agent.name, agent)
         return found
@@ -147,7 +147,7 @@ class Server:
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[Session]:
-        async with self._link.lease(alone=False) as session:
+        async with self.link.lease(alone=False) as session:
             await self._subscribed(session)
             yield session
 
@@ -160,7 +160,7 @@ class Server:
                 wanted = {"resourceSubscriptions": [DIRECTORY]}
                 await session.call(LISTEN, {"notifications": wanted})
             else:
-                await session.call(SUBSCRIBE, {"uri": DIRECTORY}, timeout=self._link.target.request_timeout)
+                await session.call(SUBSCRIBE, {"uri": DIRECTORY}, timeout=self.link.target.request_timeout)
         except RpcError as error:  # it may still tell that a list has changed
             log.info("the directory cannot be subscribed to: %s", error)
 

@@ -32,6 +32,8 @@ RESOURCES_READ: Final = "resources/read"
 SUBSCRIBE: Final = "resources/subscribe"
 UNSUBSCRIBE: Final = "resources/unsubscribe"
 TOOLS_LIST: Final = "tools/list"
+PROMPTS_LIST: Final = "prompts/list"
+PROMPTS_GET: Final = "prompts/get"
 TOOLS_CALL: Final = "tools/call"
 SAMPLE: Final = "sampling/createMessage"
 

@@ -100,6 +100,8 @@ REQUESTS: Final[Mapping[str, tuple[str, type[BaseModel], type[BaseModel] | None]
     "Unsubscribe": (c.UNSUBSCRIBE, tools.Resource, None),
     "ListResources": (c.RESOURCES_LIST, tools.Page, None),
     "ListResourceTemplates": (c.TEMPLATES_LIST, tools.Page, None),
+    "ListPrompts": (c.PROMPTS_LIST, tools.Page, None),
+    "GetPrompt": (c.PROMPTS_GET, tools.GetPrompt, None),
     "ListTools": (c.TOOLS_LIST, tools.Page, None),
     "CallTool": (c.TOOLS_CALL, tools.CallTool, None),
     "CreateMessage": (c.SAMPLE, sampling.CreateMessage, sampling.MessageCreated),

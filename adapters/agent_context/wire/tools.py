@@ -44,9 +44,16 @@ class CallTool(Params):
 
 
 class Page(Params):
-    """`tools/list`, `resources/list`, `resources/templates/list`."""
+    """`tools/list`, `resources/list`, `resources/templates/list`, `prompts/list`."""
 
     cursor: str | None = None
+
+
+class GetPrompt(Params):
+    """`prompts/get`."""
+
+    name: str
+    arguments: dict[str, str] | None = None
 
 
 class Resource(Params):
