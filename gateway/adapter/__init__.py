@@ -45,6 +45,7 @@ from gateway.adapter.inbound import (
     Snapshot,
     Take,
     Watch,
+    Watched,
     unwatched,
 )
 from gateway.adapter.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
@@ -91,6 +92,7 @@ __all__ = [
     "ThreadWatch",
     "ToolServer",
     "Watch",
+    "Watched",
     "risk_of",
     "unwatched",
 ]

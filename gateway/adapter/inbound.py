@@ -86,12 +86,19 @@ class Watch(Protocol):
         """
 
 
+class Watched(Protocol):
+    """One JSON-RPC request that is traced and counted."""
+
+    def tool_failed(self) -> None:
+        """It is answered with a result which says that the tool has failed."""
+
+
 class Requests(Protocol):
     """Traces and counts the JSON-RPC requests of one protocol's clients."""
 
     def __call__(
         self, method: str, params: msgspec.Raw, id: Any, *, session: str = "", version: str = ""
-    ) -> AbstractContextManager[object]:
+    ) -> AbstractContextManager[Watched]:
         """To be entered around all the work of one request, in the request's own task.
 
         An exception that leaves it is what the request is answered with. `session` and `version`: the session's id and
@@ -99,11 +106,19 @@ class Requests(Protocol):
         """
 
 
+class _Unwatched:
+    def tool_failed(self) -> None:
+        return
+
+
+_UNWATCHED = _Unwatched()
+
+
 def unwatched(
     method: str, params: msgspec.Raw, id: Any, *, session: str = "", version: str = ""
-) -> AbstractContextManager[object]:
+) -> AbstractContextManager[Watched]:
     """The `Requests` of nobody: neither traced nor counted."""
-    return nullcontext()
+    return nullcontext(_UNWATCHED)
 
 
 class Gateway(Protocol):

@@ -159,6 +159,11 @@ class RequestSpan(Span):
         metrics.requests.add(1, self._protocol, status)
         super().__exit__(None, None, None)
 
+    def tool_failed(self) -> None:
+        """See `gateway.adapter.Watched`."""
+        if self._recording is not None:
+            self._recording.failed(names.TOOL_FAILED)
+
     def about(self, agent: str) -> None:
         """A run of this agent came of it: the first names the span."""
         if self._recording is not None and self._named is not None:

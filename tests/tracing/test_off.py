@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from gateway import tracing
 from gateway.config import Telemetry
@@ -38,6 +39,14 @@ def test_a_traceparent_in_the_headers_alone_is_passed_on_too() -> None:
         assert tracing.traceparent() == CLIENT
 
 
+def test_a_message_that_names_a_trace_has_its_run_in_it() -> None:
+    other = "00-11111111111111111111111111111111-2222222222222222-01"
+    requests = tracing.RequestSpans("door", {"tools/call"}, lambda error: -32603, mcp=True)
+    with tracing.inbound_span("door", "op", CLIENT), requests("tools/call", Raw(b"{}"), 1):
+        assert tracing.joined(None, "mail") == CLIENT
+        assert tracing.joined(other, "mail") == other
+
+
 def test_without_a_traceparent_none_is_sent() -> None:
     with tracing.inbound_span("door", "op"), tracing.run_span(a_run(None), AGENT), tracing.call_span("o") as call:
         assert call.traceparent is None
@@ -47,6 +56,7 @@ def test_nothing_of_opentelemetry_is_imported() -> None:
     code = (
         "import sys; from gateway import tracing; from gateway.config import Telemetry; tracing.configure(Telemetry());"
         "span = tracing.inbound_span('door', 'op', None); span.__enter__(); span.__exit__(None, None, None);"
+        "span = tracing.RequestSpans('door', (), id)('m', None, 1); span.__enter__(); span.__exit__(None, None, None);"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150)
@@ -94,6 +104,16 @@ def test_a_span_costs_a_few_times_what_an_empty_one_does() -> None:
             pass
 
     assert _work(_empty) < _work(span) < 15 * _work(_empty)
+
+
+def test_a_json_rpc_request_costs_a_few_times_what_an_empty_span_does() -> None:
+    requests = tracing.RequestSpans("door", {"tools/call"}, lambda error: -32603, mcp=True)
+
+    def request() -> None:
+        with requests("tools/call", Raw(b"{}"), 1, session="s", version="v"):
+            pass
+
+    assert _work(_empty) < _work(request) < 25 * _work(_empty)
 
 
 def test_a_lost_token_costs_a_few_times_what_an_empty_span_does() -> None:

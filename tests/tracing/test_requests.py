@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
 
 import httpx2
 import pytest
+from msgspec import Raw
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from websockets.sync.client import connect
 
+from gateway import tracing
+from gateway.config import Telemetry
+from gateway.tracing import metrics
 from tests.e2e.doors import way
 from tests.support.agent_client import agent_client_agent_command, agent_client_client, errors
 from tests.support.agent_communication import Client, client
@@ -93,17 +99,20 @@ def test_an_mcp_clients_requests_have_spans_of_their_methods_and_tools(
 ) -> None:
     below = "agent-communication"
     steps = ("--do", "tools", "--meta", META, "--tool", 'editor {"message": "hello"}', "--tool", 'nobody {"x": 1}')
+    failing = ("--meta", "{}", "--tool", 'editor {"message": "fail"}')
     with gateway:
         if door == "stdio":
             command = [*PROGRAM, "stdio", "--protocol", "agent_communication", "--routes", str(gateway.file)]
-            client(kind, *steps, command=standing_in(command))
+            client(kind, *steps, *failing, command=standing_in(command))
         else:
             scheme, end = ("ws", "ws") if door == "ws" else ("http", "sse" if door == "sse" else "mcp")
-            client(kind, *steps, url=f"{gateway.url.replace('http', scheme)}/{below}/{end}")
+            client(kind, *steps, *failing, url=f"{gateway.url.replace('http', scheme)}/{below}/{end}")
         page = httpx2.get(f"{gateway.url}/metrics").text
         assert gateway.process.terminate(60) == 0
     requests = [span for span in receiver.spans if attributes(span).get("rpc.system.name") == "jsonrpc"]
-    calls = {span.name: span for span in requests if span.name.startswith("tools/call")}
+    made = sorted((span for span in requests if "tools/call" in span.name), key=lambda span: -span.start_time_unix_nano)
+    failed, *_ = made
+    calls = {span.name: span for span in made}
     assert set(calls) == {"tools/call editor", "tools/call"}
     assert {"initialize", "tools/list"} <= {span.name for span in requests}
     called = calls["tools/call editor"]
@@ -113,7 +122,10 @@ def test_an_mcp_clients_requests_have_spans_of_their_methods_and_tools(
     assert said["gen_ai.tool.name"] == "editor" and said["gen_ai.operation.name"] == "execute_tool"
     assert said["mcp.protocol.version"] and said["mcp.session.id"]
     assert called.status.code == Status.STATUS_CODE_UNSET
-    assert receiver.span("invoke_agent").parent_span_id == called.span_id
+    assert failed.name == called.name and attributes(failed)["error.type"] == "tool_error"
+    assert failed.status.code == Status.STATUS_CODE_ERROR and failed.trace_id != called.trace_id
+    runs = {span.parent_span_id for span in receiver.spans if span.name.startswith("invoke_agent")}
+    assert runs == {called.span_id, failed.span_id}
     wrong = attributes(calls["tools/call"])
     assert wrong["gen_ai.tool.name"] == "nobody" and wrong["error.type"] == wrong["rpc.response.status_code"]
     if door == "http":
@@ -121,3 +133,54 @@ def test_an_mcp_clients_requests_have_spans_of_their_methods_and_tools(
         assert post in {span.span_id for span in receiver.spans if span.name == "agent_communication POST /mcp"}
     if door != "stdio":
         assert counted(page, "agent_communication") == {"ok": len(requests) - 1, str(wrong["error.type"]): 1}
+
+
+def failing(error: BaseException, requests: tracing.RequestSpans) -> None:
+    with pytest.raises(type(error)), requests("x", Raw(b""), None):
+        raise error
+
+
+def test_requests_that_were_given_up_and_codes_beyond_many_are_counted_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_codes", metrics.Labels(2))
+    codes = iter((-1, -2, -3, -1))
+    requests = tracing.RequestSpans("door", (), lambda error: next(codes))
+    for _ in range(4):
+        failing(ValueError(), requests)
+    failing(asyncio.CancelledError(), requests)
+    page = metrics.render(None)
+    assert counted(page, "door") == {"-1": 2, "-2": 1, "(others)": 1, "cancelled": 1}
+
+
+def test_what_runs_on_after_its_request_is_no_part_of_it(receiver: Received) -> None:
+    async def scene() -> None:
+        requests = tracing.RequestSpans("door", {"m"}, lambda error: -1)
+        go = asyncio.Event()
+
+        async def later() -> None:
+            await go.wait()
+            with requests("m", Raw(b"{}"), 2):
+                pass
+
+        with tracing.inbound_span("door", "POST /", f"00-{TRACE}-{PARENT}-01"):
+            task = asyncio.create_task(later())
+        go.set()
+        await task
+
+    tracing.configure(Telemetry.model_validate({"otlp": receiver.url}))
+    asyncio.run(scene())
+    tracing.shutdown()
+    later = receiver.span("m")
+    assert later.trace_id.hex() != TRACE and not later.parent_span_id
+
+
+def test_requests_that_are_refused_before_they_are_served_are_counted(gateway: Gateway, receiver: Received) -> None:
+    call = {"jsonrpc": "2.0", "id": None, "method": "tools/list", "params": {}}
+    with gateway:
+        url = f"{gateway.url.replace('http', 'ws')}/agent-communication/ws"
+        with connect(url) as socket:
+            socket.send(json.dumps(call))
+            code = json.loads(socket.recv(60))["error"]["code"]
+        page = httpx2.get(f"{gateway.url}/metrics").text
+        assert gateway.process.terminate(60) == 0
+    assert counted(page, "agent_communication") == {str(code): 1}
+    assert attributes(receiver.span("tools/list"))["rpc.response.status_code"] == str(code)

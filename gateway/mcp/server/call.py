@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from gateway.adapter import Watched
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
@@ -116,6 +119,15 @@ class ServedCall:
 def _params(given: Raw) -> Raw:
     """Params as a service gets them: `null` is none."""
     return EMPTY if not given or bytes(memoryview(given)[:1]) == b"n" else given
+
+
+async def watched(request: AbstractContextManager[Watched], work: Awaitable[Any]) -> Any:
+    """The result of the work on a request, which is traced and counted."""
+    with request as told:
+        result = await work
+        if isinstance(result, dict) and result.get("isError") is True:
+            told.tool_failed()
+        return result
 
 
 async def serve(service: Service, call: ServedCall) -> Any:

@@ -15,7 +15,7 @@ from gateway.adapter.access import Visit
 from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, read, refused, serve
+from gateway.mcp.server.call import EMPTY, Out, ServedCall, failure, read, refused, serve, watched
 from gateway.mcp.server.contract import SUBSCRIBED, Client, Identity, InputRequired
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import checked_level
@@ -159,8 +159,8 @@ class ModernSession:
         A plain client also gets an answer to `ping`, and cannot listen: it reads nothing but the answer.
         """
         try:
-            with self.hub.requests(request.method, request.params, request.id, version=self.client.version):
-                return await self._serve(out, request, meta)
+            seen = self.hub.requests(request.method, request.params, request.id, version=self.client.version)
+            return await watched(seen, self._serve(out, request, meta))
         finally:
             self.over = True
 

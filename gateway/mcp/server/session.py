@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from abc import ABC, abstractmethod
@@ -13,7 +14,18 @@ from gateway.adapter.access import Visit
 from gateway.core.errors import Invalid, Refused
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
-from gateway.mcp.server.call import EMPTY, UNASKED_LEVEL, Nowhere, Out, ServedCall, failure, read, refused, serve
+from gateway.mcp.server.call import (
+    EMPTY,
+    UNASKED_LEVEL,
+    Nowhere,
+    Out,
+    ServedCall,
+    failure,
+    read,
+    refused,
+    serve,
+    watched,
+)
 from gateway.mcp.server.contract import Client
 from gateway.mcp.server.hub import Hub
 from gateway.wire import jsonrpc
@@ -72,8 +84,8 @@ class HandshakeSession(ABC):
     async def serve(self, call: ServedCall) -> Any:
         """Its result. Raises RpcError. What needs no service is done before the first wait."""
         version = self.client.version if self.initialized else ""
-        with self.hub.requests(call.method, call.params, call.id, session=self.id, version=version):
-            return await self._result(call)
+        request = self.hub.requests(call.method, call.params, call.id, session=self.id, version=version)
+        return await watched(request, self._result(call))
 
     async def _result(self, call: ServedCall) -> Any:
         if call.method == wire.PING:
@@ -95,7 +107,10 @@ class HandshakeSession(ABC):
     def untaken(self, request: Request, why: str) -> RpcError:
         """The answer to a request that is not taken, whatever it asks."""
         call = self.call(Nowhere(), request, wire.meta_of(request.params))
-        return refused(self.hub.service, call, jsonrpc.INVALID_REQUEST, Refused(why))
+        error = refused(self.hub.service, call, jsonrpc.INVALID_REQUEST, Refused(why))
+        with contextlib.suppress(RpcError), self.hub.requests(call.method, call.params, call.id, session=self.id):
+            raise error
+        return error
 
     def initialize(self, call: ServedCall) -> wire.InitializeResult:
         """Agree on a revision. May come again: the last one holds. Raises RpcError, Invalid."""
