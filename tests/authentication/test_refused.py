@@ -32,7 +32,7 @@ CONNECT: list[tuple[str, str, Any]] = [
     ("GET", f"/agents/{SOME}/descriptor", None),
     ("GET", f"/agents/{SOME}/errors", None),
     ("POST", f"/agents/{SOME}/instances", {}),
-    ("DELETE", f"/agents/{SOME}", None),
+    ("DELETE", f"/agents/{SOME}/instances/{SOME}", None),
     ("POST", "/threads", {}),
     ("POST", "/threads/search", {}),
     ("GET", f"/threads/{SOME}", None),

@@ -89,10 +89,8 @@ _TABLE: dict[str, dict[str, Pick]] = {
     "/agents/{agent_id}/descriptor": {"GET": lambda operations: operations.agents.descriptor},
     "/agents/{agent_id}/errors": {"GET": lambda operations: operations.agents.errors},
     "/agents/{agent_id}/instances": {"POST": lambda operations: operations.agents.configure},
-    "/agents/{agent_id}": {
-        "GET": lambda operations: operations.agents.get,
-        "DELETE": lambda operations: operations.agents.remove,
-    },
+    "/agents/{agent_id}/instances/{instance_id}": {"DELETE": lambda operations: operations.agents.remove},
+    "/agents/{agent_id}": {"GET": lambda operations: operations.agents.get},
 }
 """Every operation that asks who the client is, by path and method. Those most used come first: the router tries paths
 in order.

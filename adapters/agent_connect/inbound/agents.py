@@ -5,6 +5,7 @@ from __future__ import annotations
 from adapters.agent_connect import codec, codec_agent, wire
 from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
 from gateway.adapter import Gateway
+from gateway.core.errors import NotFound
 
 
 class Agents:
@@ -47,8 +48,13 @@ class Agents:
         return Reply(codec_agent.encode_agent(agent))
 
     async def remove(self, call: Call) -> Reply:
-        """`DELETE /agents/{agent_id}`: of an instance that `configure` made. Its runs go on."""
-        await self._gateway.destroy_agent(call.name("agent_id"), wire.PROTOCOL)
+        """`DELETE /agents/{agent_id}/instances/{instance_id}`: of what `configure` made. Its runs go on."""
+        template = await self._gateway.agent(call.name("agent_id"), wire.PROTOCOL)
+        instance = await self._gateway.agent(call.name("instance_id"), wire.PROTOCOL)
+        made = self._gateway.created(instance.name)
+        if made is None or made[0] != template.name:
+            raise NotFound(f"agent {instance.name} is no instance of {template.name}")
+        await self._gateway.destroy_agent(instance.name, wire.PROTOCOL)
         return NOTHING
 
     async def descriptor(self, call: Call) -> Reply:

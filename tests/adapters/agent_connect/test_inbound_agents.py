@@ -138,6 +138,7 @@ def test_a_configured_instance_is_an_agent_whose_runs_have_the_configuration(api
         run = server.on_loop(lambda run_id=run_id: server.engine.run(run_id))
         assert run.request.config == {"pace": 2}
     assert api("GET", f"/agents/{agent['agent_id']}/descriptor")["specs"]["config"] == {}
-    assert api.raw("DELETE", f"/agents/{agent['agent_id']}").status_code == 204
+    assert api.raw("DELETE", f"/agents/gated/instances/{agent['agent_id']}").status_code == 404
+    assert api.raw("DELETE", f"/agents/echo/instances/{agent['agent_id']}").status_code == 204
     api("GET", f"/agents/{agent['agent_id']}", status=404)
-    assert api.raw("DELETE", "/agents/echo").status_code == 422, "that is the route table's"
+    assert api.raw("DELETE", "/agents/echo/instances/echo").status_code == 404, "that is the route table's"
