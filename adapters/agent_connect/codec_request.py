@@ -71,9 +71,11 @@ def run_request(
     delay = body.get("after_seconds")
     url = webhook(body)
     given = body.get("input")
+    words = given if isinstance(given, str) else None  # of which an empty one says nothing
     return RunRequest(
         agent=agent,
-        input={} if given is None else given,
+        input={} if given is None or given == "" else None if words is not None else given,
+        prompt=words,
         protocol=wire.PROTOCOL,
         thread=thread,
         config=config.get("configurable") or {},

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
 from msgspec import UNSET
 
 from adapters.agent_protocol import codec
@@ -27,9 +26,10 @@ SHOWN = 500
 
 @dataclass(frozen=True)
 class RunInput:
-    """What a run is started with."""
+    """What a run is started with. `document` is what the client said besides the prompt, None if nothing."""
 
-    document: Json
+    prompt: str
+    document: JsonObject | None
     config: JsonObject
     metadata: JsonObject
 
@@ -47,7 +47,7 @@ def prompt(task_input: str | None, step_input: str | None, *, first: bool) -> st
 
 
 def run_input(agent: Agent, text: str, additional_input: JsonObject) -> RunInput:
-    """The input document, config and metadata of a run. Raises Invalid where the agent has no place for the text."""
+    """Prompt, fields of the input document, config and metadata of a run."""
     takes = _properties(agent.input_schema)
     configures = _properties(agent.config_schema)
     fields: JsonObject = {}
@@ -64,32 +64,12 @@ def run_input(agent: Agent, text: str, additional_input: JsonObject) -> RunInput
             config[key] = value
         else:
             metadata[key] = value
-    return RunInput(_document(agent, text, fields), config, metadata)
+    return RunInput(text, fields or None, config, metadata)
 
 
 def _properties(schema: JsonObject) -> JsonObject:
     found = schema.get("properties")
     return found if isinstance(found, dict) else {}
-
-
-def _document(agent: Agent, text: str, fields: JsonObject) -> Json:
-    if agent.text_input is None:
-        if not text:
-            return fields
-        try:
-            document = msgspec.json.decode(text)
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
-            raise Invalid(
-                "this agent takes no text: give its input document as JSON in `input` or in `additional_input`",
-                path="/input",
-            )
-        return document | fields
-    if not text and fields:
-        return fields
-    document = wrap(text, agent.text_input, agent.input_schema)
-    return reading.merged(fields, document) if isinstance(document, dict) else document
 
 
 # --- answers --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import msgspec
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.legs import SEPARATOR, Leg, Said
 from adapters.agent_protocol.requests import answer_fields
-from gateway.core import choices
+from gateway.core import choices, wording
 from gateway.core import events as e
 from gateway.core.projection import ASSISTANT, text_of, unwrap, wrap
 from gateway.core.stopping import cut_short
@@ -117,7 +117,7 @@ def _output(run: Run, legs: Sequence[Leg], agent: Agent) -> str | None:
     if question is not None and leg.end is None and not _is_step_of(leg):
         asked = question.message or codec.as_text(question.payload) or ""
         found = choices.offered(question.answer_schema)
-        listed = choices.listing(found[0]) if found else ""
+        listed = choices.listing(found[0]) if found else wording.listing(question.answer_schema) or ""
         if text.endswith(SEPARATOR.join(filter(None, (asked, listed)))):
             return text or None  # it was said already: by an agent that is a gateway itself
         shown = (asked if not text.endswith(asked) else "", listed)

@@ -9,7 +9,8 @@ knows any other protocol, and neither touches a run's state: only the engine doe
 
 What passes beside runs (a conversation's modes, files that an agent asks for) is in backchannel.py; agents that an
 inbound half brings are in hosting.py; the rules of a governed route are in governing.py.
-How a client is known by its token is in access/, whether a value fits a schema in fitting.py, and what a text means as
+How a client is known by its token is in access/, whether a value fits a schema in fitting.py, what a prompt makes of an
+agent's input, and leaves to ask, in filling.py, and what a text means as
 the answer to a question in reading.py.
 """
 

@@ -68,6 +68,11 @@ def misfit(judge: Validator, value: Json) -> ValidationError | None:
     return None if fits(judge, value) else _timed(lambda: best_match(judge.iter_errors(value)))
 
 
+def misfits(judge: Validator, value: Json) -> list[ValidationError]:
+    """All mistakes of the value. Raises Inapplicable."""
+    return [] if fits(judge, value) else _timed(lambda: list(judge.iter_errors(value)))
+
+
 def _timed(judged: Callable[[], T]) -> T:
     before = _end.set(time.thread_time() + SECONDS)
     try:

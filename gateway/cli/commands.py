@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -132,12 +132,17 @@ def agents(routes: Routes = None, gateway: Gateway = None, log_level: LogLevel =
 @app.command()
 def run(
     agent: Annotated[str, typer.Argument(help="The agent's name.")],
-    prompt: Annotated[str, typer.Argument(help="What to tell it; '-' reads standard input.")],
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to tell it; '-' reads standard input. [default: it is asked for]")
+    ] = None,
     *,
     routes: Routes = None,
     gateway: Gateway = None,
     answer: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Answer to the agent's next question; may be repeated.")
+    ] = None,
+    document: Annotated[
+        str | None, typer.Option("--input", metavar="FILE|JSON", help="Its whole input as JSON, instead of a prompt.")
     ] = None,
     files: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the files that it makes there.")] = None,
     log_level: LogLevel = "warning",
@@ -157,7 +162,25 @@ def run(
             prompt = typer.get_binary_stream("stdin").read().decode()
         except UnicodeDecodeError as error:
             raise typer.BadParameter(f"standard input is not UTF-8: byte {error.start} is wrong") from None
-    raise SystemExit(run_agent(agent, prompt, routes, gateway, answers=answer or (), files=files))
+    given = None
+    if document is not None:
+        if prompt is not None:
+            raise typer.BadParameter("give a prompt or --input, not both")
+        given = _document(document)
+    elif prompt is None:
+        prompt = ""
+    raise SystemExit(run_agent(agent, prompt, routes, gateway, answers=answer or (), files=files, document=given))
+
+
+def _document(said: str) -> Any:
+    """The JSON that an option gives, or that is in the file it names."""
+    import json
+
+    try:
+        file = said.lstrip()[:1] not in ("{", "[", '"') and Path(said).exists()
+        return json.loads(Path(said).read_text(encoding="utf-8") if file else said)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"--input {said[:60]}: {error}") from None
 
 
 @app.command()

@@ -14,10 +14,10 @@ from typing import Any, Self
 import msgspec
 
 from gateway.app import App
-from gateway.cli.talk import End, File, Item, Known, Text, as_input, as_text, asks, note
+from gateway.cli.talk import End, File, Item, Known, Text, as_text, asks, note
 from gateway.config import Config, Route
 from gateway.core import events as e
-from gateway.core.errors import Conflict, InterlinguaError, Invalid
+from gateway.core.errors import Conflict, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
@@ -60,15 +60,12 @@ class Local:
         entries = self._app.gateway.roster.entries
         return list(zip(entries, await asyncio.gather(*map(_described, entries)), strict=True))
 
-    async def run(self, agent: str, prompt: str) -> AsyncIterator[Item]:
+    async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
         """See `Talk.run`."""
         gateway = self._app.gateway
         found = await gateway.agent(agent, OPERATOR)
-        try:
-            document = as_input(prompt, found.input_schema, found.text_input)
-        except ValueError as error:
-            raise Invalid(str(error)) from error
-        run = await gateway.start(RunRequest(agent=found.name, input=document, protocol=OPERATOR))
+        said = {} if prompt == "" else document
+        run = await gateway.start(RunRequest(agent=found.name, input=said, prompt=prompt, protocol=OPERATOR))
         self._run = run.id
         output, text = Output(found), Text("")
         async with gateway.watch(run.id) as watch:

@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 
 import httpx2
 
-from gateway.cli.talk import End, File, Item, Known, Question, Text, as_answer, as_input, as_text, asks, note
+from gateway.cli.talk import End, File, Item, Known, Question, Text, as_answer, as_text, asks, note
 from gateway.core.errors import AgentFailed, AgentGone, InterlinguaError, Invalid, NotFound
 from gateway.core.projection import text_pointer
 from gateway.core.types import JsonObject, RunStatus
@@ -54,7 +54,7 @@ class Remote:
             for agent in await self._agents()
         ]
 
-    async def run(self, agent: str, prompt: str) -> AsyncIterator[Item]:
+    async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
         """See `Talk.run`. Raises NotFound, Invalid, AgentGone (the gateway cannot be reached)."""
         found = await self._agents()
         by_name = {name: entry["agent_id"] for entry in found for name in (entry["metadata"]["ref"]["name"],)}
@@ -62,11 +62,8 @@ class Remote:
         if agent_id is None:
             raise NotFound(f"no agent '{agent}'; have {', '.join(by_name) or 'none'}")
         specs = (await self._json("GET", f"/agents/{agent_id}/descriptor"))["specs"]
-        try:
-            document = as_input(prompt, specs["input"], None)
-        except ValueError as error:
-            raise Invalid(str(error)) from error
-        body: JsonObject = {"agent_id": agent_id, "input": document, "on_disconnect": "continue"}
+        said = document if prompt is None else prompt
+        body: JsonObject = {"agent_id": agent_id, "input": said, "on_disconnect": "continue"}
         modes = [mode for mode, offered in (specs["capabilities"].get("streaming") or {}).items() if offered]
         method, path = "POST", "/runs/stream"
         while True:
@@ -173,7 +170,8 @@ def _item(told: JsonObject, text: Text, schemas: JsonObject) -> Item | None:
             asked = told["interrupt"]
             kind = str(asked.get("interrupt_type") or (next(iter(asked)) if len(asked) == 1 else ""))
             payload = asked.get("interrupt_payload", asked.get(kind, asked))
-            return asks(payload, schemas.get(kind, {}), kind=kind)
+            own = payload.get("schema") if kind == "input" and isinstance(payload, dict) else None
+            return asks(payload, own if isinstance(own, dict) else schemas.get(kind, {}), kind=kind)
         case "error":
             status = told.get("status")
             stopped = RunStatus.TIMEOUT if status == RunStatus.TIMEOUT else RunStatus.ERROR

@@ -9,14 +9,20 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+from msgspec import UNSET
+
+from gateway.adapter.reading import meant, merged
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.files import chosen
 from gateway.cli.output_folder import OutputFolder
-from gateway.cli.talk import End, File, Item, Note, Question, Talk, Text, as_answer
+from gateway.cli.talk import End, File, Item, Note, Question, Talk, Text, as_answer, asks
 from gateway.cli.view import View, view
+from gateway.core import wording
+from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
-from gateway.core.types import RunStatus
+from gateway.core.types import JsonObject, RunStatus
 
 CANCEL_SECONDS = 10.0
 
@@ -73,15 +79,25 @@ def list_agents(routes: Path | None, gateway: str | None) -> int:
 
 
 def run_agent(
-    agent: str, prompt: str, routes: Path | None, gateway: str | None, *, answers: Sequence[str], files: Path | None
+    agent: str,
+    prompt: str | None,
+    routes: Path | None,
+    gateway: str | None,
+    *,
+    answers: Sequence[str],
+    files: Path | None,
+    document: Any = None,
 ) -> int:
-    """Run an agent, show what it says, and keep its files in the folder `files`. Returns the exit code."""
+    """Run an agent, show what it says, and keep its files in the folder `files`. Returns the exit code.
+
+    Without a prompt `document` is the agent's input.
+    """
     folder = OutputFolder(files) if files is not None else None
 
     async def run() -> int:
         async with talk(routes, gateway) as place:
             with view(agent) as shown:
-                return await _Following(place, shown, list(answers), folder).follow(agent, prompt)
+                return await _Following(place, shown, list(answers), folder).follow(agent, prompt, document)
 
     return _guarded(run())
 
@@ -112,9 +128,9 @@ class _Following:
         self._asking: asyncio.Future[str | None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
 
-    async def follow(self, agent: str, prompt: str) -> int:
+    async def follow(self, agent: str, prompt: str | None, document: Any) -> int:
         loop = asyncio.get_running_loop()
-        work = asyncio.ensure_future(self._items(agent, prompt))
+        work = asyncio.ensure_future(self._items(agent, prompt, document))
         with contextlib.suppress(NotImplementedError):  # where signals cannot be handled, Ctrl-C ends the program
             for sign in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(sign, self._interrupt, work)
@@ -150,8 +166,8 @@ class _Following:
             return False
         return True
 
-    async def _items(self, agent: str, prompt: str) -> int:
-        async with aclosing(self._place.run(agent, prompt)) as items:  # type: ignore[type-var]
+    async def _items(self, agent: str, prompt: str | None, document: Any) -> int:
+        async with aclosing(self._place.run(agent, prompt, document)) as items:  # type: ignore[type-var]
             async for item in items:
                 code = await self._show(item)
                 if code is not None:
@@ -194,25 +210,61 @@ class _Following:
         """Answer from the command line, then from the terminal, until the agent takes it."""
         while True:
             try:
-                typed = self._answers.pop(0) if self._answers else await self._typed(question)
+                value = await self._value(question)
             except EOFError:
                 self._cancelled = True
                 if await self._cancel():
                     self._shown.note("cancelled")
                 return CANCELLED
-            if typed is None:
+            if value is UNSET:
                 self._shown.note(f"question: {question.text}")
                 if question.choices:
                     self._shown.note(f"choices: {', '.join(question.choices)}")
+                elif listed := wording.listing(question.schema):
+                    self._shown.note(listed)
                 self._shown.note("nobody is here to answer: run it on a terminal, or give --answer TEXT")
                 self._shown.note(await self._place.leave())
                 return NEEDS_ANSWER
             try:
-                await self._place.answer(as_answer(typed, question.schema))
+                await self._place.answer(value)
             except Invalid as error:
                 self._shown.note(f"the agent does not take this answer: {error}")
             else:
                 return None
+
+    async def _value(self, question: Question) -> Any:
+        """The answer, UNSET where there is nobody to give it. Raises EOFError once they give up.
+
+        A person is asked for one value after the other; from the command line a text answers all of the question.
+        """
+        fields = list(wording.leaves(question.schema))
+        if self._answers or len(fields) < 2:
+            typed = self._answers.pop(0) if self._answers else await self._typed(question)
+            return UNSET if typed is None else as_answer(typed, question.schema)
+        self._shown.note(question.text)
+        answer: JsonObject = {}
+        for leaf in fields:
+            value = await self._field(leaf, question.schema)
+            if value is UNSET:
+                return UNSET
+            if value is not ABSENT:
+                answer = merged(answer, _placed(value, leaf.path))
+        return answer
+
+    async def _field(self, leaf: wording.Leaf, form: JsonObject) -> Any:
+        """One value of a form: ABSENT if it is left out, UNSET where there is nobody to ask."""
+        definitions: JsonObject = {key: form[key] for key in ("$defs", "definitions") if key in form}
+        schema = leaf.schema | definitions
+        while True:
+            typed = await self._typed(asks(None, leaf.schema, message=wording.line(leaf)))
+            if typed is None:
+                return UNSET
+            if not typed.strip() and ("default" in leaf.schema or not leaf.required):
+                return leaf.schema.get("default", ABSENT)
+            found = meant(schema, typed)
+            if found is not UNSET:
+                return found
+            self._shown.note(f"it must be {wording.kind(leaf.schema)}")
 
     async def _typed(self, question: Question) -> str | None:
         """What a person answers, None where there is nobody. Raises EOFError once they give up."""
@@ -226,3 +278,11 @@ class _Following:
             if task is not None and task.cancelling():
                 raise
             raise EOFError from None
+
+
+def _placed(value: Any, path: Sequence[str]) -> JsonObject:
+    """An object with the value at the end of a path of names."""
+    for name in reversed(path):
+        value = {name: value}
+    placed: JsonObject = value
+    return placed

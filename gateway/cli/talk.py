@@ -11,8 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from msgspec import UNSET
+
+from gateway.adapter import reading
 from gateway.core.choices import Choice, choices
-from gateway.core.projection import LAST, text_of, text_pointer, wrap
+from gateway.core.projection import LAST, text_of
 from gateway.core.types import JsonObject, RunStatus
 
 LISTED: Final = 1000
@@ -83,8 +86,11 @@ class Talk(Protocol):
     async def agents(self) -> Sequence[Known]:
         """The agents that may be run, in route order."""
 
-    def run(self, agent: str, prompt: str) -> AsyncIterator[Item]:
-        """Run an agent and say what happens, last an End. After a Question it waits for `answer`."""
+    def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
+        """Run an agent and say what happens, last an End. After a Question it waits for `answer`.
+
+        Without a prompt `document` is the input. An empty prompt says nothing: what the agent wants is a Question.
+        """
 
     async def answer(self, value: Any) -> None:
         """Answer the open question. Raises Invalid if the value does not fit; it stays open then."""
@@ -97,23 +103,6 @@ class Talk(Protocol):
 
     async def leave(self) -> str:
         """Nobody answers the open question now: a line that says where it waits, or that the run was given up."""
-
-
-def as_input(prompt: str, schema: JsonObject, pointer: str | None) -> Any:
-    """The agent's input document for a prompt: the text where the schema has it, else the prompt read as JSON.
-
-    Raises ValueError where the agent takes no text and the prompt is no JSON.
-    """
-    if pointer is None:
-        pointer = text_pointer(schema)
-    if pointer is not None:
-        return wrap(prompt, pointer, schema)
-    if not schema.get("properties") and schema.get("type") in (None, "object"):
-        return {"message": prompt}
-    try:
-        return json.loads(prompt)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"this agent takes no text; write its input as JSON ({error})") from error
 
 
 def as_text(document: Any, pointer: str | None) -> Text:
@@ -130,7 +119,7 @@ def as_answer(typed: str, schema: JsonObject) -> Any:
     """What a person typed, as the value that the schema of the answer wants.
 
     JSON is taken as it is; `yes` and `no` are booleans where one is wanted; a text or a choice stays text; where an
-    object with one property is wanted, what was typed is that property.
+    object with one property is wanted, what was typed is that property, and of several each line is one.
     """
     properties = schema.get("properties")
     wanted = schema.get("type")
@@ -142,6 +131,8 @@ def as_answer(typed: str, schema: JsonObject) -> Any:
         if isinstance(value, dict):
             return value
         names = _sought(schema)
+        if len(names) != 1 and (found := reading.meant(schema, typed)) is not UNSET:
+            return found
         return {names[0]: as_answer(typed, properties[names[0]])} if properties and names else typed
     chosen = [choice for choice in choices(schema, LISTED) or () if typed in (choice.id, choice.label)]
     if len(chosen) == 1:

@@ -103,7 +103,7 @@ def may_have_text(schema: Schema, pointer: str) -> bool:
     """Whether a document of this schema may have text at a pointer, as far as the schema tells: a property that it does
     not name, in an object of which it names others, is none of the document's.
     """
-    views = list(_views(schema, schema, _DEPTH))
+    views = list(views_of(schema, schema))
     for step in split(pointer):
         if not views or any(map(_is_open, views)):
             return True
@@ -117,7 +117,7 @@ def may_have_text(schema: Schema, pointer: str) -> bool:
         ]
         if not inside:
             return False
-        views = [view for part in inside for view in _views(part, schema, _DEPTH)]
+        views = [view for part in inside for view in views_of(part, schema)]
     return not views or any(view["type"] in ("string", "array", None) for view in views)
 
 
@@ -239,7 +239,7 @@ def _chat(encoded: bytes, array: str | None) -> str | None:
 
 def _lists(schema: Schema) -> Iterator[tuple[list[str], Schema]]:
     """Places of a document that may hold a conversation, the likely ones first."""
-    views = list(_views(schema, schema, _DEPTH))
+    views = list(views_of(schema, schema))
     yield [], schema
     for view in views:
         named = [name for name in CHATS if name in view["properties"]]
@@ -247,13 +247,13 @@ def _lists(schema: Schema) -> Iterator[tuple[list[str], Schema]]:
             yield [name], view["properties"][name]
     for view in views:
         for name, part in view["properties"].items():
-            for inner in _views(part, schema, _DEPTH):
+            for inner in views_of(part, schema):
                 for within, deeper in inner["properties"].items():
                     yield [name, within], deeper
 
 
 def _chat_in(part: Schema, root: Schema, path: list[str]) -> str | None:
-    for view in _views(part, root, _DEPTH):
+    for view in views_of(part, root):
         rest = _find_in_chat(view, root) if view.get("type") == "array" else None
         if rest is None or len(rest) != 2:
             continue
@@ -266,8 +266,8 @@ def _chat_in(part: Schema, root: Schema, path: list[str]) -> str | None:
 
 def _chosen(item: Schema, root: Schema) -> bool:
     """Whether an item's `type` is one of a few words: any other string is the kind of its content, not who speaks."""
-    kinds = [view["properties"].get("type") for view in _views(item, root, _DEPTH)]
-    return all("enum" in view or "const" in view for kind in kinds for view in _views(kind, root, _DEPTH))
+    kinds = [view["properties"].get("type") for view in views_of(item, root)]
+    return all("enum" in view or "const" in view for kind in kinds for view in views_of(kind, root))
 
 
 def speaker(message: Json) -> str | None:
@@ -314,7 +314,7 @@ def _guess(document: Json, depth: int) -> str | None:
 
 def _find(schema: Schema, root: Schema, depth: int) -> list[str] | None:
     """The path to the text of a document of this schema."""
-    views = list(_views(schema, root, _DEPTH))
+    views = list(views_of(schema, root))
     if any(_is_string(view) for view in views):
         return []
     if depth == 0:
@@ -330,13 +330,13 @@ def _find(schema: Schema, root: Schema, depth: int) -> list[str] | None:
 
 def _find_in_object(view: Mapping[str, Any], root: Schema, depth: int) -> list[str] | None:
     properties = view["properties"]
-    strings = [name for name, part in properties.items() if any(map(_is_string, _views(part, root, _DEPTH)))]
+    strings = [name for name, part in properties.items() if any(map(_is_string, views_of(part, root)))]
     required = [name for name in strings if name in view["required"]]
     telling = _first(PREFERRED, required) or _first(PREFERRED, strings)
     if telling is not None:
         return [telling]
     for name in CHATS:
-        for part in _views(properties.get(name), root, _DEPTH):
+        for part in views_of(properties.get(name), root):
             if (rest := _find_in_chat(part, root)) is not None:
                 return [name, *rest]
     if len(strings) == 1 or len(required) == 1:
@@ -352,10 +352,10 @@ def _find_in_chat(view: Mapping[str, Any], root: Schema) -> list[str] | None:
     """The path to the last text of a list of strings or of messages."""
     if view.get("type") not in ("array", None) or "items" not in view:
         return None
-    for item in _views(view["items"], root, _DEPTH):
+    for item in views_of(view["items"], root):
         if _is_string(item):
             return [LAST]
-        spoken = [name for name, part in item["properties"].items() if any(map(_is_string, _views(part, root, _DEPTH)))]
+        spoken = [name for name, part in item["properties"].items() if any(map(_is_string, views_of(part, root)))]
         name = _first(("content", "text", "message", "body"), spoken)
         if name is not None:
             return [LAST, name]
@@ -366,8 +366,8 @@ def _spoken(item: Json, schema: Schema, path: list[str], role: str) -> Json:
     """A message of a conversation, with who says it where the schema has a place for that."""
     if not isinstance(item, dict):
         return item
-    for view in _views(_at(schema, path), schema, _DEPTH):
-        for message in _views(view.get("items"), schema, _DEPTH):
+    for view in views_of(_at(schema, path), schema):
+        for message in views_of(view.get("items"), schema):
             for key in _ROLE_KEYS:
                 word = _word(message["properties"].get(key), schema, role)
                 if word is not None:
@@ -377,7 +377,7 @@ def _spoken(item: Json, schema: Schema, path: list[str], role: str) -> Json:
 
 def _word(schema: Schema, root: Schema, role: str) -> str | None:
     """The schema's own word for a role: one it lists, else ours if it takes any string."""
-    views = [view for view in _views(schema, root, _DEPTH) if view.get("type") in ("string", None)]
+    views = [view for view in views_of(schema, root) if view.get("type") in ("string", None)]
     listed = [word for view in views for word in (view.get("enum") or [view[k] for k in ("const",) if k in view])]
     known = _first(_ROLES[role], listed)
     if known is not None or listed or not views:
@@ -388,7 +388,7 @@ def _word(schema: Schema, root: Schema, role: str) -> str | None:
 def _at(schema: Schema, path: Iterable[str]) -> Schema:
     at = schema
     for step in path:
-        at = next((view["properties"][step] for view in _views(at, schema, _DEPTH) if step in view["properties"]), None)
+        at = next((view["properties"][step] for view in views_of(at, schema) if step in view["properties"]), None)
     return at
 
 
@@ -402,20 +402,21 @@ def _is_string(view: Mapping[str, Any]) -> bool:
     return view.get("type") == "string" and not any(key in view for key in ("enum", "const", "format"))
 
 
-def _views(schema: Schema, root: Schema, depth: int) -> Iterator[Mapping[str, Any]]:
+def views_of(schema: Schema, root: Schema, depth: int = _DEPTH) -> Iterator[Mapping[str, Any]]:
     """What a schema may be, one view for each alternative and type, with its references resolved and its parts merged.
 
-    Each view has `properties` and `required`, and a `type` that is one name, or none.
+    Each view has `properties` and `required`, and a `type` that is one name, or none. `depth`: how many references and
+    parts deep is looked.
     """
     if not isinstance(schema, Mapping) or depth < 0:
         return
     plain = {key: value for key, value in schema.items() if key not in ("$ref", "allOf", "anyOf", "oneOf")}
     parts: list[list[Mapping[str, Any]]] = []
     if isinstance(schema.get("$ref"), str):
-        parts.append(list(_views(_resolve(schema["$ref"], root), root, depth - 1)))
-    parts += [list(_views(part, root, depth - 1)) for part in _schemas(schema.get("allOf"))]
+        parts.append(list(views_of(_resolve(schema["$ref"], root), root, depth - 1)))
+    parts += [list(views_of(part, root, depth - 1)) for part in _schemas(schema.get("allOf"))]
     for key in ("anyOf", "oneOf"):
-        alternatives = [view for part in _schemas(schema.get(key)) for view in _views(part, root, depth - 1)]
+        alternatives = [view for part in _schemas(schema.get(key)) for view in views_of(part, root, depth - 1)]
         if alternatives:
             parts.append(alternatives)
     merged: list[Mapping[str, Any]] = [plain]

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
+from gateway.adapter.filling import Filling
 from gateway.config import Route
 from gateway.core import memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsupported
@@ -57,6 +58,7 @@ class Entry:
     own_governor: RouteGovernor | None = None
     """What governs the route itself, where it has a manifest."""
     _validators: dict[str, Schema] = field(default_factory=dict)
+    _filling: tuple[JsonObject, Filling] | None = None
     _described: bool = False
     _closed: bool = False
     _asking: asyncio.Future[None] | None = None
@@ -231,13 +233,24 @@ class Entry:
             return
         validator = self._validators.get(what)
         if validator is None:
-            try:
-                Draft202012Validator.check_schema(schema)
-            except SchemaError as error:
-                log.warning("agent %s publishes a bad schema for %s: %s", self.route.name, what, error.message)
-                schema = {}
-            validator = self._validators[what] = Schema(schema)
+            validator = self._validators[what] = Schema(self._sane(what, schema))
         validator.check(value, at)
+
+    def filling(self, agent: Agent) -> Filling:
+        """What makes the agent's input of a client's words. `agent` is this entry's, as it was described last."""
+        if self._filling is None or self._filling[0] is not agent.input_schema:
+            schema = agent.input_schema
+            self._filling = schema, Filling(self._sane("input", schema), agent.text_input)
+        return self._filling[1]
+
+    def _sane(self, what: str, schema: JsonObject) -> JsonObject:
+        """The schema, or one that takes anything where it is none."""
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            log.warning("agent %s publishes a bad schema for %s: %s", self.route.name, what, error.message)
+            return {}
+        return schema
 
 
 @dataclass

@@ -106,6 +106,7 @@ class Engine(Starting):
         run = found.run
         thread = await self.store.thread(run.thread) if run.thread is not None else None
         live = self._live(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
+        live.incomplete = run.request.prompt is not None and not run.dispatched
         await recovery.taken_up(live, events := await self.events(run.id))
         live.replayed(events)
         return live

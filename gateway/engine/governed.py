@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-
-from msgspec.structs import replace
 
 from gateway.adapter import Outbound, Prefacing, RunContext
 from gateway.core import events as e
@@ -23,7 +20,7 @@ from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError
 from gateway.core.memory import Recalled
 from gateway.core.state import Item
-from gateway.core.types import Agent, Answer, Failure, Interrupt, JsonObject, Run, RunStatus
+from gateway.core.types import Agent, Answer, Failure, Interrupt, Json, JsonObject, Run, RunStatus
 from gateway.engine import ending
 from gateway.engine.live import LiveRun
 from gateway.governance.audit.aip44 import State
@@ -150,7 +147,13 @@ class GovernedRun(LiveRun):
     @property
     def held(self) -> bool:
         """See `LiveRun.held`: a turn that waits for somebody's word has not been sent."""
-        return self.gate.gated
+        return super().held or self.gate.gated
+
+    async def ready(self) -> Json:
+        """See `LiveRun.ready`: a person allows the turn with its whole input. Raises Denied, Unavailable."""
+        given = await super().ready()
+        await self.gate.turn()
+        return given
 
     async def starts(self) -> None:
         """See `LiveRun.starts`. Raises Unavailable."""
@@ -182,17 +185,7 @@ class GovernedRun(LiveRun):
         self.gate.close()
         super().detach()
 
-    async def turn(self) -> None:
-        """Wait for the word that the turn may be sent, and commit that it is. Raises Denied, Unavailable."""
-        await self.gate.turn()
-        if not self.run.dispatched:
-            await self._whole.change(self._sent())
-
     # --- inside ------------------------------------------------------------------------------------------------
-
-    async def _sent(self) -> None:
-        async with self._record:
-            await self._write((), replace(self.run, dispatched=True, updated_at=time.time()))
 
     async def _answer(self, answer: Answer, interrupt_id: str | None) -> None:
         """Somebody who may not approve leaves the question open, and so does who is not enough alone."""
@@ -243,7 +236,6 @@ class _Gated:
         return await self._outbound.describe()
 
     async def run(self, context: RunContext) -> None:
-        await self._run.turn()
         await self._outbound.run(context)
         await self._run.gate.settled()
 

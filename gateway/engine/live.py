@@ -18,15 +18,17 @@ from msgspec.structs import replace
 
 from gateway import tracing
 from gateway.adapter import Outbound, RunGovernor
+from gateway.adapter.filling import Filled
 from gateway.config import Route
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
-from gateway.core.types import Checkpoint, RunStatus, ThreadUpdate
+from gateway.core.types import Checkpoint, Json, RunStatus, ThreadUpdate
 from gateway.engine import ending
 from gateway.engine.asking import CANCELLED, Asking
 from gateway.engine.clock import Clock
+from gateway.engine.completing import NotGiven, completed
 from gateway.engine.directory import Entry
 from gateway.engine.memory import Conversation
 from gateway.engine.records import UPLOADS
@@ -53,6 +55,10 @@ class LiveRun(Asking):
     governed: RunGovernor | None = field(default=None, init=False)
     unwritten: Unwritten | None = field(default=None, init=False)
     usage: e.UsageReported | None = field(default=None, init=False)
+    incomplete: bool = field(default=False, init=False)
+    """Something of its input is missing, as far as is known: it is asked for before the run is sent."""
+    filled: Filled | None = field(default=None, init=False)
+    """Its input as far as it was known when the run was made, where it was made here."""
     _terminal: e.Event | None = field(default=None, init=False)
     _calling: bool = field(default=False, init=False)
     """The outbound adapter is at work."""
@@ -148,6 +154,8 @@ class LiveRun(Asking):
                 self._calling = True
                 try:
                     with self._clock:
+                        if not self.run.dispatched:
+                            await self._whole.change(self._sent(await self.ready()))
                         await (self.outbound.attach(self) if attach else self.outbound.run(self))
                 except (Exception, asyncio.CancelledError) as error:
                     if self.detached and not self._ending and isinstance(error, asyncio.CancelledError):
@@ -161,6 +169,8 @@ class LiveRun(Asking):
         """How a run ends whose adapter raised this before the agent's last word."""
         if isinstance(error, asyncio.CancelledError):
             return e.RunCancelled(reason=self.run.cancel_reason or "cancelled")
+        if isinstance(error, NotGiven):
+            return e.RunCancelled(reason=self.run.cancel_reason or str(error))
         if isinstance(error, TimeoutError):
             if self._clock.expired:
                 self._tell_agent()
@@ -169,8 +179,17 @@ class LiveRun(Asking):
 
     @property
     def held(self) -> bool:
-        """Whether it is not yet to be sent when it starts. Then whoever sends it commits the mark before."""
-        return False
+        """Whether it is not yet to be sent when it starts. Then `drive` commits the mark once it is `ready`."""
+        return self.incomplete
+
+    async def ready(self) -> Json:
+        """Wait until a run that is held may be sent; its input. Raises NotGiven, and what else then ends the run."""
+        return await completed(self, self.filled) if self.incomplete else self.run.request.input
+
+    async def _sent(self, given: Json) -> None:
+        async with self._record:
+            request = replace(self.run.request, input=given)
+            await self._write((), replace(self.run, request=request, dispatched=True, updated_at=time.time()))
 
     async def starts(self) -> None:
         """What is to be done before a governed run is created as one that runs."""

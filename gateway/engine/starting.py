@@ -65,12 +65,20 @@ class Starting(Agents, Relays):
         request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
         if entry.config:
             request = replace(request, config={**request.config, **entry.config})
-        entry.validate("input", agent.input_schema, request.input, "/input")
+        filled = None if request.prompt is None else entry.filling(agent).filled(request.prompt, request.input)
+        if filled is not None:
+            request = replace(request, input=filled.document)
+        if filled is None or filled.form is None:
+            entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
         thread = await self._thread_for(request, agent, entry)
         live = self._live(self._new(request), agent, entry, thread)
         live.given = caller
+        live.incomplete = filled is not None and filled.form is not None
+        live.filled = filled
+        if filled is not None and filled.unsaid:
+            live.lost("prompt")
         now = request.start_at is None or request.start_at <= time.time()
         at_once = now and request.if_busy is IfBusy.REJECT
         if at_once:

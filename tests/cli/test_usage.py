@@ -52,7 +52,8 @@ def test_schema_prints_the_published_schema() -> None:
     ("arguments", "told"),
     [
         (["swerve"], "No such command"),
-        (["run", "mailcomposer"], "prompt"),
+        (["run", "mailcomposer", "Hello", "--input", "{}"], "not both"),
+        (["run", "mailcomposer", "--input", "{]"], "--input {]"),
         (["serve", "--port", "99999"], "--port"),
         (["serve", "--port", "http"], "--port"),
         (["run", "a", "b", "--routes", "x.yaml", "--gateway", "http://x"], "give --routes or --gateway, not both"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from msgspec import UNSET
+
 from adapters.agent_client.codec import newer, plain, tools
 from adapters.agent_client.codec.offers import ANSWER, is_cancelled, offered, selected
+from gateway.adapter import reading
 from gateway.adapter.governing import APPROVAL
-from gateway.core import choices, delta
+from gateway.core import choices, delta, wording
 from gateway.core.choices import Choice, in_object, named
 from gateway.core.errors import AgentBroken, Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
@@ -176,6 +179,9 @@ def as_text(interrupt: Interrupt) -> str:
     inner = in_object(interrupt.answer_schema)
     if _is_text(interrupt.answer_schema) or (inner is not None and _is_text(inner[1])):
         return question
+    listed = wording.listing(interrupt.answer_schema)
+    if listed is not None:
+        return f"{question}\n\n{listed}"
     schema = plain.fenced(json.dumps(interrupt.answer_schema, indent=2, ensure_ascii=False))
     return f"{question}\n\nAnswer with JSON of this schema:\n\n{schema}"
 
@@ -183,8 +189,9 @@ def as_text(interrupt: Interrupt) -> str:
 def answer_from_text(interrupt: Interrupt, text: str) -> Answer:
     """The answer that the next prompt is to `as_text(interrupt)`.
 
-    A choice by its value, label or number, whatever the case; a text as it is; else JSON. Raises Invalid (its message
-    is for the person) for what is none of these; the gateway checks the rest against the answer schema.
+    A choice by its value, label or number, whatever the case; a text as it is; else JSON, or one value a line. Raises
+    Invalid (its message is for the person) for what is none of these; the gateway checks the rest against the answer
+    schema.
     """
     found = options_of(interrupt)
     if found is not None:
@@ -205,10 +212,13 @@ def answer_from_text(interrupt: Interrupt, text: str) -> Answer:
     inner = in_object(interrupt.answer_schema)
     if inner is not None and _is_text(inner[1]) and not _is_object(text):
         return Answer(value={inner[0]: text})
+    bare = text.strip().removeprefix("```json").strip("`").strip()
     try:
-        value = delta.decode(text.strip().removeprefix("```json").strip("`").strip().encode())
+        value = delta.decode(bare.encode())
     except AgentBroken:
-        raise Invalid("Please answer with JSON as asked.") from None
+        value = reading.meant(interrupt.answer_schema, bare)
+        if value is UNSET:
+            raise Invalid("Please answer with JSON, or with one value a line, as asked.") from None
     return Answer(value=value if inner is None or isinstance(value, dict) else {inner[0]: value})
 
 

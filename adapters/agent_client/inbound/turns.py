@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -69,7 +68,8 @@ def request_of(
     traceparent = meta.get("traceparent")
     return RunRequest(
         agent=agent.name,
-        input=_document(text, agent),
+        input=None,
+        prompt=text,
         protocol=PROTOCOL,
         thread=thread.id,
         config={} if agents.native(agent) else config,
@@ -87,7 +87,7 @@ def said(run: Run, agent: Agent | None) -> list[JsonObject]:
     request = run.request
     if request.protocol == PROTOCOL and isinstance(request.creation.get("prompt"), list):
         return [block for block in request.creation["prompt"] if isinstance(block, dict)]
-    text = projection.text_of(request.input, agent.text_input if agent else None)
+    text = request.prompt or projection.text_of(request.input, agent.text_input if agent else None)
     return [content.block_of(text)] if text else []
 
 
@@ -106,11 +106,3 @@ def text_of(asked: wire.Prompt, agent: Agent) -> str:
 
 def _is_text(block: JsonObject) -> bool:
     return block["type"] in ("text", "resource_link") or "text" in block.get("resource", {})
-
-
-def _document(text: str, agent: Agent) -> object:
-    """The input of an agent for a prompt. One that takes no text takes JSON."""
-    if agent.text_input is None:
-        with contextlib.suppress(ValueError):
-            return jsonrpc.unpack(text.encode())
-    return projection.wrap(text, agent.text_input, agent.input_schema)

@@ -13,6 +13,7 @@ from typing import Final
 from adapters.agent_context.codec.fitting import fits, misfit
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core import delta, projection
+from gateway.core.errors import Invalid
 from gateway.core.memory import Recalled
 from gateway.core.types import Agent, Json, JsonObject, Run
 
@@ -67,6 +68,19 @@ def input_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = _noth
         for loss in losses:
             lost(loss)
     return document
+
+
+def start_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = _nothing) -> tuple[Json, str | None]:
+    """(input, prompt) of the run that a message starts: `input_of`, or else the words of a payload that has no more to
+    say, of which the gateway makes an input and asks for the rest. Raises Invalid with a path below `PAYLOAD`.
+    """
+    try:
+        return input_of(agent, payload, lost=lost), None
+    except Invalid:
+        text, rest = _text_in(payload)
+        if text is None or rest:
+            raise
+        return None, text
 
 
 def _is_said(payload: Json) -> bool:

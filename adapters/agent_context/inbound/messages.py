@@ -158,8 +158,8 @@ class Messages:
         """The run that the message becomes; `losses` gets the name of each."""
         services, agent, asked = self._services, letter.agent, letter.asked
         try:
-            given = content.input_of(agent, asked.content.payload, lost=losses.append)
-            if agent.name == services.options.tasks_of and letter.told.requirements is not None:
+            given, prompt = content.start_of(agent, asked.content.payload, lost=losses.append)
+            if prompt is None and agent.name == services.options.tasks_of and letter.told.requirements is not None:
                 needs = letter.told.requirements.model_dump(by_alias=True, exclude_unset=True)
                 given = given if "task" in given else {**given, "requirements": needs}
             thread = None if letter.session is None else await self._thread(letter, letter.session)
@@ -171,6 +171,7 @@ class Messages:
             request = RunRequest(
                 agent=agent.name,
                 input=given,
+                prompt=prompt,
                 protocol=PROTOCOL,
                 thread=thread,
                 metadata={**metadata_of(call.meta), **_beside(asked.content.payload)},

@@ -116,6 +116,7 @@ class Tasks:
             RunRequest(
                 agent=agent.name,
                 input=given.document,
+                prompt=given.prompt,
                 protocol=codec.PROTOCOL,
                 thread=task.id,
                 config=given.config,

@@ -64,6 +64,9 @@ class Webhook(Record, frozen=True, kw_only=True):
 class RunRequest(Record, frozen=True, kw_only=True):
     """What a client asked for, in no protocol's words.
 
+    `prompt` is set where the client sent words and no document: the engine makes the input of them, and of what the
+    client said besides as a document (`input`, None if nothing), and asks for what is missing before it sends the run.
+    From then on `input` is what it has made. Left out, `input` is the client's own and is refused if it does not fit.
     `creation` is the client's own request, kept verbatim for protocols that echo it. `attributes` are the
     inbound adapter's own marks on the run (string keys it alone reads). `principal` is who asked, if anybody knows,
     and `tools` patterns of the tools that a governed agent may call for them (None: all that its operator may).
@@ -73,6 +76,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     agent: str
     input: Json
     protocol: str
+    prompt: str | None = None
     thread: str | None = None
     config: JsonObject = {}
     metadata: JsonObject = {}

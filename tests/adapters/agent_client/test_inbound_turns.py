@@ -265,7 +265,7 @@ def test_runs_that_wait_for_their_turn_are_told_one_after_the_other() -> None:
     run(main())
 
 
-def test_an_agent_without_a_text_input_takes_json() -> None:
+def test_an_agent_without_a_text_input_takes_json_or_asks_for_the_value() -> None:
     async def agent(context: RunContext) -> None:
         context.emit(e.PartDelta(part="text", delta=str(context.run.request.input["count"] + 1)))
         context.emit(e.RunFinished())
@@ -279,8 +279,10 @@ def test_an_agent_without_a_text_input_takes_json() -> None:
             session = await editor.new()
             await editor.prompt(session, '{"count": 41}')
             assert editor.text() == "42"
-            error = await editor.refused("session/prompt", said(session, "forty"))
-            assert error.code == -32602
+            await editor.prompt(session, "forty")
+            assert "- count: a whole number" in editor.text()
+            await editor.prompt(session, "39")
+            assert editor.text().endswith("40")
 
     run(main())
 

@@ -103,7 +103,7 @@ def test_a_body_that_is_no_json_is_422(api: Api, path: str, content: bytes) -> N
         ({"on_completion": "forget"}, "/on_completion"),
         ({"input": {}}, "/input"),
         ({"input": {"message": 5}}, "/input/message"),
-        ({"input": "hello"}, "/input"),
+        ({"input": ["hello"]}, "/input"),
     ],
 )
 def test_a_wrong_value_is_422_with_the_path_to_it(api: Api, change: dict[str, Any], path: str) -> None:
