@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from adapters.agent_context.codec import nlip
 from adapters.agent_context.codec.fitting import fits, misfit
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core import delta, projection
@@ -20,6 +21,8 @@ from gateway.core.types import Agent, Json, JsonObject, Run
 MESSAGES: Final = "messages"
 INPUT: Final = "input"
 OUTPUT: Final = "output"
+STRUCTURED: Final = "structured"
+"""Of an output: what an NLIP answer has beside its text."""
 CONTEXT: Final = "context"
 REQUIREMENTS: Final = "requirements"
 PAYLOAD: Final = "/content/payload"
@@ -43,6 +46,7 @@ def input_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = _noth
     `payload.input` where that is given; else the payload itself, if it fits and the agent would find its text; else the
     text in it, or the whole of it as JSON text, where the agent takes text. Raises Invalid with a path below `at`.
     """
+    payload = nlip.plain(payload)
     schema, pointer = agent.input_schema, agent.text_input
     given = isinstance(payload, dict) and INPUT in payload
     if given and fits(schema, payload[INPUT]):
@@ -143,10 +147,20 @@ def payload_of(agent: Agent, output: bytes) -> JsonObject:
 def request_of(agent: Agent, run: Run, given: Recalled) -> Json:
     """The payload that an agent of this protocol is sent for a run, with what it is told of the conversation before.
 
+    An agent that says it speaks NLIP is sent an NLIP message, every other none.
     What a client of this protocol sent goes as it is, below that. Else the input as text; as `input` too where the
     agent published a schema for it or it is more than text; and the thread as the session.
     """
     said = _sent(run)
+    if nlip.speaks(agent):
+        same = nlip.spoken(said) and not given.before
+        payload = said if same else _request_of(agent, run, given, nlip.plain(said))
+        return nlip.of(payload) if isinstance(payload, dict) and not same else payload
+    return _request_of(agent, run, given, nlip.plain(said))
+
+
+def _request_of(agent: Agent, run: Run, given: Recalled, said: Json) -> Json:
+    """The payload in the draft's form. `said`: what a client of this protocol sent, `ABSENT` from any other."""
     if said is not delta.ABSENT:
         told = given.before and isinstance(said, dict) and isinstance(said.get(MESSAGES), list)
         return {**said, MESSAGES: [{"text": given.before}, *said[MESSAGES]]} if told else said
@@ -185,6 +199,8 @@ def output_of(agent: Agent, payload: Json) -> Json:
     where that says; else its text there, with whatever is beside it. It may not fit: it is what the agent said.
     """
     schema, pointer = agent.output_schema, agent.text_output
+    if nlip.spoken(payload):
+        payload = _answered(agent, nlip.plain(payload))
     if isinstance(payload, dict) and OUTPUT in payload:
         document = payload[OUTPUT]
         if MESSAGES in payload or fits(schema, document) or not fits(schema, payload):
@@ -196,3 +212,14 @@ def output_of(agent: Agent, payload: Json) -> Json:
         text = delta.encode(payload).decode()
     document = projection.wrap(text, pointer, schema, projection.ASSISTANT)
     return {**rest, **document} if isinstance(document, dict) else document
+
+
+def _answered(agent: Agent, payload: JsonObject) -> JsonObject:
+    """An NLIP message as an answer: its structured part is the output, or beside the text of an agent that publishes
+    no such output. Its conversation is known.
+    """
+    rest = {key: value for key, value in payload.items() if key not in (CONTEXT, INPUT)}
+    if INPUT not in payload:
+        return rest
+    published = not agent.output_assumed and fits(agent.output_schema, payload[INPUT])
+    return {**rest, OUTPUT if published or MESSAGES not in rest else STRUCTURED: payload[INPUT]}

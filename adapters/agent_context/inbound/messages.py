@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_context.codec import content
+from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import NoMatch, note
 from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination.job import ALLOWED
@@ -58,6 +58,7 @@ class Letter:
     principal: Principal
     source: str | None
     correlation: str
+    token: str | None = None
 
     @property
     def limits(self) -> Constraints:
@@ -66,8 +67,9 @@ class Letter:
 
     @property
     def session(self) -> str | None:
-        """`context.sessionId`."""
-        return None if self.told.context is None else self.told.context.session_id
+        """`context.sessionId`, or the token that begins a conversation in NLIP."""
+        known = None if self.told.context is None else self.told.context.session_id
+        return self.token if known is None else known
 
 
 class Messages:
@@ -85,8 +87,9 @@ class Messages:
             raise nobody_waits(asked)
         self._services.directory.check(asked.target)
         agent = await self._services.agent(call, asked.target, "/target")
-        told = payload_of(asked.content.payload)
-        letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh())
+        told = payload_of(nlip.plain(asked.content.payload))
+        token = fresh() if nlip.spoken(asked.content.payload) else None
+        letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh(), token)
         ahead(letter.limits.deadline_at, DEADLINE_PATH, letter.limits.deadline)
         run = await self._again(call, asked, agent)
         if run is None:
@@ -174,7 +177,7 @@ class Messages:
                 prompt=prompt,
                 protocol=PROTOCOL,
                 thread=thread,
-                metadata={**metadata_of(call.meta), **_beside(asked.content.payload)},
+                metadata={**metadata_of(call.meta), **_beside(nlip.plain(asked.content.payload))},
                 traceparent=keys.traceparent(call.meta),
                 principal=letter.principal.name,
                 creation=sent(call, letter.source) if PROTOCOL in agent.extra else {},
@@ -210,6 +213,7 @@ class Messages:
         with services.following(run.id, served, letter.limits) as limit:
             telling = Telling(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
             words = MessageWords(services, agent, telling, correlation, limit)
+            words.conversation = letter.session if letter.token is not None else None
             words.before.update(losses)
             how = asker(services.people.is_agent(call.session), head, correlation, run.id)
             result: JsonObject = await Follow(

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from adapters.agent_context.codec import content
+from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import failure_error, to_rpc
 from adapters.agent_context.inbound.services import Limit, Services
 from adapters.agent_context.inbound.telling import Telling
@@ -66,6 +66,8 @@ class MessageWords(Told):
         super().__init__(telling, correlation)
         self.before: Counter[str] = Counter()
         """What of the message itself could not be said, counted already."""
+        self.conversation: str | None = None
+        """The token of the conversation, for a client that speaks NLIP."""
         self._services = services
         self._agent = agent
         self._limit = limit
@@ -94,6 +96,8 @@ class MessageWords(Told):
         files = [file_of(each) for each in await self._services.gateway.artifacts(run=run.id) if each.agent_created]
         if files:
             payload.setdefault("artifacts", files)
+        if self.conversation is not None:
+            payload = nlip.of(payload, self.conversation)
         run = replace(run, losses={**(Counter(run.losses) | self.before)})
         meta = {**keys.told(run), CORRELATION: self._correlation}
         return {"status": COMPLETED, "content": {"type": RESPONSE, "payload": payload}, META: meta}

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from adapters.agent_context.codec import nlip
 from adapters.agent_context.wire.constants import (
     ACKNOWLEDGEMENTS,
     AGENT_FAILED,
@@ -167,6 +168,7 @@ _VERBS: Final = {"failed": "failed", "error": "failed", "cancelled": "was cancel
 
 def text_in(payload: Json) -> str:
     """The text of a payload: that of its messages, joined; "" where it has none."""
+    payload = nlip.plain(payload)
     if isinstance(payload, str):
         return payload
     if not isinstance(payload, dict):
@@ -180,6 +182,7 @@ def text_in(payload: Json) -> str:
 
 def only_text(payload: Json) -> bool:
     """Whether the text is all that a payload says."""
+    payload = nlip.plain(payload)
     if isinstance(payload, str):
         return True
     if not isinstance(payload, dict):
