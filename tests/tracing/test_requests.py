@@ -184,3 +184,11 @@ def test_requests_that_are_refused_before_they_are_served_are_counted(gateway: G
         assert gateway.process.terminate(60) == 0
     assert counted(page, "agent_communication") == {str(code): 1}
     assert attributes(receiver.span("tools/list"))["rpc.response.status_code"] == str(code)
+
+
+def test_a_gateway_in_an_editors_own_process_sends_its_metrics(gateway: Gateway, receiver: Received) -> None:
+    agent_client_client("py", "--say", "hello", **way(gateway, "stdio", "editor"))
+    points = receiver.metrics["interlingua_requests_total"].sum.data_points
+    told = [({item.key: item.value.string_value for item in point.attributes}, point.as_double) for point in points]
+    assert told == [({"protocol": "agent_client", "status": "ok"}, 3)]
+    assert receiver.metrics["interlingua_runs_ended_total"].sum.data_points[0].as_double == 1
