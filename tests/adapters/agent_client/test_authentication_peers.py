@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_client import ADAPTER
-from gateway.cli.stdio import TOKEN_VARIABLE, _remote
+from gateway.cli.stdio import TOKEN_VARIABLE, _remote, token
 from gateway.cli.stdio import _token as token_of
 from gateway.core.errors import AgentGone
 from tests.adapters.agent_client.authentication_rig import ANA, AUTHENTICATION, BOB, METHOD, UNKNOWN, known
@@ -153,7 +153,8 @@ def test_a_token_that_travels_unencrypted_is_warned_of(
 
     monkeypatch.setattr("gateway.transport.websocket.connect", refuse)
     monkeypatch.setattr("gateway.cli.stdio.OwnPipe", lambda _: None)
+    monkeypatch.setenv(TOKEN_VARIABLE, bearer or "")
     with pytest.raises(SystemExit):
-        run(_remote(ADAPTER, "scripted", gateway, bearer))
+        run(_remote(ADAPTER, "scripted", gateway, token(gateway, None)))
     assert sent == [{"Authorization": f"Bearer {ANA}"} if bearer else None]
     assert ("unencrypted" in caplog.text) is warned and ANA not in caplog.text
