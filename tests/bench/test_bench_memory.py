@@ -36,8 +36,8 @@ def test_runs_that_have_ended_leave_nothing_behind(tmp_path: Path) -> None:
                 gc.collect()
                 return sys.getallocatedblocks()
 
-            await blocks("a")  # the process's own caches fill
-            first = await blocks("b")
-            assert await blocks("c") - first < RUNS, "less than a block for each run"
+            first = await blocks("a")
+            then = [await blocks(prefix) for prefix in "bcde"]  # it sways by some hundreds, whatever is done
+            assert then[-1] - first < len(then) * RUNS, "less than a block for each run"
 
     run(scene())
