@@ -126,10 +126,14 @@ def run_record(run: Run) -> wire.Run:
 
 
 def creation(run: Run) -> JsonObject:
-    """The client's own request; of a run that came in by another protocol, the request it would have been."""
+    """The client's own request; of a run that came in by another protocol, the request it would have been.
+
+    An input that was a bare string is shown as the document that was made of it: the specification has objects only.
+    """
     request = run.request
     if request.protocol == wire.PROTOCOL:
-        return request.creation
+        words = isinstance(request.creation.get("input"), str) and isinstance(request.input, dict)
+        return {**request.creation, "input": request.input} if words else request.creation
     told: JsonObject = {"agent_id": _agent_id(request.agent), "metadata": request.metadata}
     if request.input is not None:
         told["input"] = request.input

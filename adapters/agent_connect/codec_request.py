@@ -9,9 +9,14 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from adapters.agent_connect import wire
+from gateway.adapter.filling import Filling
+from gateway.core import projection
+from gateway.core.delta import same
 from gateway.core.errors import Invalid
 from gateway.core.types import (
+    Agent,
     IfBusy,
+    Json,
     JsonObject,
     RunRequest,
     Webhook,
@@ -71,11 +76,11 @@ def run_request(
     delay = body.get("after_seconds")
     url = webhook(body)
     given = body.get("input")
-    words = given if isinstance(given, str) else None  # of which an empty one says nothing
+    said = given if isinstance(given, str) else None  # of which an empty one says nothing
     return RunRequest(
         agent=agent,
-        input={} if given is None or given == "" else None if words is not None else given,
-        prompt=words,
+        input={} if given is None or given == "" else None if said is not None else given,
+        prompt=said,
         protocol=wire.PROTOCOL,
         thread=thread,
         config=config.get("configurable") or {},
@@ -87,6 +92,15 @@ def run_request(
         native=("tags",) if config.get("tags") or config.get("recursion_limit") else (),
         creation=creation(body),
     )
+
+
+def words(agent: Agent, given: Json) -> str | None:
+    """The words of an input that has nothing but the agent's text, where something else is missing; else None."""
+    text = None if agent.text_input is None else projection.unwrap(given, agent.text_input)
+    if text is None or not same(projection.wrap(text, agent.text_input, agent.input_schema), given):
+        return None
+    found = Filling(agent.input_schema, agent.text_input).completed(given)
+    return None if found.form is None or found.why else text
 
 
 def webhook(body: wire.RunCreate) -> str | None:

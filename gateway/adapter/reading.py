@@ -122,7 +122,7 @@ def _object(values: list[tuple[wording.Leaf, str]]) -> JsonObject:
     out: JsonObject = {}
     for leaf, text in values:
         found = meant(leaf.schema, text)
-        value: Json = text if found is UNSET else found
+        value: Json = next(iter(parsed(text)), text) if found is UNSET else found
         for name in reversed(leaf.path):
             value = {name: value}
         out = merged(out, value)

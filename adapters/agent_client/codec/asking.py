@@ -217,6 +217,8 @@ def answer_from_text(interrupt: Interrupt, text: str) -> Answer:
         value = delta.decode(bare.encode())
     except AgentBroken:
         value = reading.meant(interrupt.answer_schema, bare)
+        if value is UNSET:  # what names its values is refused for what is wrong with them
+            value = next(reading.written(interrupt.answer_schema, bare, named=True), UNSET)
         if value is UNSET:
             raise Invalid("Please answer with JSON, or with one value a line, as asked.") from None
     return Answer(value=value if inner is None or isinstance(value, dict) else {inner[0]: value})

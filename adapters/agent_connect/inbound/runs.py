@@ -12,7 +12,7 @@ from adapters.agent_connect.inbound.call import NOTHING, Call, ClientGone, Reply
 from adapters.agent_connect.inbound.stream import Stream
 from adapters.agent_connect.inbound.threads import new_thread
 from gateway.adapter import Gateway
-from gateway.core.errors import InterlinguaError, NotFound, Unavailable, Unsupported
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
 from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread
 
@@ -84,7 +84,7 @@ class Runs:
             made = new_thread()
             return await self._start_on(made, replace(request, thread=made.id, attributes={KEPT: True}))
         unknown = await self._unknown(request, thread) if thread is not None else ()
-        run = await self._gateway.start(request, told=told)
+        run = await self._begin(request, told=told)
         for what in unknown:
             self._gateway.lost(run.id, what)
         return run
@@ -111,10 +111,21 @@ class Runs:
         """Start it on a thread that is made for it, and goes again if the run is refused."""
         await self._gateway.create_thread(thread)
         try:
-            return await self._gateway.start(request)
+            return await self._begin(request)
         except InterlinguaError:
             await self._gateway.delete_thread(thread.id)
             raise
+
+    async def _begin(self, request: RunRequest, *, told: bool = True) -> Run:
+        """Start it. An input that has the text that the agent takes, and nothing else of what it needs, is a prompt."""
+        try:
+            return await self._gateway.start(request, told=told)
+        except Invalid:
+            agent = await self._agent(request.agent)
+            words = None if agent is None or request.prompt is not None else codec_request.words(agent, request.input)
+            if words is None:
+                raise
+        return await self._gateway.start(replace(request, input=None, prompt=words), told=told)
 
     def _only(self) -> str:
         """The agent of a request that names none."""
