@@ -137,3 +137,14 @@ def test_an_address_that_is_that_of_traces_is_turned_into_that_of_metrics(receiv
     metrics.events.add(1, "mail")
     tracing.shutdown()
     assert receiver.paths == ["/v1/metrics"] and receiver.headers[0]["x-key"] == "k"
+
+
+def test_a_collector_that_wants_differences_gets_them(receiver: Received, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+    tracing.configure(Telemetry.model_validate({"otlp": receiver.url}))
+    metrics.events.add(7, "mail")
+    metrics.run_seconds.observe(0.2, "mail", "success")
+    tracing.shutdown()
+    delta = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    assert receiver.metrics["interlingua_events_total"].sum.aggregation_temporality == delta
+    assert receiver.metrics["interlingua_run_duration_seconds"].histogram.aggregation_temporality == delta
