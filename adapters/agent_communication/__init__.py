@@ -32,7 +32,7 @@ ADAPTER = Adapter(
     losses=LOSSES,
     example="curl -s {url}/mcp -H 'content-type: application/json' -H 'mcp-protocol-version: 2026-07-28' "
     '-H \'mcp-method: agents/run\' -d \'{"jsonrpc": "2.0", "id": 1, "method": "agents/run", "params": '
-    '{"name": "{agent}", "input": {"message": "Hello"}, "_meta": {"io.modelcontextprotocol/protocolVersion": '
+    '{"name": "{agent}", "input": {input}, "_meta": {"io.modelcontextprotocol/protocolVersion": '
     '"2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}}\'',
     socket="/ws/{agent}",
 )

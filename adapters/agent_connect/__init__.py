@@ -39,5 +39,5 @@ ADAPTER = Adapter(
         "thread_state": "The agent does not take the state that its thread is to have: it is told the conversation.",
     },
     example="curl -s {url}/runs/wait -H 'content-type: application/json' "
-    '-d \'{"agent_id": "{agent}", "input": {"message": "Hello"}}\'',
+    '-d \'{"agent_id": "{agent}", "input": {input}}\'',
 )

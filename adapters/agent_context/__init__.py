@@ -32,7 +32,7 @@ ADAPTER = Adapter(
     losses=LOSSES,
     example="curl -s {url} -H 'content-type: application/json' -H 'mcp-protocol-version: 2026-07-28' "
     '-H \'mcp-method: agent/message\' -d \'{"jsonrpc": "2.0", "id": 1, "method": "agent/message", "params": '
-    '{"target": "{agent}", "content": {"type": "request", "payload": {"messages": [{"text": "Hello"}]}}, "_meta": '
+    '{"target": "{agent}", "content": {"type": "request", "payload": {"messages": [{"text": {prompt}}]}}, "_meta": '
     '{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}}}\'',
     socket="/ws/{agent}",
 )

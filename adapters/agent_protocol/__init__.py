@@ -30,5 +30,5 @@ ADAPTER = Adapter(
     call=_call,
     target_options=AgentProtocolTarget,
     losses=LOSSES,
-    example="curl -s {url}/{agent}/ap/v1/agent/tasks -H 'content-type: application/json' -d '{\"input\": \"Hello\"}'",
+    example="curl -s {url}/{agent}/ap/v1/agent/tasks -H 'content-type: application/json' -d '{\"input\": {prompt}}'",
 )

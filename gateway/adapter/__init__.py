@@ -107,7 +107,7 @@ class Adapter:
     exist. `path` is the default mount point. `losses` names what this
     protocol cannot say, with the reason (docs are made from it). Making the value imports nothing heavy.
     `example` is a shell line to try, shown by `serve`: `{gateway}` is its address, `{url}` the
-    mount's, `{agent}` an agent's name.
+    mount's, `{agent}` an agent's name, `{input}` an input of it as JSON, `{prompt}` a prompt as JSON.
     `socket` is the path below the mount of a WebSocket that carries what a `Conversing` inbound says on stdin and
     stdout; `editors` is true for the protocol that `interlingua stdio` speaks unless told otherwise.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -9,7 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gateway.adapter import Adapter
 from gateway.config import Config
+from gateway.core.types import Json
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
 PROGRAM = "interlingua"
@@ -33,6 +36,14 @@ def _path() -> str:
     return os.path.abspath(shutil.which(PROGRAM) or os.path.join(os.path.dirname(sys.executable), PROGRAM))
 
 
+def example(adapter: Adapter, url: str, path: str | None, agent: str, *, document: Json, prompt: str) -> str:
+    """The adapter's line to try: at the gateway's address, for an agent with an input and a prompt that means it."""
+    line = adapter.example.replace("{gateway}", url).replace("{url}", f"{url}{path or ''}").replace("{agent}", agent)
+    for name, value in (("{input}", document), ("{prompt}", prompt)):
+        line = line.replace(name, json.dumps(value, ensure_ascii=False).replace("'", "'\\''"))
+    return lies() + line.removeprefix(PROGRAM) if line.startswith(f"{PROGRAM} ") else line
+
+
 def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[str], *, secure: bool = False) -> str:
     """Several lines, ready to print. `port` is the one that is listened on, `agents` the names of those there are,
     `secure` whether TLS is spoken.
@@ -48,8 +59,5 @@ def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[st
         adapter = config.adapters[name]
         lines.append(f"  {adapter.title:{width}}  {url}{options.path}")
         if agents and adapter.example:
-            example = adapter.example.replace("{gateway}", url).replace("{url}", f"{url}{options.path}")
-            example = example.replace("{agent}", agents[0])
-            own = example.startswith(f"{PROGRAM} ")
-            tries.append(lies() + example.removeprefix(PROGRAM) if own else example)
+            tries.append(example(adapter, url, options.path, agents[0], document={"message": "Hello"}, prompt="Hello"))
     return "\n".join([*lines, "", "Try:", *(f"  {line}" for line in tries), ""])

@@ -119,14 +119,20 @@ def check(
 
 
 @app.command()
-def agents(routes: Routes = None, gateway: Gateway = None, log_level: LogLevel = "warning") -> None:
-    """List the agents of a route table or of a running gateway."""
+def agents(
+    agent: Annotated[str | None, typer.Argument(help="Show this one: its input, and how it is called.")] = None,
+    *,
+    routes: Routes = None,
+    gateway: Gateway = None,
+    log_level: LogLevel = "warning",
+) -> None:
+    """List the agents of a route table or of a running gateway, or show what one of them wants."""
     from gateway.cli.logs import configure
 
     configure(log_level)
-    from gateway.cli.run import list_agents
+    from gateway.cli.run import list_agents, show_agent
 
-    raise SystemExit(list_agents(routes, gateway))
+    raise SystemExit(list_agents(routes, gateway) if agent is None else show_agent(agent, routes, gateway))
 
 
 @app.command()

@@ -14,7 +14,7 @@ from typing import Any, Self
 import msgspec
 
 from gateway.app import App
-from gateway.cli.talk import End, File, Item, Known, Text, as_text, asks, note
+from gateway.cli.talk import End, File, Item, Known, Text, Wants, as_text, asks, note
 from gateway.config import Config, Route
 from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError
@@ -49,6 +49,11 @@ class Local:
         """See `Talk.agents`."""
         found = await self._app.gateway.agents(OPERATOR)
         return [Known(agent.name, agent.version, agent.description) for agent in found]
+
+    async def wants(self, agent: str) -> Wants:
+        """See `Talk.wants`."""
+        found, _ = await self.described(agent)
+        return Wants(Known(found.name, found.version, found.description), found.input_schema, found.text_input)
 
     async def described(self, name: str) -> tuple[Agent, Route]:
         """The agent as its target describes it, and its route. Raises NotFound, and whatever the target raises."""

@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 
 import httpx2
 
-from gateway.cli.talk import End, File, Item, Known, Question, Text, as_answer, as_text, asks, note
+from gateway.cli.talk import End, File, Item, Known, Question, Text, Wants, as_answer, as_text, asks, note
 from gateway.core.errors import AgentFailed, AgentGone, InterlinguaError, Invalid, NotFound
 from gateway.core.projection import text_pointer
 from gateway.core.types import JsonObject, RunStatus
@@ -56,12 +56,7 @@ class Remote:
 
     async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
         """See `Talk.run`. Raises NotFound, Invalid, AgentGone (the gateway cannot be reached)."""
-        found = await self._agents()
-        by_name = {name: entry["agent_id"] for entry in found for name in (entry["metadata"]["ref"]["name"],)}
-        agent_id = by_name.get(agent, agent if agent in by_name.values() else None)
-        if agent_id is None:
-            raise NotFound(f"no agent '{agent}'; have {', '.join(by_name) or 'none'}")
-        specs = (await self._json("GET", f"/agents/{agent_id}/descriptor"))["specs"]
+        agent_id, _, specs = await self._descriptor(agent)
         said = document if prompt is None else prompt
         body: JsonObject = {"agent_id": agent_id, "input": said, "on_disconnect": "continue"}
         modes = [mode for mode, offered in (specs["capabilities"].get("streaming") or {}).items() if offered]
@@ -77,6 +72,24 @@ class Remote:
             if not (self._asked and self._answered):
                 raise AgentGone("the gateway closed the stream before the run had ended")
             method, path, body = "GET", f"/runs/{self._run}/stream", {}
+
+    async def wants(self, agent: str) -> Wants:
+        """See `Talk.wants`."""
+        _, about, specs = await self._descriptor(agent)
+        schema = specs["input"]
+        return Wants(
+            Known(about["ref"]["name"], about["ref"]["version"], about["description"]), schema, text_pointer(schema)
+        )
+
+    async def _descriptor(self, agent: str) -> tuple[str, JsonObject, JsonObject]:
+        """An agent's id, its metadata and its specs."""
+        found = await self._agents()
+        by_name = {name: entry["agent_id"] for entry in found for name in (entry["metadata"]["ref"]["name"],)}
+        agent_id = by_name.get(agent, agent if agent in by_name.values() else None)
+        if agent_id is None:
+            raise NotFound(f"no agent '{agent}'; have {', '.join(by_name) or 'none'}")
+        told = await self._json("GET", f"/agents/{agent_id}/descriptor")
+        return agent_id, told["metadata"], told["specs"]
 
     async def answer(self, value: Any) -> None:
         """See `Talk.answer`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -22,6 +24,7 @@ from gateway.cli.view import View, view
 from gateway.core import wording
 from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
+from gateway.core.projection import unwrap, wrap
 from gateway.core.types import JsonObject, RunStatus
 
 CANCEL_SECONDS = 10.0
@@ -76,6 +79,43 @@ def list_agents(routes: Path | None, gateway: str | None) -> int:
         Console().print(table)
 
     return _guarded(listed())
+
+
+def show_agent(agent: str, routes: Path | None, gateway: str | None) -> int:
+    """Print what one agent takes, and how it is called in each protocol, with an input that is made up."""
+    from gateway import registry
+    from gateway.cli.banner import called, example
+    from gateway.cli.files import read
+
+    async def shown() -> None:
+        async with talk(routes, gateway, running=False) as place:
+            wants = await place.wants(agent)
+        known, name = wants.agent, wants.agent.name
+        print(" ".join(part for part in (name, known.version) if part))
+        if known.description:
+            print(known.description)
+        fields = [f"  {wording.line(leaf)}" for leaf in wording.leaves(wants.schema)]
+        print("", "Its input:", *(fields or [f"  {wording.kind(wants.schema)}"]), sep="\n")
+        document = wording.example(wants.schema)
+        text = None if wants.pointer is None else unwrap(document, wants.pointer)
+        alone = text is not None and wrap(text, wants.pointer, wants.schema) == document
+        prompt = text if alone and text is not None else json.dumps(document, ensure_ascii=False)
+        table = chosen(routes, gateway)
+        config = None if table is None else read(table)
+        adapters = registry.scan() if config is None else config.adapters
+        paths: dict[str, str | None] = {one.name: one.path for one in adapters.values() if one.serve is not None}
+        if config is not None:
+            paths = {one: options.path for one, options in config.inbound.items()}
+        url = (gateway or "http://127.0.0.1:8080").rstrip("/")
+        said = shlex.quote(prompt)
+        there = f"--gateway {url}" if table is None else f"--routes {shlex.quote(str(table))}"
+        print("", "Try:", f"  {called()} run {name} {'' if alone else '--input '}{said} {there}", sep="\n")
+        for one, path in paths.items():
+            if adapters[one].example:
+                line = example(adapters[one], url, path, name, document=document, prompt=prompt)
+                print(f"\n{adapters[one].title}:\n  {line}")
+
+    return _guarded(shown())
 
 
 def run_agent(

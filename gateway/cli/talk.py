@@ -80,11 +80,23 @@ class Known:
     description: str = ""
 
 
+@dataclass(frozen=True)
+class Wants:
+    """What one agent takes: its input's schema, and where in it the text is, None if nowhere."""
+
+    agent: Known
+    schema: JsonObject
+    pointer: str | None
+
+
 class Talk(Protocol):
     """A place where agents can be run. Methods raise errors of the tree."""
 
     async def agents(self) -> Sequence[Known]:
         """The agents that may be run, in route order."""
+
+    async def wants(self, agent: str) -> Wants:
+        """What an agent takes. Raises NotFound, and what keeps the agent from saying it."""
 
     def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
         """Run an agent and say what happens, last an End. After a Question it waits for `answer`.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.cli.conftest import interlingua
 from tests.cli.test_terminal import terminal
 from tests.e2e.doors import way
 from tests.support import agent_client
@@ -141,3 +144,39 @@ def test_a_terminal_asks_value_by_value(there: str, gateway: Gateway, calls: Pat
         assert screen.ended() == 0
         assert SUN in screen.shown
     assert called(calls) == [WHOLE]
+
+
+@pytest.mark.parametrize("there", ["--gateway", "--routes"])
+def test_what_an_agent_wants_is_shown_with_calls_that_work(there: str, gateway: Gateway, calls: Path) -> None:
+    called(calls)
+    shown = interlingua("agents", "forecast", there, gateway.url if there == "--gateway" else str(gateway.file)).stdout
+    assert (
+        "  units: celsius or fahrenheit (Of the temperatures)\n  days: a whole number, at least 1, at most 7" in shown
+    )
+    lines = [line.strip().replace("http://127.0.0.1:8080", gateway.url) for line in shown.splitlines()]
+    curls = [line for line in lines if line.startswith("curl")]
+    assert len(curls) >= 4
+    for line in curls:
+        told = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True).stdout
+        if "/ap/v1/" in line:
+            task = json.loads(told)["task_id"]
+            steps = [*shlex.split(line)[:3], "-X", "POST"]
+            steps[2] = f"{steps[2]}/{task}/steps"
+            told = subprocess.run(steps, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert "1 days of sun in text, in celsius" in told, line
+    assert len(called(calls)) == len(curls)
+
+
+@pytest.mark.parametrize("there", ["--gateway", "--routes"])
+def test_without_a_terminal_a_document_runs_and_what_is_missing_is_exit_code_3(
+    there: str, gateway: Gateway, calls: Path, tmp_path: Path
+) -> None:
+    called(calls)
+    where = (there, gateway.url if there == "--gateway" else str(gateway.file))
+    (tmp_path / "input.json").write_text(json.dumps(WHOLE))
+    for document in (json.dumps(WHOLE), str(tmp_path / "input.json")):
+        assert interlingua("run", "forecast", "--input", document, *where).stdout.strip() == SUN
+    assert interlingua("run", "forecast", "Bonn", "--answer", "celsius\n2", *where).stdout.strip() == SUN
+    asked = interlingua("run", "forecast", *where)
+    assert asked.returncode == 3 and "- city: text" in asked.stderr
+    assert called(calls) == [WHOLE] * 3
