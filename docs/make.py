@@ -107,6 +107,11 @@ inbound:
     approve: [painter-*]
     weights: {quality: 3, cost: 2, load: 2, speed: 1, security: 2}
     conduct: {window: 60, requests: 1000, refusals: 50, failures: 50, suspend: 300}
+    announce:
+      - url: https://directory.example.com/agent-context
+        token: "${DIRECTORY_TOKEN:-secret}"
+        agents: ["mail*"]
+        heartbeat: 30
     agent_timeout: 600
     endpoints: [10.0.0.0/8]
     page_size: 100

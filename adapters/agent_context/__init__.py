@@ -6,6 +6,7 @@ from typing import Any
 
 from adapters.agent_context.losses import LOSSES
 from adapters.agent_context.options import AgentContextServe, AgentContextTarget
+from adapters.agent_context.wire.constants import PATH
 from gateway.adapter import Adapter, Gateway, Inbound, Outbound
 
 
@@ -24,7 +25,7 @@ def _call(target: Any) -> Outbound:
 ADAPTER = Adapter(
     name="agent_context",
     title="Agent Context Protocol 0.1",
-    path="/agent-context",
+    path=PATH,
     serve=_serve,
     serve_options=AgentContextServe,
     call=_call,

@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field, IPvAnyNetwork, model_validator
 
 from gateway.adapter import Options
 from gateway.adapter.access import Credentials, JwtOptions, Patterns, each_its_own
-from gateway.mcp.client.options import McpTarget
+from gateway.adapter.options import HeaderSecret
+from gateway.mcp.client.options import McpTarget, McpUrl
 from gateway.mcp.server.options import Count, McpServeOptions, Seconds
 
 Right = Literal["register", "message", "delegate", "read", "evaluate", "sample", "revoke"]
@@ -124,6 +125,24 @@ class Conduct(Options):
     suspend: Seconds | None = None
 
 
+class Announce(Options):
+    """A foreign directory of the Agent Context Protocol that agents of the route table are registered at.
+
+    Each registers with its door here as its endpoint (`public_url`): the directory must be allowed to call that, and
+    the door must let clients in without a token. What it has under the same id already stays there.
+
+    url: the directory, as of a target.
+    token: what the gateway shows it as `Authorization: Bearer`.
+    agents: patterns of the agents.
+    heartbeat: seconds between two heartbeats; what has changed is told with the next.
+    """
+
+    url: McpUrl
+    token: HeaderSecret | None = None
+    agents: Patterns = ("*",)
+    heartbeat: Seconds = 30.0
+
+
 class AgentContextServe(McpServeOptions):
     """`inbound.agent_context`, besides what every server of MCP clients has.
 
@@ -139,6 +158,7 @@ class AgentContextServe(McpServeOptions):
     approve: patterns of the agents whose tasks somebody has to approve first.
     weights: how an agent is chosen.
     conduct: what is unusual of an agent, and whether it is suspended for it.
+    announce: foreign directories that agents are registered at while the gateway runs.
     agent_timeout: longest that a run of an agent which registered may take, in seconds.
     endpoints: CIDRs of internal addresses that agents may name as their endpoint; public addresses always may be.
     page_size: how many resources or tools one answer lists; the next page is asked for with its cursor.
@@ -155,6 +175,7 @@ class AgentContextServe(McpServeOptions):
     approve: Patterns = ()
     weights: Weights = Weights()
     conduct: Conduct = Conduct()
+    announce: tuple[Announce, ...] = ()
     agent_timeout: Seconds = 600.0
     endpoints: tuple[IPvAnyNetwork, ...] = ()
     page_size: Count = 100

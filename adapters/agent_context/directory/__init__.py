@@ -7,6 +7,7 @@ records.py     registrations as they are kept           reach.py     the way to 
 liveness.py    heartbeats, connections                  metrics.py   what the gateway measured
 evaluation.py  what others say of an agent              conduct.py   what it does that is unusual
 listing.py     all agents of all protocols              search.py    those that match
+announcing.py  the gateway's agents at other directories
 """
 
 from __future__ import annotations

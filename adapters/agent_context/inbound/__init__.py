@@ -11,6 +11,7 @@ sampling.py     sampling/createMessage         background.py  what was a notific
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from starlette.routing import BaseRoute
 from adapters.agent_context.coordination import Coordinator
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.directory import Directory
+from adapters.agent_context.directory.announcing import Announcing
 from adapters.agent_context.inbound.background import Background
 from adapters.agent_context.inbound.people import People
 from adapters.agent_context.inbound.resources import Resources
@@ -31,7 +33,7 @@ from adapters.agent_context.inbound.tasks import Delegating
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.security import Access
-from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PROTOCOL, VERSION
+from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
 from gateway.adapter import Callback, Gateway, Hosted
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
@@ -73,6 +75,8 @@ class AgentContextInbound:
         self.server = McpServer(
             self.service, options, dialects={VERSION: MCP_VERSION}, watching=partial(gateway.requests, PROTOCOL)
         )
+        path = options.path or PATH
+        self.announcing = [Announcing(each, gateway, path) for each in options.announce]
         self.directory.on_change(self._changed)
         links.answered = self.directory.heard
 
@@ -120,6 +124,8 @@ class AgentContextInbound:
     async def open(self) -> None:
         """See `Hosting.open`."""
         await self.directory.open()
+        for each in self.announcing:
+            each.open()
 
     def hosted(self) -> Mapping[str, Hosted]:
         """See `Hosting.hosted`: the coordinator, and whoever has registered."""
@@ -132,6 +138,7 @@ class AgentContextInbound:
 
     async def aclose(self) -> None:
         """See `Hosting.aclose`."""
+        await asyncio.gather(*(each.aclose() for each in self.announcing))
         await self.directory.aclose()
 
     async def settled(self) -> None:

@@ -6,6 +6,8 @@ from typing import Final
 
 PROTOCOL: Final = "agent_context"
 """This adapter's name: key of `Agent.extra`, protocol of its runs."""
+PATH: Final = "/agent-context"
+"""Where it is mounted, unless the options say otherwise."""
 VERSION: Final = "ACP-0.1"
 MCP_VERSION: Final = "2025-11-25"
 """The revision of MCP that VERSION stands for where a client proposes it in `initialize`."""

@@ -1,0 +1,124 @@
+"""The gateway's own agents at a foreign directory (section 3.1, as its client): registered, kept alive, taken back.
+
+Each agent is registered with its door at this gateway as its endpoint, so the foreign directory calls it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Final
+
+from adapters.agent_context.codec.agents import record_of
+from adapters.agent_context.options import AgentContextTarget, Announce
+from adapters.agent_context.outbound.pools import PoolLink
+from adapters.agent_context.wire.constants import HEARTBEAT, PROTOCOL, REGISTER, UNREGISTER
+from gateway.adapter import Auth, Gateway
+from gateway.adapter.access.patterns import fits
+from gateway.core.errors import InterlinguaError
+from gateway.core.types import JsonObject
+from gateway.mcp.client.contract import Session
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE: Final = 1.0
+"""Seconds before a lost connection is made again; twice as long after each failure, up to LONGEST_PAUSE."""
+LONGEST_PAUSE: Final = 60.0
+FAREWELL: Final = 5.0
+"""Seconds that taking back may take when the gateway stops."""
+
+
+class Announcing:
+    """At one foreign directory. `path`: of the mount that the agents' doors are below."""
+
+    def __init__(self, to: Announce, gateway: Gateway, path: str) -> None:
+        self._to = to
+        self._gateway = gateway
+        self._path = path
+        self._link = PoolLink(AgentContextTarget(protocol=PROTOCOL, url=to.url, auth=Auth(bearer=to.token)))
+        self._told: dict[str, JsonObject] = {}
+        """What was registered, by agent."""
+        self._refused: dict[str, JsonObject] = {}
+        """What the directory did not take: it is tried again when it is another, or on another connection."""
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Begin, in the background."""
+        self._task = asyncio.create_task(self._go(), name=f"announcing at {self._to.url}")
+
+    async def aclose(self) -> None:
+        """Take everything back, as far as the directory can be reached in time."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        with contextlib.suppress(InterlinguaError, TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                if self._told:
+                    async with self._link.lease(alone=False) as session:
+                        await self._drop(session, list(self._told))
+        await self._link.aclose()
+
+    async def _go(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with self._link.lease(alone=False) as session:
+                    while not session.closed.done():
+                        await self._look(session)
+                        pause = FIRST_PAUSE
+                        await asyncio.wait([session.closed], timeout=self._to.heartbeat)
+            except InterlinguaError as error:
+                log.warning("agents cannot be announced at %s, again in %g s: %s", self._to.url, pause, error)
+            self._told, self._refused = {}, {}  # whoever is there now may know nothing of them
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _look(self, session: Session) -> None:
+        """Have the directory know the agents that are there now, and that they are. Raises AgentGone and the like."""
+        now = await self._records()
+        await self._drop(session, [name for name in self._told if name not in now])
+        for name, record in now.items():
+            if self._refused.get(name) == record:
+                continue
+            if self._told.get(name) != record:
+                await self._register(session, name, record)
+                continue
+            if await self._said(session, HEARTBEAT, {"agentId": name, "status": "active"}) is not None:
+                await self._register(session, name, record)  # it has forgotten it, say
+
+    async def _register(self, session: Session, name: str, record: JsonObject) -> None:
+        refused = await self._said(session, REGISTER, {"agent": record})
+        if refused is None:
+            self._told[name] = record
+            return
+        self._told.pop(name, None)
+        self._refused[name] = record
+        log.warning("%s does not register agent %s: %s", self._to.url, name, refused)
+
+    async def _drop(self, session: Session, names: list[str]) -> None:
+        for name in names:
+            del self._told[name]
+            await self._said(session, UNREGISTER, {"agentId": name})
+
+    async def _said(self, session: Session, method: str, params: JsonObject) -> RpcError | None:
+        """Send it; the error that it was answered with. Raises AgentGone and the like where nobody answers."""
+        try:
+            await session.call(method, params, timeout=self._link.target.request_timeout)
+        except RpcError as error:
+            return error
+        return None
+
+    async def _records(self) -> dict[str, JsonObject]:
+        """The agents of the route table that are there and to be announced, as they register."""
+        gateway = self._gateway
+        door = f"{gateway.public_url}{self._path}"
+        return {
+            agent.name: {**record_of(agent), "endpoint": {"url": f"{door}/{agent.name}"}}
+            for agent in await gateway.agents(PROTOCOL)
+            if gateway.routed(agent.name)
+            and gateway.reachable(agent.name, PROTOCOL)
+            and fits(agent.name, self._to.agents)
+        }
