@@ -117,9 +117,12 @@ class Histogram(Metric):
     def __init__(self, name: str, help_text: str, bounds: tuple[float, ...], *labels: str) -> None:
         super().__init__(name, help_text, *labels)
         self.bounds = bounds
-        self.also: Callable[[float, Mapping[str, str]], None] | None = None
-        """Told of each observation, with its labels."""
+        self._listener: Callable[[float, Mapping[str, str]], None] | None = None
         self.counts: dict[tuple[str, ...], list[int]] = {}
+
+    def listen(self, listener: Callable[[float, Mapping[str, str]], None] | None) -> None:
+        """From now on `listener`, if there is one, is told of each observation, with its labels."""
+        self._listener = listener
 
     def observe(self, value: float, *labels: str) -> None:
         """One more observation."""
@@ -128,8 +131,8 @@ class Histogram(Metric):
             counts = self.counts[labels] = [0] * (len(self.bounds) + 1)
         counts[bisect_left(self.bounds, value)] += 1
         self.values[labels] = self.values.get(labels, 0.0) + value
-        if self.also is not None:
-            self.also(value, dict(zip(self.labels, labels, strict=True)))
+        if self._listener is not None:
+            self._listener(value, dict(zip(self.labels, labels, strict=True)))
 
     def clear(self) -> None:
         """Forget everything."""

@@ -265,7 +265,7 @@ class Export:
                 histogram = meter.create_histogram(
                     metric.name, description=metric.help, explicit_bucket_boundaries_advisory=metric.bounds
                 )
-                metric.also = histogram.record
+                metric.listen(histogram.record)
                 continue
             # A gauge of ours is a sum of changes: what several gateways say of it can be added up.
             rises = not isinstance(metric, metrics.Gauge)
@@ -276,7 +276,7 @@ class Export:
         """Send how things are now, stop the thread; bounded."""
         for metric in metrics.families:
             if isinstance(metric, metrics.Histogram):
-                metric.also = None
+                metric.listen(None)
         _finish(self._provider.shutdown, self._exporter.shutdown)
 
 
