@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, IPvAnyNetwork, model_validator
@@ -194,6 +195,11 @@ class AgentContextServe(McpServeOptions):
     def brings(self) -> tuple[str, ...]:
         """See `InboundOptions.brings`."""
         return (self.tasks_of,)
+
+    @property
+    def sends(self) -> Mapping[tuple[str | int, ...], str]:
+        """See `InboundOptions.sends`."""
+        return {("announce", at, "token"): each.url for at, each in enumerate(self.announce) if each.token is not None}
 
 
 class AgentContextTarget(McpTarget):

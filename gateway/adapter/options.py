@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, TypeAdapter
@@ -34,6 +35,11 @@ class InboundOptions(Options):
     def brings(self) -> tuple[str, ...]:
         """Names of the agents that the inbound half is or has itself, before anybody registers: no route's."""
         return ()
+
+    @property
+    def sends(self) -> Mapping[tuple[str | int, ...], str]:
+        """Where the inbound half sends tokens of its own: the URL by the token's place in these options."""
+        return {}
 
 
 _UNSENDABLE = r"[\x00-\x08\x0a-\x1f\x7f]"

@@ -87,6 +87,12 @@ def in_clear(config: Config, *, inbound: bool) -> tuple[Mistake, ...]:
         if (auth.bearer or auth.api_key) and (host := _reached_in_clear(url)):
             message = f"is sent to {host} unencrypted: use https or wss"
             found.append(config.mistake(("routes", index, "target", "auth"), message))
+    for name, options in config.inbound.items():
+        for place, sent_to in options.sends.items():
+            if host := _reached_in_clear(sent_to):
+                found.append(
+                    config.mistake(("inbound", name, *place), f"is sent to {host} unencrypted: use https or wss")
+                )
     if config.telemetry.headers and (host := _reached_in_clear(config.telemetry.otlp)):
         found.append(config.mistake(("telemetry", "headers"), f"are sent to {host} unencrypted: use https"))
     return tuple(found)

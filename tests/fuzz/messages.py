@@ -186,6 +186,27 @@ def agent_context(agent: str) -> list[Said]:
         ("tools/call", {"name": "taskAssign", "arguments": {"message": "go", "agentId": "echo", "priority": 1}}),
         ("tools/call", {"name": "agentEvaluate", "arguments": {"agentId": "echo", "score": 7.5, "review": "good"}}),
         ("tools/call", {"name": "taskAnswer", "arguments": {"taskId": "task-1", "answer": {"a": 1}}}),
+        ("tools/call", {"name": "taskList", "arguments": {"status": "running", "limit": 3}}),
+        ("tools/call", {"name": "taskCancel", "arguments": {"taskId": "task-1", "reason": "enough"}}),
+        ("tools/call", {"name": "agentRevoke", "arguments": {"agentId": "someone-else", "reason": "no"}}),
+        ("resources/read", {"uri": "agent://status"}),
+        ("prompts/list", {}),
+        ("prompts/get", {"name": "review", "arguments": {"title": "t"}}),
+        (
+            "agent/message",
+            {
+                "target": "echo",
+                "content": {
+                    "type": "request",
+                    "payload": {
+                        "format": "text",
+                        "subformat": "english",
+                        "content": "hi",
+                        "submessages": [{"format": "token", "subformat": "conversation", "content": "c"}],
+                    },
+                },
+            },
+        ),
         (
             "sampling/createMessage",
             {
