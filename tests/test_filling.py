@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.adapter.filling import Filled, Filling, joined
 from gateway.core import wording
 from gateway.core.projection import MESSAGE_SCHEMA, text_pointer
-from gateway.engine.validation import check
+from gateway.engine.validation import check, fits
 
 Object = dict[str, Any]
 
@@ -24,7 +24,9 @@ def obj(properties: Object, *required: str, **more: Any) -> Object:
 
 
 def fill(schema: Object, words: str, document: Any = None) -> Filled:
-    return Filling(schema, text_pointer(schema)).filled(words, document)
+    slowly = Filling(schema, text_pointer(schema)).filled(words, document)
+    assert Filling(schema, text_pointer(schema), fits(schema)).filled(words, document) == slowly
+    return slowly
 
 
 CITY = obj({"city": {"type": "string"}, "units": UNITS, "days": DAYS}, "city", "units", "days")

@@ -13,7 +13,7 @@ form: the JSON Schema of an object with the missing members alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -48,18 +48,27 @@ class Filled:
 class Filling:
     """Fills the input of one agent. Has no state."""
 
-    def __init__(self, schema: JsonObject, pointer: str | None) -> None:
-        """`pointer` is where the agent's input has its text, None if nowhere."""
+    def __init__(
+        self, schema: JsonObject, pointer: str | None, certainly: Callable[[Json], bool] | None = None
+    ) -> None:
+        """`pointer` is where the agent's input has its text, None if nowhere. `certainly` says quickly that a value
+        fits; what it denies may fit all the same.
+        """
         self._schema = schema
         self._pointer = pointer
         self._judge = fitting.validator(schema)
         self._only = [view for view in views_of(schema, schema) if view["type"] != "null"]
+        self._certainly = certainly if pointer is not None and self._text_is_all() else None
 
     def filled(self, words: str, given: Json = None) -> Filled:
         """The input that a client's words and what it said as a document (`given`, None if nothing) make together.
 
         Empty words beside a document say nothing.
         """
+        if self._certainly is not None and given is None and not words.lstrip().startswith(("{", "```")):
+            document = wrap(words, self._pointer, self._schema)
+            if self._certainly(document):
+                return Filled(document)
         if not words.strip() and given is not None and self._pointer != "":
             return self.completed(given)
         value = _json(words) if self._pointer != "" else _ABSENT
@@ -86,6 +95,12 @@ class Filling:
         if whole is _ABSENT:
             whole = None
         return Filled(whole, form and _with_definitions(form, self._schema), why)
+
+    def _text_is_all(self) -> bool:
+        """Whether nothing is missing in an input with its text alone, nor is filled in, nor could lines name more."""
+        document = wrap("text", self._pointer, self._schema)
+        known = sum(len(view["properties"]) for view in self._only)
+        return known <= 1 and self.completed(document) == Filled(document)
 
     # --- what the words are ---------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from gateway.config import Route
 from gateway.core import memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsupported
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
-from gateway.engine.validation import Schema
+from gateway.engine.validation import Schema, fits
 
 if TYPE_CHECKING:
     from gateway.document import Mistake
@@ -240,7 +240,8 @@ class Entry:
         """What makes the agent's input of a client's words. `agent` is this entry's, as it was described last."""
         if self._filling is None or self._filling[0] is not agent.input_schema:
             schema = agent.input_schema
-            self._filling = schema, Filling(self._sane("input", schema), agent.text_input)
+            sane = self._sane("input", schema)
+            self._filling = schema, Filling(sane, agent.text_input, fits(sane))
         return self._filling[1]
 
     def _sane(self, what: str, schema: JsonObject) -> JsonObject:

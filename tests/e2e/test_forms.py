@@ -129,6 +129,31 @@ def test_a_gateway_that_is_killed_while_it_asks_keeps_the_question_and_calls_onc
     assert called(calls) == [WHOLE]
 
 
+def test_the_schema_is_published_as_it_is_in_every_directory(gateway: Gateway) -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+    with httpx2.Client(base_url=gateway.url, trust_env=False, timeout=60) as client:
+
+        def ask(path: str, method: str, **params: Any) -> Any:
+            headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": method}
+            if "uri" in params:
+                headers["mcp-name"] = params["uri"]
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+            return client.post(path, json=body, headers=headers).json()["result"]
+
+        (agent,) = client.post("/agent-connect/agents/search", json={}).json()
+        found = [client.get(f"/agent-connect/agents/{agent['agent_id']}/descriptor").json()["specs"]["input"]]
+        found += [one["inputSchema"] for one in ask("/agent-communication/mcp", "tools/list")["tools"]]
+        found += [one["inputSchema"] for one in ask("/agent-communication/mcp", "agents/list")["agents"]]
+        listed = ask("/agent-context", "resources/read", uri="agent://directory")["contents"][0]["text"]
+        found += [one["inputSchema"] for one in json.loads(listed)["agents"]]
+    schemas = [schema for schema in found if "city" in schema.get("properties", {})]
+    assert len(schemas) == 4
+    for schema in schemas:
+        assert schema["properties"]["units"]["enum"] == ["celsius", "fahrenheit"]
+        assert (schema["properties"]["days"]["maximum"], schema["properties"]["source"]["default"]) == (7, "dwd")
+        assert schema["required"] == ["city", "units", "days"]
+
+
 @pytest.mark.parametrize("there", ["--gateway", "--routes"])
 def test_a_terminal_asks_value_by_value(there: str, gateway: Gateway, calls: Path) -> None:
     called(calls)
