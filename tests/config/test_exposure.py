@@ -175,7 +175,7 @@ CLEAR = """\
 inbound:
   agent_connect: {authentication: {clients: [{name: ana, token: a-long-secret-of-hers}]}}
   agent_protocol: {}
-  agent_context: {access: {clients: [{name: planner, token: a-long-secret-of-its-own}]}}
+  agent_context: {announce: [{url: "ws://far.example", token: x}], access: {clients: [{name: planner, token: y-y-y-y}]}}
 routes:
   - {name: near, target: {protocol: agent_connect, url: "http://127.0.0.1:1", auth: {bearer: x}}}
   - {name: sealed, target: {protocol: agent_connect, url: "https://far.example", auth: {bearer: x}}}
@@ -188,7 +188,8 @@ telemetry:
   monitors: {tokens: [a-secret]}
 """
 INBOUND = ["2 inbound.agent_connect", "4 inbound.agent_context", "14 telemetry.monitors.tokens"]
-OUTBOUND = ["9 routes[3].target.auth", "10 routes[4].target.auth", "13 telemetry.headers"]
+ANNOUNCED = "4 inbound.agent_context.announce[0].token"
+OUTBOUND = ["9 routes[3].target.auth", "10 routes[4].target.auth", ANNOUNCED, "13 telemetry.headers"]
 
 
 def test_tokens_that_would_cross_a_network_unencrypted_are_named_with_line_and_key() -> None:

@@ -22,7 +22,7 @@ MESSAGES: Final = "messages"
 INPUT: Final = "input"
 OUTPUT: Final = "output"
 STRUCTURED: Final = "structured"
-"""Of an output: what an NLIP answer has beside its text."""
+"""Of an input or output: what an NLIP message has beside its text."""
 CONTEXT: Final = "context"
 REQUIREMENTS: Final = "requirements"
 PAYLOAD: Final = "/content/payload"
@@ -46,8 +46,12 @@ def input_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = _noth
     `payload.input` where that is given; else the payload itself, if it fits and the agent would find its text; else the
     text in it, or the whole of it as JSON text, where the agent takes text. Raises Invalid with a path below `at`.
     """
-    payload = nlip.plain(payload)
     schema, pointer = agent.input_schema, agent.text_input
+    if nlip.spoken(payload):
+        payload = nlip.plain(payload)
+        if MESSAGES in payload and INPUT in payload and not fits(schema, payload[INPUT]):
+            payload = {**payload, STRUCTURED: payload[INPUT]}  # beside its text, not instead of it
+            del payload[INPUT]
     given = isinstance(payload, dict) and INPUT in payload
     if given and fits(schema, payload[INPUT]):
         return payload[INPUT]

@@ -26,6 +26,21 @@ def text(said: str, *below: Any) -> dict[str, Any]:
     ("message", "payload"),
     [
         (text("hello"), {"messages": [{"text": "hello"}]}),
+        (
+            {
+                "messagetype": None,
+                "format": "text",
+                "subformat": "english",
+                "content": "look",
+                "label": None,
+                "submessages": [
+                    {"format": "structured", "subformat": "JSON", "content": {"a": 1}, "label": None},
+                    {"format": "token", "subformat": "conversation", "content": "c", "label": None},
+                    {"format": "text", "subformat": "english", "content": "more", "label": None},
+                ],
+            },
+            {"messages": [{"text": "look"}, {"text": "more"}], "input": {"a": 1}, "context": {"sessionId": "c"}},
+        ),
         ({**text("hello"), "format": "TEXT", "messagetype": None}, {"messages": [{"text": "hello"}]}),
         (text("hello", TOKEN), {"messages": [{"text": "hello"}], "context": {"sessionId": "c-1"}}),
         (text("look", PICTURE), {"messages": [{"text": "look"}], "submessages": [PICTURE]}),
@@ -95,6 +110,11 @@ def test_a_client_that_speaks_it_is_answered_in_it_and_keeps_its_conversation() 
             assert {"format": "structured", "subformat": "json", "content": '{"count":2}'} in counted["submessages"]
             plain = await send(client, "echo", {"messages": [{"text": "hello"}]})
             assert plain == {"messages": [{"text": "hello "}]}, "who does not speak it is not answered in it"
+
+            both = text("look", {"format": "structured", "subformat": "JSON", "content": {"a": 1}})
+            found = await client.ask("agent/message", target="echo", content={"type": "request", "payload": both})
+            assert found["content"]["payload"]["content"] == "look "
+            assert found["_meta"]["interlingua/losses"] == {"payload_rest": 1}
 
             task = {"id": "t", "type": "x", "payload": text("a task")}
             done = await client.ask("agent/delegate", task=task, target="echo")
