@@ -114,7 +114,7 @@ def test_a_client_that_speaks_it_is_answered_in_it_and_keeps_its_conversation() 
             both = text("look", {"format": "structured", "subformat": "JSON", "content": {"a": 1}})
             found = await client.ask("agent/message", target="echo", content={"type": "request", "payload": both})
             assert found["content"]["payload"]["content"] == "look "
-            assert found["_meta"]["interlingua/losses"] == {"payload_rest": 1}
+            assert found["_meta"]["interlingua/lost"] == {"payload_rest": 1}
 
             task = {"id": "t", "type": "x", "payload": text("a task")}
             done = await client.ask("agent/delegate", task=task, target="echo")
