@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.adapter import APPROVAL, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunStatus, Thread
@@ -48,6 +48,26 @@ def test_a_turn_that_waits_for_somebodys_word_waits_over_a_restart(tmp_path: Pat
         yes = [f"approval.granted {TURN}", "operator.resumed", "operator.completed"]
         no = [f"approval.rejected {TURN}", "operator.resumed", "operator.interrupted"]
         assert told(tmp_path) == [*WAITING, *(yes if approved else no)]
+        verified(tmp_path)
+
+    run(scene())
+
+
+def test_a_turn_is_approved_with_its_whole_input_and_both_questions_outlive_a_restart(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            one = await at.start(input={}, prompt="")
+            assert [asked.kind for asked in (await at.asked(one)).interrupts] == ["input"]
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            await at.asked(one)
+            await at.answer(one, {"message": "Hello"})
+            await until(lambda: [asked.kind for asked in at.engine.live[one.id].run.interrupts] == [APPROVAL])
+            assert not at.outbound.contexts
+        async with house(tmp_path, calling(), autonomy="gated") as at:
+            assert [asked.kind for asked in (await at.asked(one)).interrupts] == [APPROVAL]
+            await at.answer(one, YES)
+            found = await at.ended(one, RunStatus.SUCCESS)
+            assert (found.request.input, len(at.outbound.contexts)) == ({"message": "Hello"}, 1)
         verified(tmp_path)
 
     run(scene())
