@@ -60,9 +60,8 @@ def resolved(schema: Any, root: Any) -> JsonObject:
     if not isinstance(schema, Mapping):
         return {}
     found = [view for view in views_of(schema, root) if view["type"] != "null"]
-    if len(found) != 1 or not (
-        {"$ref", "allOf", "anyOf", "oneOf"} & schema.keys() or isinstance(schema.get("type"), list)
-    ):
+    joins = {"$ref", "allOf", "anyOf", "oneOf"} & schema.keys() or isinstance(schema.get("type"), list)
+    if len(found) != 1 or not joins or choices.choices(schema) is not None:
         return dict(schema)
     view = dict(found[0])
     if view["type"] is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gateway.core import delta
+from gateway.core import delta, wording
 from gateway.core.choices import Choice, choices
 from gateway.core.types import Json, JsonObject
 
@@ -33,41 +33,45 @@ class Dialect:
 
 
 def form(schema: JsonObject, dialect: Dialect) -> JsonObject | None:
-    """The form that asks for a value of the schema; None if there is none."""
-    fields = fields_of(schema, dialect)
-    if fields is None:
+    """The form that asks for a value of the schema; None if there is none.
+
+    Objects in it are taken apart, into fields with names like `place.zip`.
+    """
+    if not is_object(schema):
         field = _field(schema, dialect) if schema else {"type": "string"}
         return field and {"type": "object", "properties": {WRAPPED: field}, "required": [WRAPPED]}
-    required = schema.get("required")
-    required = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    leaves = list(wording.leaves(schema))
+    fields = {leaf.name: _field(leaf.schema, dialect) for leaf in leaves}
+    names = schema.get("required")
+    whole = {leaf.path[0] for leaf in leaves if leaf.required}.issuperset(names if isinstance(names, list) else ())
+    required = [leaf.name for leaf in leaves if leaf.required]
     shown = {name: field for name, field in fields.items() if field is not None}
-    if not shown or any(name not in shown for name in required):
+    if not shown or not whole or any(name not in shown for name in required) or len(fields) < len(leaves):
         return None
     out: JsonObject = {"type": "object", "properties": shown}
     out.update(_texts(schema))
-    return {**out, "required": list(dict.fromkeys(required))} if required else out
+    return {**out, "required": required} if required else out
 
 
 def value_of(schema: JsonObject, content: JsonObject) -> Json:
     """The value of the schema that the content of its `form` is; ABSENT where it has none."""
     if not is_object(schema):
         return _value(schema, content[WRAPPED]) if WRAPPED in content else delta.ABSENT
-    properties = schema["properties"]
-    return {key: _value(properties.get(key, {}), each) for key, each in content.items()}
+    leaves = {leaf.name: leaf for leaf in wording.leaves(schema)}
+    out: JsonObject = {}
+    for key, each in content.items():
+        leaf = leaves.get(key)
+        path = (key,) if leaf is None else leaf.path
+        inside = out
+        for name in path[:-1]:
+            inside = inside.setdefault(name, {})
+        inside[path[-1]] = each if leaf is None else _value(leaf.schema, each)
+    return out
 
 
 def is_object(schema: JsonObject) -> bool:
     """Whether the question is for an object with named values; else it is for one value."""
     return schema.get("type", "object") == "object" and isinstance(schema.get("properties"), dict)
-
-
-def fields_of(schema: JsonObject, dialect: Dialect) -> dict[str, JsonObject | None] | None:
-    """The fields for an object's properties, None for those that are no plain values. None if it is no such object."""
-    if not is_object(schema):
-        return None
-    return {
-        name: _field(each, dialect) if isinstance(each, dict) else None for name, each in schema["properties"].items()
-    }
 
 
 def _field(schema: JsonObject, dialect: Dialect) -> JsonObject | None:

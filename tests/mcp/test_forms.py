@@ -261,6 +261,22 @@ def test_a_form_is_shown_word_for_word_to_a_client_that_knows_it(params: JsonObj
     assert elicitation_result(elicitation_answer(interrupt, result), interrupt.payload) == result
 
 
+def test_objects_inside_are_fields_of_their_own_and_are_put_together_again() -> None:
+    place = {"type": "object", "properties": {"zip": {"type": "integer"}, "street": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"place": {"$ref": "#/$defs/place"}, "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+        "required": ["place"],
+        "$defs": {"place": {**place, "required": ["zip"]}},
+    }
+    asked = Interrupt(id="q", kind="input", answer_schema=schema)
+    params = as_elicitation(asked, {forms.FORM}, dialect("2025-11-25"))
+    assert params is not None and params["requestedSchema"]["required"] == ["place.zip"]
+    assert list(params["requestedSchema"]["properties"]) == ["place.zip", "place.street", "note"]
+    answer = elicitation_answer(asked, {"action": "accept", "content": {"place.zip": 10117.0, "note": "n"}})
+    assert answer.value == {"place": {"zip": 10117}, "note": "n"}
+
+
 def test_a_form_is_made_anew_for_a_client_of_an_older_revision() -> None:
     form = form_of(elicitation(NEW, "q1"), "2025-06-18")
     assert form is not None
