@@ -10,6 +10,7 @@ LOSSES = {
     "other_roles": "Messages of an agent of another protocol that are neither the assistant's nor the user's.",
     "beside_output": "A part of a message that is not in the output document: text beside data, or more data.",
     "file": "A file that another protocol described without an address.",
+    "file_not_sent": "A client's file that the agent takes in no block, where the gateway has no address for a link.",
     "session_forgotten": "The agent was started again and has forgotten the conversation: it goes on with a new one.",
     "unreadable": "A message of the agent's was over the limit, or none at all, and was left out.",
     "subagent": "What a subagent of an agent of version 2 says in a session of its own, which no client opened.",

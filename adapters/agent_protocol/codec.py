@@ -48,6 +48,7 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _MEDIA_TYPE = re.compile(r"^[\w!#$&^.+-]+/[\w!#$&^.+-]+(\s*;\s*[\w!#$&^.+-]+=[\w!#$&^.+-]+)*$", re.ASCII)
 _PLAN: Final = {"created": "pending", "running": "in_progress", "completed": "completed"}
+UNKNOWN_MEDIA: Final = "application/octet-stream"
 STEP_BODY: Final[JsonObject] = {
     "type": "object",
     "title": "StepRequestBody",
@@ -158,9 +159,9 @@ def relative_path(path: str | None) -> str | None:
 
 
 def media_type(value: str | None) -> str:
-    """A content type that is safe as a header, `application/octet-stream` where it is none."""
+    """A content type that is safe as a header, UNKNOWN_MEDIA where it is none."""
     value = (value or "").strip()
-    return value if len(value) < 256 and _MEDIA_TYPE.match(value) else "application/octet-stream"
+    return value if len(value) < 256 and _MEDIA_TYPE.match(value) else UNKNOWN_MEDIA
 
 
 def disposition(name: str) -> str:

@@ -7,6 +7,7 @@ from adapters.agent_protocol.api import Api
 from adapters.agent_protocol.drive import Drive
 from adapters.agent_protocol.options import AgentProtocolTarget
 from gateway.adapter import RunContext
+from gateway.core.media import ANY
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA, text_pointer
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec
 
@@ -41,7 +42,7 @@ class AgentProtocolOutbound:
             output_assumed=True,
             interrupts=(spec,) if asks else (),
             capabilities=AgentCapabilities(
-                threads=True, interrupts=asks, streaming=True, custom_streaming=False, artifacts=True, files=True
+                threads=True, interrupts=asks, streaming=True, custom_streaming=False, artifacts=True, files=(ANY,)
             ),
             text_input=text_pointer(MESSAGE_SCHEMA),
             text_output=text_pointer(MESSAGE_OUTPUT_SCHEMA),

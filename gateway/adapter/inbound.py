@@ -16,6 +16,7 @@ from gateway.adapter.governing import Governor
 from gateway.adapter.hosting import Kept
 from gateway.core.errors import InterlinguaError
 from gateway.core.events import Event
+from gateway.core.files import Attachment
 from gateway.core.types import (
     Agent,
     Answer,
@@ -206,13 +207,22 @@ class Gateway(Protocol):
     async def forget(self, protocol: str, name: str) -> None:
         """Keep it no longer, whoever's it is. No error if it is gone."""
 
-    async def start(self, request: RunRequest, *, caller: Caller | None = None, told: bool = True) -> Run:
+    async def start(
+        self,
+        request: RunRequest,
+        *,
+        files: Sequence[Attachment] = (),
+        caller: Caller | None = None,
+        told: bool = True,
+    ) -> Run:
         """Validate, commit and start a run.
 
+        `files` are given to the agent with it, and belong to the run and its thread (see `RunContext.uploads`).
         `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked. Without
         `told` nobody is told that there is a run before it has stopped: then one without a thread does not wait for the
         disk, neither for its creation nor for its end, which are there moments later.
-        Raises Invalid (with path), NotFound, Conflict (busy thread), Unsupported.
+        Raises Invalid (with path), NotFound, Conflict (busy thread), TooLarge, and Unsupported, also for
+        a file that the agent does not take unless its route is `lossy: allow`.
         """
 
     async def run(self, run_id: str) -> Run: ...

@@ -97,7 +97,14 @@ class RunContext(ThreadContext, Protocol):
         """Store a file the agent made and emit `ArtifactAdded`. Raises TooLarge; nothing is kept then."""
 
     async def uploads(self) -> Sequence[Artifact]:
-        """Files the client put on the run's thread, oldest first."""
+        """Files that clients gave to the run or its thread, oldest first.
+
+        For agents with `AgentCapabilities.files`: an adapter gives each of them to an agent once. Files for a place in
+        the agent's input are in what `recall` returns.
+        """
+
+    async def contents(self, ids: Sequence[str]) -> Mapping[str, bytes]:
+        """The content of stored files, by id. Raises NotFound for one that was removed."""
 
     def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
         """The content of a stored file, in chunks."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.core import media
 from gateway.core.delta import ABSENT, Json, join, pointer_get, pointer_set, split
 
 JsonObject = dict[str, Any]
@@ -52,6 +53,7 @@ ASSISTANT: Final = "assistant"
 
 _ROLE_KEYS = ("role", "type")
 _ROLES = {USER: ("user", "human"), ASSISTANT: ("assistant", "ai", "agent", "bot")}
+_NO_TEXT = ("enum", "const", "format", "contentEncoding")
 _DEPTH = 4  # of documents and chains of references that are searched
 
 
@@ -331,6 +333,7 @@ def _find(schema: Schema, root: Schema, depth: int) -> list[str] | None:
 def _find_in_object(view: Mapping[str, Any], root: Schema, depth: int) -> list[str] | None:
     properties = view["properties"]
     strings = [name for name, part in properties.items() if any(map(_is_string, views_of(part, root)))]
+    strings = [name for name in strings if not _is_file(name, properties[name], root)] or strings
     required = [name for name in strings if name in view["required"]]
     telling = _first(PREFERRED, required) or _first(PREFERRED, strings)
     if telling is not None:
@@ -398,8 +401,12 @@ def _first(wanted: Iterable[str], among: Iterable[str]) -> str | None:
 
 
 def _is_string(view: Mapping[str, Any]) -> bool:
-    """True if the view takes free text: a string that is no choice of words and no format of its own."""
-    return view.get("type") == "string" and not any(key in view for key in ("enum", "const", "format"))
+    """True if the view takes free text: a string that is no choice of words, no format of its own and no file."""
+    return view.get("type") == "string" and not any(key in view for key in _NO_TEXT)
+
+
+def _is_file(name: str, schema: Schema, root: Schema) -> bool:
+    return any(media.taking(name, view) is not None for view in views_of(schema, root, _DEPTH))
 
 
 def views_of(schema: Schema, root: Schema, depth: int = _DEPTH) -> Iterator[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from gateway import tracing
 from gateway.adapter import APPROVAL, APPROVALS, Discovering, Outbound, Supervised
 from gateway.adapter.filling import Filling
 from gateway.config import Route
-from gateway.core import memory, projection
+from gateway.core import files, memory, projection
 from gateway.core.errors import AgentError, AgentTimeout, InterlinguaError, Unsupported
 from gateway.core.types import Agent, Json, JsonObject, ModelTraits, description
 from gateway.engine.validation import Schema, fits
@@ -220,12 +220,18 @@ class Entry:
         """The agent failed to answer: describe it again before the next run."""
         self.reachable = False
 
-    def check_files(self, agent: Agent) -> None:
-        """Raises Unsupported where uploaded files do not reach the agent and its route does not allow that loss."""
-        if not agent.capabilities.files and self.route.lossy != "allow":
-            raise Unsupported(
-                f"agent {agent.name} takes no files; with `lossy: allow` its route takes uploads and leaves them out"
-            )
+    def takes_file(self, agent: Agent, media_type: str, name: str) -> bool:
+        """Whether a client's file reaches the agent. Raises Unsupported where not, unless the route is lossy."""
+        if files.takes(agent, media_type):
+            return True
+        if self.route.lossy == "allow":
+            return False
+        taken = ", ".join(files.ranges(agent))
+        none = f"no files but {taken}" if taken else "no files"
+        raise Unsupported(
+            f"agent {agent.name} takes {none}; with `lossy: allow` its route takes uploads and leaves them "
+            f"out ({name} is {media_type})"
+        )
 
     def validate(self, what: str, schema: JsonObject, value: Json, at: str) -> None:
         """Check `value` against one of the agent's schemas. Raises Invalid with the failing path below `at`."""

@@ -20,7 +20,7 @@ from gateway import tracing
 from gateway.adapter import Outbound, RunGovernor
 from gateway.adapter.filling import Filled
 from gateway.config import Route
-from gateway.core import delta
+from gateway.core import delta, files
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.memory import Recalled
@@ -31,7 +31,6 @@ from gateway.engine.clock import Clock
 from gateway.engine.completing import NotGiven, completed
 from gateway.engine.directory import Entry
 from gateway.engine.memory import Conversation
-from gateway.engine.records import UPLOADS
 from gateway.engine.states import States
 from gateway.engine.unwritten import Unwritten, failed
 
@@ -124,10 +123,13 @@ class LiveRun(Asking):
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
         """See `RunContext.recall`."""
         self.recalled = True
-        given, thread = self.run.request.input, self.thread
-        if thread is None or knows or not thread.begun:
-            return Recalled(input=given)
-        return await Conversation(self.store, thread, self.agent, self.entry, self.lost).recalled(given, fresh=fresh)
+        request, thread = self.run.request, self.thread
+        told = Recalled(input=request.input)
+        if thread is not None and thread.begun and not knows:
+            conversation = Conversation(self.store, thread, self.agent, self.entry, self.lost)
+            told = await conversation.recalled(request.input, fresh=fresh)
+        ids = files.referred(told.input, request.files)
+        return replace(told, input=files.fill(told.input, await self.contents(ids))) if ids else told
 
     def note(self, update: ThreadUpdate) -> None:
         """See `ThreadContext.note`."""
@@ -146,8 +148,6 @@ class LiveRun(Asking):
             if not attach and target.protocol != request.protocol:
                 for what in request.native:
                     self.lost(what)
-            if not attach and not self.agent.capabilities.files and self.thread and self.thread.attributes.get(UPLOADS):
-                self.lost("uploads")
             with tracing.call_span(target.protocol, target) as call:
                 self.traceparent = call.traceparent
                 end: e.Event | None = None

@@ -166,7 +166,7 @@ class Records:
         if owner is None:
             raise Invalid("an uploaded file belongs to a run or a thread")
         if artifact.thread is not None:
-            await self._check_files(await self.store.thread(artifact.thread))
+            await self._check_file(await self.store.thread(artifact.thread), artifact)
         artifact = replace(
             artifact,
             id=artifact_id,
@@ -178,11 +178,11 @@ class Records:
             await self.conversations.change(artifact.thread, ThreadChange(attributes={UPLOADS: True}))
         return stored
 
-    async def _check_files(self, thread: Thread) -> None:
-        """Raises Unsupported where the thread's agent is known and takes no files."""
+    async def _check_file(self, thread: Thread, artifact: Artifact) -> None:
+        """Raises Unsupported where the thread's agent is known and does not take such a file."""
         if thread.agent is not None:
             entry = await self.roster.find(thread.agent, thread.protocol, thread.metadata)
-            entry.check_files(await entry.need())
+            entry.takes_file(await entry.need(), artifact.media_type, artifact.name)
 
     async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
         """See `Gateway.artifacts`."""

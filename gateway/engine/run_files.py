@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from gateway.core import events as e
-from gateway.core.types import Artifact, JsonObject, Run
-from gateway.engine.records import in_chunks
+from gateway.core.types import Artifact, JsonObject, Run, Thread
+from gateway.engine.records import UPLOADS, in_chunks
 from gateway.engine.rules import Rules
 from gateway.engine.threads import new_id
 from gateway.store import Store
@@ -20,6 +20,7 @@ class RunFiles:
 
     run: Run
     store: Store
+    thread: Thread | None = None
     house_rules: Rules
     public_url: str = ""
     """What the URLs of artifacts begin with."""
@@ -59,9 +60,15 @@ class RunFiles:
 
     async def uploads(self) -> Sequence[Artifact]:
         """See `RunContext.uploads`."""
-        if self.run.thread is None:
+        uploaded_to = self.thread is not None and self.thread.attributes.get(UPLOADS)
+        if not self.run.request.files and not uploaded_to:
             return []
-        return [a for a in await self.store.artifacts(thread=self.run.thread) if not a.agent_created]
+        found = await self.store.artifacts(run=self.run.id, thread=self.run.thread)
+        return [artifact for artifact in found if not artifact.agent_created]
+
+    async def contents(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The content of files, by id. Raises NotFound for one that was removed."""
+        return {each: b"".join([chunk async for chunk in self.open_artifact(each)]) for each in ids}
 
     def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
         """See `RunContext.open_artifact`."""

@@ -12,15 +12,28 @@ from gateway import tracing
 from gateway.adapter import Caller
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable, Unsupported
+from gateway.core.files import LOST, Attachment
 from gateway.core.output import Output
-from gateway.core.types import UNFINISHED, Agent, IfBusy, Run, RunQuery, RunRequest, RunStatus, Thread
+from gateway.core.types import (
+    UNFINISHED,
+    Agent,
+    Artifact,
+    IfBusy,
+    Run,
+    RunQuery,
+    RunRequest,
+    RunStatus,
+    Thread,
+    ThreadChange,
+)
 from gateway.engine import ending
 from gateway.engine.agents import Agents
 from gateway.engine.directory import Entry
 from gateway.engine.garbage import Garbage
+from gateway.engine.given_files import GivenFiles, given
 from gateway.engine.live import LiveRun
 from gateway.engine.log import RESERVE, RunLog
-from gateway.engine.records import UPLOADS
+from gateway.engine.records import UPLOADS, in_chunks
 from gateway.engine.relays import Relays
 from gateway.engine.roster import Roster
 from gateway.engine.rules import Hooks, Rules
@@ -57,7 +70,14 @@ class Starting(Agents, Relays):
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    async def start(self, request: RunRequest, *, caller: Caller | None = None, told: bool = True) -> Run:
+    async def start(
+        self,
+        request: RunRequest,
+        *,
+        files: Sequence[Attachment] = (),
+        caller: Caller | None = None,
+        told: bool = True,
+    ) -> Run:
         """See `Gateway.start`."""
         self._not_stopping()
         entry = await self.roster.find(request.agent, request.protocol, request.metadata)
@@ -65,6 +85,19 @@ class Starting(Agents, Relays):
         request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
         if entry.config:
             request = replace(request, config={**request.config, **entry.config})
+        thread = await self._thread_for(request, agent)
+        run_id = new_id()
+        mine = given(
+            request,
+            files,
+            await self._uploaded(thread),
+            entry,
+            agent,
+            owner=run_id if thread is None else thread.id,
+            public_url=self.public_url,
+            limit=self._rules.artifact_limit,
+        )
+        request = mine.request
         filled = None if request.prompt is None else entry.filling(agent).filled(request.prompt, request.input)
         if filled is not None:
             request = replace(request, input=filled.document)
@@ -72,8 +105,10 @@ class Starting(Agents, Relays):
             entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
-        thread = await self._thread_for(request, agent, entry)
-        live = self._live(self._new(request), agent, entry, thread)
+        await self._store(mine, thread)
+        live = self._live(self._new(run_id, request), agent, entry, thread)
+        if mine.lost:
+            live.lost(LOST, mine.lost)
         live.given = caller
         live.incomplete = filled is not None and filled.form is not None
         live.filled = filled
@@ -92,8 +127,21 @@ class Starting(Agents, Relays):
         self._begin(live, live.drive() if at_once else self._wait_and_drive(live, turn))
         return live.run
 
-    def _new(self, request: RunRequest) -> Run:
-        return Run(id=new_id(), request=request, created_at=(now := time.time()), updated_at=now)
+    def _new(self, run_id: str, request: RunRequest) -> Run:
+        return Run(id=run_id, request=request, created_at=(now := time.time()), updated_at=now)
+
+    async def _uploaded(self, thread: Thread | None) -> Sequence[Artifact]:
+        """The files that clients gave to a thread."""
+        if thread is None or not thread.attributes.get(UPLOADS):
+            return ()
+        return [each for each in await self.store.artifacts(thread=thread.id) if not each.agent_created]
+
+    async def _store(self, given: GivenFiles, thread: Thread | None) -> None:
+        """Store a request's files, which the run claims when it is created."""
+        for artifact, content in given.stored:
+            await self.store.put_artifact(artifact, in_chunks(content), max_bytes=self._rules.artifact_limit)
+        if given.stored and thread is not None and not thread.attributes.get(UPLOADS):
+            await self.conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
 
     def _live(
         self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
@@ -113,7 +161,7 @@ class Starting(Agents, Relays):
             hooks=self._hooks,
         )
 
-    async def _thread_for(self, request: RunRequest, agent: Agent, entry: Entry) -> Thread | None:
+    async def _thread_for(self, request: RunRequest, agent: Agent) -> Thread | None:
         """The run's thread, after checking that the agent can do what is asked of it."""
         if request.if_busy is IfBusy.ROLLBACK and not agent.capabilities.rollback:
             raise Unsupported(f"agent {agent.name} cannot roll back a run")
@@ -121,8 +169,6 @@ class Starting(Agents, Relays):
             return None
         thread = await self.store.thread(request.thread)
         await self.states.check(thread, agent, request.protocol)
-        if thread.attributes.get(UPLOADS):
-            entry.check_files(agent)
         return thread
 
     async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:

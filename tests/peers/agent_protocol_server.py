@@ -10,6 +10,7 @@ when the port answers. What a task does is chosen by words in its input:
 | `ask` | step 1 asks a question, step 2 (the last) takes its own input as the answer |
 | `slow N` | the first step takes N seconds |
 | `fail` | the handler of the first step raises; `fail N`: of the N-th |
+| `files` | the output names the uploaded files with their sizes, by name, instead of its input |
 | `refuse` | the handler of the task itself raises |
 
 Outputs are fixed by the input, so tests can name them: `step K of N: INPUT`, where INPUT is the step's own or else the
@@ -64,7 +65,9 @@ async def step_handler(step: Step) -> Step:
     if number == 1:
         artifact = await Agent.db.create_artifact(step.task_id, "output.txt", step_id=step.step_id)
         write(Path(Agent.get_artifact_folder(task.task_id, artifact)), artifact.file_name, words)
-    if _has(words, "ask"):
+    if _has(words, "files"):
+        step.output = f"step {number} of {total}: files {', '.join(sorted(_uploaded(task)))}"
+    elif _has(words, "ask"):
         step.output = QUESTION if number == 1 else f"You said: {step.input}"
     else:
         step.output = f"step {number} of {total}: {step.input or words}"
@@ -72,6 +75,15 @@ async def step_handler(step: Step) -> Step:
         name = f"Step {number + 1}"
         await Agent.db.create_step(task.task_id, name=name, is_last=number + 1 == total)
     return step
+
+
+def _uploaded(task: Task) -> list[str]:
+    given = [each for each in task.artifacts if not each.agent_created]
+    folders = [Path(Agent.get_artifact_folder(task.task_id, each)) for each in given]
+    return [
+        f"{each.file_name} ({(folder / each.file_name).stat().st_size})"
+        for each, folder in zip(given, folders, strict=True)
+    ]
 
 
 def write(folder: Path, name: str, text: str) -> None:

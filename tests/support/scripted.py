@@ -24,7 +24,7 @@ AGENT = Agent(
     name="scripted",
     input_schema=projection.MESSAGE_SCHEMA,
     output_schema=projection.MESSAGE_OUTPUT_SCHEMA,
-    capabilities=AgentCapabilities(threads=True, interrupts=True, streaming=True, cancel=True, files=True),
+    capabilities=AgentCapabilities(threads=True, interrupts=True, streaming=True, cancel=True, files=("*/*",)),
 )
 
 

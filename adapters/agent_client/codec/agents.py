@@ -13,7 +13,9 @@ from adapters.agent_client.codec.options import (
 )
 from adapters.agent_client.tunnel.mcp_messages import TYPE
 from adapters.agent_client.wire import PROTOCOL, VERSION
+from gateway.core import files
 from gateway.core.errors import AgentBroken
+from gateway.core.media import ANY, AUDIO, IMAGE
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
 
@@ -94,7 +96,6 @@ INTERRUPTS: Final = (
 BRIDGED: Final = "agent_client.mcp"
 """In `Agent.extra`: whether its clients may offer MCP servers over the connection, whatever it says of that itself."""
 _SESSIONS: Final = ("list", "resume", "close", "delete")
-_PROMPT: Final[JsonObject] = {"image": False, "audio": False, "embeddedContext": True}
 
 
 def agent_of(initialize: JsonObject, source: str) -> Agent:
@@ -120,7 +121,13 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
         config_schema=CONFIG,
         interrupts=INTERRUPTS,
         capabilities=AgentCapabilities(
-            threads=True, interrupts=True, streaming=True, custom_streaming=True, cancel=True, artifacts=True
+            threads=True,
+            interrupts=True,
+            streaming=True,
+            custom_streaming=True,
+            cancel=True,
+            artifacts=True,
+            files=(ANY,),
         ),
         text_input="/message",
         text_output="/message",
@@ -155,7 +162,7 @@ def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObj
     info: JsonObject = {"name": "interlingua", "title": "Interlingua", "version": version}
     if agent is not None:
         info = {"name": agent.name, "title": agent.name, "version": agent.version}
-    capabilities = {"promptCapabilities": _PROMPT, "mcpCapabilities": {"http": False, "sse": False}}
+    capabilities = {"promptCapabilities": prompt_capabilities(agent), "mcpCapabilities": {"http": False, "sse": False}}
     return {
         "protocolVersion": VERSION,
         "agentCapabilities": _with_sessions(capabilities),
@@ -171,10 +178,14 @@ def _with_sessions(capabilities: JsonObject) -> JsonObject:
 
 
 def prompt_capabilities(agent: Agent | None) -> JsonObject:
-    """The `promptCapabilities` that `initialize_result` declares: for `content.check`."""
+    """The `promptCapabilities` that `initialize_result` declares. None: the client is yet to choose an agent."""
     init = native(agent)
     if init is None:
-        return _PROMPT
+        return {
+            "image": agent is None or files.takes(agent, IMAGE),
+            "audio": agent is None or files.takes(agent, AUDIO),
+            "embeddedContext": True,
+        }
     return _object(_object(init.get("agentCapabilities")).get("promptCapabilities"))
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
-from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from adapters.agent_client.codec import plain
 from adapters.agent_client.wire import PROTOCOL
-from gateway.core import delta, projection
+from gateway.core import delta, files, projection
 from gateway.core.errors import Invalid
+from gateway.core.files import Attachment
 from gateway.core.types import Agent, Artifact, Json, JsonObject, RunRequest
 
 _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
@@ -22,23 +21,9 @@ _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "resource_link": ("name", "uri"),
     "resource": (),
 }
+EVERYTHING: Final[JsonObject] = {"image": True, "audio": True, "embeddedContext": True}
+"""The `promptCapabilities` of who takes all content."""
 _CAPABILITY: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
-_ENDINGS: Final = {
-    "image/png": ".png",
-    "image/jpeg": ".jpg",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "image/svg+xml": ".svg",
-    "audio/wav": ".wav",
-    "audio/x-wav": ".wav",
-    "audio/mpeg": ".mp3",
-    "audio/mp3": ".mp3",
-    "audio/ogg": ".ogg",
-    "application/pdf": ".pdf",
-    "application/json": ".json",
-    "text/plain": ".txt",
-    "text/markdown": ".md",
-}
 
 
 def check(blocks: Json, capabilities: JsonObject, path: str = "/prompt") -> list[JsonObject]:
@@ -153,6 +138,46 @@ def link_of(artifact: Artifact) -> JsonObject:
     }
 
 
+def is_link(artifact: Artifact) -> bool:
+    """Whether the gateway serves the file under an address."""
+    return urlsplit(artifact.url).scheme in ("http", "https")
+
+
+def block_for(artifact: Artifact, data: bytes | None, capabilities: JsonObject) -> JsonObject | None:
+    """The block that gives a client's file to an agent with these `promptCapabilities`; None if none can.
+
+    An image, a sound or an embedded resource where the agent takes that; else a text as a text block, and any other
+    file, or one whose content is left out (None), as a link.
+    """
+    kind = artifact.media_type.partition("/")[0]
+    if data is not None:
+        if kind in ("image", "audio") and capabilities.get(kind) is True:
+            return {"type": kind, "data": _base64(data), "mimeType": artifact.media_type}
+        text = _text(artifact.media_type, data)
+        if capabilities.get("embeddedContext") is True:
+            inner = {"blob": _base64(data)} if text is None else {"text": text}
+            uri = artifact.url if is_link(artifact) else quote(artifact.name)
+            return {"type": "resource", "resource": {"uri": uri, "mimeType": artifact.media_type, **inner}}
+        if text is not None:
+            return block_of(f"{artifact.name}\n{plain.fenced(text, _language(artifact.name))}")
+    return link_of(artifact) if is_link(artifact) else None
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _text(media_type: str, data: bytes) -> str | None:
+    """The text of a text file, None if it is none."""
+    media = media_type.partition(";")[0].strip().lower()
+    if not media.startswith("text/") and media not in ("application/json", "application/yaml", "application/xml"):
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
 def described(value: Json) -> JsonObject | None:
     """A `resource_link` block for another protocol's description of a file, None if it has no address."""
     if not isinstance(value, dict):
@@ -161,23 +186,14 @@ def described(value: Json) -> JsonObject | None:
     if uri is None:
         return None
     name = next((value[key] for key in ("name", "file_name", "title") if isinstance(value.get(key), str)), None)
-    block: JsonObject = {"type": "resource_link", "uri": uri, "name": name or _last(uri) or uri}
+    block: JsonObject = {"type": "resource_link", "uri": uri, "name": name or files.label(uri, "", uri)}
     media = next(
         (value[key] for key in ("mimeType", "media_type", "content_type") if isinstance(value.get(key), str)), None
     )
     return block if media is None else {**block, "mimeType": media}
 
 
-@dataclass(frozen=True)
-class File:
-    """Bytes that a block carries, for `RunContext.add_artifact`."""
-
-    name: str
-    media_type: str
-    content: bytes
-
-
-def file_of(block: Any) -> File | None:
+def file_of(block: Any) -> Attachment | None:
     """The file in an image, audio or resource block; None for every other, and for base64 that is none."""
     if not isinstance(block, dict):
         return None
@@ -193,20 +209,10 @@ def file_of(block: Any) -> File | None:
         content = text.encode("utf-8", "replace")
     elif isinstance(data, str):
         try:
-            content = base64.b64decode(data, validate=True)
-        except (binascii.Error, ValueError):
+            content = files.decoded(data)
+        except Invalid:
             return None
     else:
         return None
-    name = _last(uri) if isinstance(uri, str) else ""
-    return File(name or f"{kind}{_ENDINGS.get(media.split(';')[0].strip().lower(), '')}", media, content)
-
-
-def _last(uri: str) -> str:
-    """The file name at the end of a uri."""
-    try:
-        path = urlsplit(uri).path
-    except ValueError:
-        return ""
-    name = re.split(r"[\\/]", unquote(path).rstrip("/\\"))[-1]
-    return "" if name in (".", "..") else re.sub(r"[\x00-\x1f\x7f]", "", name)[-255:]
+    name = files.label(uri if isinstance(uri, str) else "", media, str(kind))
+    return Attachment(name=name, media_type=media, content=content)

@@ -26,7 +26,16 @@ from adapters.agent_client.inbound.turns import Turn
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.adapter import Governor, ThreadWatch
-from gateway.core.errors import AgentGone, Conflict, Denied, InterlinguaError, Invalid, NotFound, Unavailable
+from gateway.core.errors import (
+    AgentGone,
+    Conflict,
+    Denied,
+    InterlinguaError,
+    Invalid,
+    NotFound,
+    Unavailable,
+    Unsupported,
+)
 from gateway.core.types import Interrupt, Run, Thread, ThreadUpdate
 from gateway.wire.jsonrpc import read
 
@@ -212,10 +221,12 @@ class Session:
         """
         agent = await self.gateway.agent(self.agent, PROTOCOL)
         governed.check(asked.prompt, agent, self.governor)
-        text = turns.text_of(asked, agent)
+        said = turns.read(asked, agent)
         question = self._follow.questions.waiting if self._follow else None
         if self._follow is not None and question is not None:
-            await self._answer(turn, self._follow, question, text)
+            if said.files:
+                raise Invalid("an answer is text", path=said.place)
+            await self._answer(turn, self._follow, question, said.text)
         elif turn.cancelled:
             return False
         else:
@@ -224,15 +235,18 @@ class Session:
                 asked,
                 params,
                 agent,
-                text=text,
+                text=said.text,
                 thread=self._thread,
                 config=self.config,
                 principal=self.connection.visitor.name,
                 tools=self.connection.visitor.tools,
             )
-            run = await self._whole(self.gateway.start(request))
+            try:
+                run = await self._whole(self.gateway.start(request, files=said.files))
+            except Unsupported as error:
+                raise Invalid(str(error), path=said.place) if said.files else error from None
             turn.run = run.id
-            await self._title(text)
+            await self._title(said.text)
         if turn.cancelled and turn.run is not None:
             await self.connection.cancel_run(turn.run)
         return True

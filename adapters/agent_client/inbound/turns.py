@@ -13,6 +13,8 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, content
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core import projection
+from gateway.core.errors import Invalid
+from gateway.core.files import Attachment
 from gateway.core.types import Agent, Run, RunRequest, StopReason, Thread
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
@@ -49,6 +51,15 @@ class Turn:
             how = CANCELLED if isinstance(how, RpcError) else {**how, **CANCELLED}
         if not self.over.done():
             self.over.set_result(how)
+
+
+@dataclass
+class Said:
+    """What a prompt says: its text, and its files, of which the first is at `place`."""
+
+    text: str
+    files: list[Attachment] = field(default_factory=list)
+    place: str = ""
 
 
 def request_of(
@@ -96,12 +107,22 @@ def metadata_of(meta: Any) -> JsonObject:
     return {key: meta[key] for key in meta if key not in OWN} if isinstance(meta, dict) else {}
 
 
-def text_of(asked: wire.Prompt, agent: Agent) -> str:
-    """A prompt as text. Raises Invalid (with path) for content that the agent cannot take."""
-    blocks = content.check(asked.prompt, agents.prompt_capabilities(agent))
-    if agents.native(agent) is not None:  # which gets the blocks themselves
-        blocks = [block for block in blocks if _is_text(block)]
-    return content.text_of(blocks)
+def read(asked: wire.Prompt, agent: Agent) -> Said:
+    """A prompt as text and files. Raises Invalid (with path) for what an agent of this protocol did not declare.
+
+    Such an agent gets the blocks themselves; whether another one takes the files is for `Gateway.start` to say.
+    """
+    native = agents.native(agent) is not None
+    blocks = content.check(asked.prompt, agents.prompt_capabilities(agent) if native else content.EVERYTHING)
+    found = Said(content.text_of([block for block in blocks if _is_text(block)]))
+    for at, block in enumerate(blocks):
+        if not native and not _is_text(block):
+            file = content.file_of(block)
+            if file is None:
+                raise Invalid("the content is not base64", path=f"/prompt/{at}")
+            found.place = found.place or f"/prompt/{at}"
+            found.files.append(file)
+    return found
 
 
 def _is_text(block: JsonObject) -> bool:

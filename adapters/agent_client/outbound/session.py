@@ -40,7 +40,8 @@ class Upstream(Struct, rename="camel", omit_defaults=True):
 
     session: the agent's own id. profile: what the client could do for whom it was made. partial: the agent has
     forgotten the session that the thread began with, and knows only what came after that. fresh: there was a
-    conversation before the session that the agent has not been told of.
+    conversation before the session that the agent has not been told of. files: ids of those that the agent was given in
+    the session.
     """
 
     session: str
@@ -50,6 +51,7 @@ class Upstream(Struct, rename="camel", omit_defaults=True):
     profile: JsonObject = {}
     partial: bool = False
     fresh: bool = False
+    files: list[str] = []
 
     @property
     def record(self) -> JsonObject:
@@ -63,7 +65,7 @@ class Session:
     """Made by `Sessions`; one for each thread, and one for each run without a thread.
 
     thread: the gateway's id, None for a run without one. name: the agent's own id, "" before it has one.
-    profile, fresh: see `Upstream`.
+    profile, fresh, files: see `Upstream`.
     turn: the prompt under way. run: the run that it is of, from before it is sent until the run has ended.
     zombie: the answer of one that was given up and that the agent still owes.
     modes, options: as the agent last said, None where it said nothing.
@@ -76,6 +78,7 @@ class Session:
         self.name = ""
         self.profile: JsonObject = {}
         self.fresh = False
+        self.files: list[str] = []
         self.connection: Connection | None = None
         self.turn: Turn | None = None
         self.run: Turn | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -95,6 +95,7 @@ class Sessions:
                 return connection
             asked = known or await governed.placed(context.governor, self._default(context.governor))
             session.fresh = context.thread is not None and context.thread.begun
+            session.files = []
             await self._new(session, connection, Raw(_encode(_setup(asked, connection))), asked, in_run)
             return connection
 
@@ -148,7 +149,7 @@ class Sessions:
                 session.replaying = session.swallow = False
             answer = jsonrpc.unpack(result)
             session.settle(answer)
-            session.fresh = known is not None and known.fresh
+            session.fresh, session.files = (known.fresh, known.files) if known is not None else (False, [])
             await self._record(session, msgspec.structs.replace(_asked(params), partial=partial))
             return raw.replaced(result, _meta=losing(answer, lost)) if lost else result
 
@@ -161,11 +162,11 @@ class Sessions:
             renamed = raw.with_session(params, known.session)
             return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
 
-    async def told(self, session: Session) -> None:
-        """The agent is about to be told of the conversation before its session."""
+    async def told(self, session: Session, files: Sequence[str] = ()) -> None:
+        """The agent is about to be told of the conversation before its session, and given these files."""
         known = None if session.context is None else _upstream(session.context)
-        if session.fresh and known is not None:
-            session.fresh = False
+        if (session.fresh or files) and known is not None:
+            session.fresh, session.files = False, [*session.files, *files]
             await self._record(session, known)
 
     async def close(self, session: Session) -> None:
@@ -291,7 +292,7 @@ class Sessions:
         finally:
             session.swallow = False
         session.settle(jsonrpc.unpack(result), in_run=in_run)
-        session.fresh = known.fresh
+        session.fresh, session.files = known.fresh, known.files
         return True
 
     async def _recovered(self, session: Session) -> bool:
@@ -346,7 +347,7 @@ class Sessions:
     async def _record(self, session: Session, asked: Upstream) -> None:
         if session.context is not None:
             upstream = msgspec.structs.replace(
-                asked, session=session.name, profile=session.profile, fresh=session.fresh
+                asked, session=session.name, profile=session.profile, fresh=session.fresh, files=session.files
             )
             await session.context.set_thread(upstream.record)
 

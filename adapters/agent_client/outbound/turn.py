@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
@@ -25,7 +25,8 @@ from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.adapter import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Conflict, IllegalEvent, InterlinguaError, Invalid, TooLarge, Unsupported
-from gateway.core.types import Agent, Answer, Interrupt, JsonObject, ThreadUpdate
+from gateway.core.files import Attachment
+from gateway.core.types import Agent, Answer, Artifact, Interrupt, JsonObject, ThreadUpdate
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, RpcError
 
@@ -37,7 +38,8 @@ DRAIN_EVERY = 256
 """Updates after which the run's log is asked whether it may grow,"""
 DRAIN_BYTES = 256 * 1024
 """or bytes of them."""
-EVERYTHING = {"image": True, "audio": True, "embeddedContext": True}
+INLINE_BYTES = 16_000_000
+"""Of clients' files that are sent in one prompt; more of them are links, where the gateway has an address."""
 
 
 class _Call(Struct, rename="camel", gc=False):
@@ -229,7 +231,7 @@ class Turn:
         self.flush()
         return await self.context.ask(interrupt)
 
-    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw | None = None) -> list[content.File]:
+    def _emit(self, found: list[e.Event | ThreadUpdate], update: Raw | None = None) -> list[Attachment]:
         """Pass on, in order. Returns the files in it that are to be kept. `update` is what said it, unless a chunk."""
         if len(found) == 1 and type(found[0]) is e.PartDelta:
             self._hold(found[0])
@@ -237,7 +239,7 @@ class Turn:
         self.flush()
         if self.calls is not None:
             found = self.calls.described(found, update)
-        files: list[content.File] = []
+        files: list[Attachment] = []
         for item in found:
             if isinstance(item, ThreadUpdate):
                 self._session.note(item)
@@ -260,7 +262,7 @@ class Turn:
         if call.kind is not None:
             self._kinds.setdefault(call.tool_call_id, set()).add(call.kind)
 
-    async def _keep(self, files: list[content.File]) -> None:
+    async def _keep(self, files: list[Attachment]) -> None:
         for file in files:
             try:
                 await self.context.add_artifact(file.name, file.content, media_type=file.media_type)
@@ -291,7 +293,9 @@ class Turn:
         recalled = await self.context.recall(fresh=session.fresh)
         if recalled.before:
             blocks.insert(0, content.block_of(recalled.before))
-        await self._sessions.told(session)
+        given = [file for file in await self.context.uploads() if file.id not in session.files]
+        await self._sessions.told(session, [file.id for file in given])
+        blocks += await self._files(given, connection)
         blocks[:0] = preface(self.context.governed, connection.prompt_capabilities)
         prompt = asyncio.ensure_future(self._prompt(session, connection, self._params(session, blocks)))
         try:
@@ -375,9 +379,23 @@ class Turn:
         try:
             blocks = content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
         except Invalid as error:
-            content.blocks_of(request, _taking(self.context.agent, EVERYTHING))
+            content.blocks_of(request, _taking(self.context.agent, content.EVERYTHING))
             raise Unsupported(str(error), detail=error.detail) from error
         return list(blocks)
+
+    async def _files(self, given: Sequence[Artifact], connection: Connection) -> list[JsonObject]:
+        """Blocks for files that clients gave. What cannot be sent at all is counted."""
+        blocks: list[JsonObject] = []
+        left = INLINE_BYTES
+        for file in given:
+            left -= file.size
+            contents = await self.context.contents([file.id]) if left >= 0 or not content.is_link(file) else {}
+            block = content.block_for(file, contents.get(file.id), connection.prompt_capabilities)
+            if block is None:
+                self.context.lost("file_not_sent")
+            else:
+                blocks.append(block)
+        return blocks
 
     def _params(self, session: Session, blocks: list[JsonObject]) -> JsonObject:
         creation = self.context.run.request.creation if self._same else {}

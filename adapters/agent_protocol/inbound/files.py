@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
@@ -49,12 +50,16 @@ async def upload(request: Request, gateway: Gateway, task: Thread, limit: int) -
             raise Invalid("relative_path: text is required", path="/relative_path")
         if (file.size or 0) > limit:
             raise TooLarge(f"the file is larger than {limit} bytes")
+        name = codec.file_label(file.filename)
+        media = codec.media_type(file.content_type)
+        if media == codec.UNKNOWN_MEDIA:
+            media = codec.media_type(mimetypes.guess_type(name)[0])
         artifact = Artifact(
             id="",
-            name=codec.file_label(file.filename),
+            name=name,
             thread=task.id,
             relative_path=codec.relative_path(path),
-            media_type=codec.media_type(file.content_type),
+            media_type=media,
             agent_created=False,
         )
         return answer(codec.artifact_json(await gateway.add_artifact(artifact, _chunks(file))))

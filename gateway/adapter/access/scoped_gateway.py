@@ -19,6 +19,7 @@ from gateway.adapter.backchannel import Caller, ThreadWatch
 from gateway.adapter.inbound import Watch
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.events import Event
+from gateway.core.files import Attachment
 from gateway.core.types import (
     OWNER,
     Answer,
@@ -49,14 +50,21 @@ class ScopedGateway(OwnAgents):
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    async def start(self, request: RunRequest, *, caller: Caller | None = None, told: bool = True) -> Run:
+    async def start(
+        self,
+        request: RunRequest,
+        *,
+        files: Sequence[Attachment] = (),
+        caller: Caller | None = None,
+        told: bool = True,
+    ) -> Run:
         """See `Gateway`. The run is the principal's, with the tools that it has."""
         await self._look(request.agent, request.protocol)
         if request.thread is not None:
             await self.thread(request.thread)
         request = replace(request, principal=self._id, tools=self._principal.tools)
         try:
-            return await self._gateway.start(request, caller=caller, told=told)
+            return await self._gateway.start(request, files=files, caller=caller, told=told)
         except NotFound:
             if request.thread is not None:
                 await self.thread(request.thread)

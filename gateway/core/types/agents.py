@@ -37,8 +37,9 @@ class AgentCapabilities(Record, frozen=True, kw_only=True):
     cancel: bool = False
     artifacts: bool = False
     """It may produce files."""
-    files: bool = False
-    """It takes uploaded files as input."""
+    files: tuple[str, ...] = ()
+    """Media ranges (`image/*`, `*/*`) of the files that it takes by its protocol's own means, beside its input. Without
+    any, its input schema may have places for files: see `core.files`."""
     rollback: bool = False
     tool: bool = False
     """It is a plain tool: it takes arguments, no conversation. Earlier turns are never put into its input."""

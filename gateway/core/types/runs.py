@@ -70,7 +70,8 @@ class RunRequest(Record, frozen=True, kw_only=True):
     `creation` is the client's own request, kept verbatim for protocols that echo it. `attributes` are the
     inbound adapter's own marks on the run (string keys it alone reads). `principal` is who asked, if anybody knows,
     and `tools` patterns of the tools that a governed agent may call for them (None: all that its operator may).
-    `native` names losses that the run has unless its agent speaks the client's protocol, too.
+    `native` names losses that the run has unless its agent speaks the client's protocol, too. `files` are the ids of
+    the artifacts that the run was given (set by the engine).
     """
 
     agent: str
@@ -87,6 +88,7 @@ class RunRequest(Record, frozen=True, kw_only=True):
     principal: str | None = None
     tools: tuple[str, ...] | None = None
     native: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     creation: JsonObject = {}
     attributes: JsonObject = {}
 

@@ -82,9 +82,25 @@ def create_run(
     if events and head is None:
         assert cursor.lastrowid is not None
         log.write_new(cursor, cursor.lastrowid, events)
+    for artifact_id in request.files:
+        _claim(cursor, artifact_id, run)
     if run.thread is not None:
         _follow(cursor, run.thread, run)
     return place == ACTIVE
+
+
+def _claim(cursor: sqlite3.Cursor, artifact_id: str, run: Run) -> None:
+    """A file that was stored for this run belongs to it from now on, and to its thread."""
+    row = cursor.execute(
+        "SELECT seq, record FROM artifacts WHERE id = ? AND run IS NULL AND thread IS NULL AND uploader IS NULL",
+        (artifact_id,),
+    ).fetchone()
+    if row is not None:
+        kept: Artifact = msgspec.structs.replace(decode_artifact(row[1]), run=run.id, thread=run.thread)
+        cursor.execute(
+            "UPDATE artifacts SET run = ?, thread = ?, record = ? WHERE seq = ?",
+            (run.id, run.thread, encode(kept), row[0]),
+        )
 
 
 def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:

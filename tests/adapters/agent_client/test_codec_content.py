@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from adapters.agent_client.codec import content
 from adapters.agent_client.codec.agents import agent_of
 from gateway.core.errors import Invalid
+from gateway.core.files import Attachment
 from gateway.core.types import Artifact, RunRequest
 from tests.adapters.agent_client.codec_cases import ANY, BLOCKS, NATIVE, unhurried, valid
 
@@ -127,10 +128,12 @@ def test_blocks_that_the_agent_does_not_take_are_refused() -> None:
 
 
 def test_files_in_blocks_have_names_types_and_bytes() -> None:
-    assert content.file_of(IMAGE) == content.File("image.png", "image/png", b"\x89PNG")
-    assert content.file_of({**IMAGE, "uri": "file:///a/b.png"}) == content.File("b.png", "image/png", b"\x89PNG")
-    assert content.file_of(BLOB) == content.File("x y.pdf", "application/octet-stream", b"pdf")
-    assert content.file_of(EMBEDDED) == content.File("x.py", "text/plain", b"print('```')\n")
+    assert content.file_of(IMAGE) == Attachment(name="image.png", media_type="image/png", content=b"\x89PNG")
+    assert content.file_of({**IMAGE, "uri": "file:///a/b.png"}) == Attachment(
+        name="b.png", media_type="image/png", content=b"\x89PNG"
+    )
+    assert content.file_of(BLOB) == Attachment(name="x y.pdf", media_type="application/octet-stream", content=b"pdf")
+    assert content.file_of(EMBEDDED) == Attachment(name="x.py", media_type="text/plain", content=b"print('```')\n")
 
 
 @pytest.mark.parametrize("value", [None, "x", TEXT, LINK, {**IMAGE, "data": "§"}, {"type": "resource", "resource": 1}])

@@ -28,7 +28,7 @@ def test_initialize_says_what_the_gateway_can_do_for_any_agent() -> None:
             can = answer["agentCapabilities"]
             assert can["loadSession"] is True
             assert {"list", "resume", "close", "delete"} <= can["sessionCapabilities"].keys()
-            assert can["promptCapabilities"] == {"image": False, "audio": False, "embeddedContext": True}
+            assert can["promptCapabilities"] == {"image": True, "audio": True, "embeddedContext": True}
             assert answer["agentInfo"]["name"] == "scripted"
 
     run(main())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gateway.adapter import RunContext
 from gateway.core import events as e
@@ -15,7 +16,7 @@ from gateway.core.types import Agent, AgentCapabilities, IfBusy, RunRequest, Sto
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import held, rig, scripted
 from tests.support.aio import run
-from tests.support.scripted import Scripted, echo, route, until
+from tests.support.scripted import AGENT, Scripted, echo, route, until
 
 
 def test_a_prompt_streams_its_text_and_ends_the_turn() -> None:
@@ -211,7 +212,7 @@ def test_links_and_embedded_files_are_part_of_the_text() -> None:
 )
 def test_content_that_the_agent_cannot_take_is_refused_and_named(block: object) -> None:
     async def main() -> None:
-        async with rig(scripted(echo)) as gateway:
+        async with rig(scripted(echo, capabilities=replace(AGENT.capabilities, files=()))) as gateway:
             editor = await gateway.connect()
             session = await editor.new()
             prompt = [{"type": "text", "text": "see"}, block]

@@ -31,7 +31,7 @@ AGENT = Agent(
     output_schema=projection.MESSAGE_OUTPUT_SCHEMA,
     text_input="/message",
     text_output="/message",
-    capabilities=AgentCapabilities(threads=True, interrupts=True, artifacts=True, files=True),
+    capabilities=AgentCapabilities(threads=True, interrupts=True, artifacts=True, files=("*/*",)),
 )
 
 
