@@ -81,6 +81,7 @@ def registered(gateway: Gateway, peer: Process, id: str) -> Iterator[Any]:
     """The agent of section 3.1 under another id, at an endpoint; the answer."""
     sent = json.loads(EXAMPLES["registered_agent"])
     sent["params"]["agent"] |= {"id": id, "endpoint": {"url": f"{peer.url}/mcp"}}
+    sent["params"]["agent"]["capabilities"]["tools"].append("analysis")  # which the message of section 3.2 requires
     yield context(gateway, sent)
     assert asked(gateway, "agent/unregister", agentId=id) == {"status": "unregistered"}
     assert id not in entries(gateway)
