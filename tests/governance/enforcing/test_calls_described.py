@@ -1,0 +1,142 @@
+"""What an agent says of a call, one thing after the other, and whether that leaves what was decided as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway.core import events as e
+from gateway.governance.audit.aip44 import AUTO
+from gateway.governance.enforcing.calls import Call, Phase
+
+NOTHING: dict[str, Any] = {"tool": None, "server": None, "risk": None, "arguments": None}
+
+
+def decided(phase: Phase, approval: str = AUTO) -> Call:
+    """A call of `send`, of the server `mail`, of risk 1."""
+    call = Call(id="c1")
+    call.describe("send", "mail", 1, {"to": "ann"})
+    call.phase, call.approval, call.judged, call.grown = phase, approval, True, False
+    return call
+
+
+@pytest.mark.parametrize("phase", [Phase.ANNOUNCED, Phase.ASKING, Phase.ALLOWED])
+@pytest.mark.parametrize(
+    ("said", "stale", "another"),
+    [
+        ({}, False, False),
+        ({"tool": "send", "server": "mail", "risk": 1}, False, False),
+        ({"risk": 0}, False, False),
+        ({"risk": 2}, True, False),
+        ({"tool": "drop"}, True, True),
+        ({"server": "files"}, True, True),
+        ({"tool": "drop", "risk": 2}, True, True),
+    ],
+)
+def test_a_decision_holds_for_the_tool_it_was_made_about_and_no_greater_risk(
+    phase: Phase, said: dict[str, Any], stale: bool, another: bool
+) -> None:
+    call = decided(phase)
+    call.describe(**{**NOTHING, **said})
+    assert (call.stale, call.another) == (stale, another)
+    assert call.risk == max(1, said.get("risk", 0)), "a risk once known is never talked down"
+    assert not call.earlier and not call.grown
+    call.describe(None, None, None, None)
+    assert (call.stale, call.another) == (stale, another), "what is stale stays so until it is decided anew"
+
+
+def test_a_call_of_another_tool_stays_another_when_only_its_risk_grows_then() -> None:
+    call = decided(Phase.ALLOWED)
+    call.describe("drop", None, None, None)
+    call.describe(None, None, 3, None)
+    assert call.stale and call.another and call.risk == 3
+
+
+@pytest.mark.parametrize(
+    ("phase", "approval", "another"),
+    [
+        (Phase.ANNOUNCED, AUTO, False),
+        (Phase.ASKING, AUTO, True),
+        (Phase.ALLOWED, AUTO, False),
+        (Phase.ALLOWED, "ann", True),
+        (Phase.ENDED, "ann", False),
+    ],
+)
+def test_other_arguments_are_another_call_only_for_a_person_who_was_asked(
+    phase: Phase, approval: str, another: bool
+) -> None:
+    call = decided(phase, approval)
+    call.describe(None, None, None, {"to": "ann"})
+    assert not call.stale and not call.another and not call.grown, "the same arguments again change nothing"
+    call.describe(None, None, None, {"to": "all"})
+    assert (call.stale, call.another) == (another, another)
+    assert call.grown and call.arguments == {"to": "all"}
+
+
+def test_other_arguments_are_not_those_of_the_act_that_the_call_was_matched_with() -> None:
+    call = decided(Phase.ASKING)
+    call.twin = other = Call(id="act-1")
+    call.describe(None, None, None, {"to": "ann"})
+    assert call.twin is other
+    call.describe(None, None, None, {"to": "all"})
+    assert call.twin is None
+
+
+def test_a_call_is_judged_as_every_tool_it_was_said_to_be() -> None:
+    call = Call(id="c1")
+    for tool, server in [("read", None), ("read", None), ("write", None), ("write", "files"), ("send", None)]:
+        call.describe(tool, server, None, None)
+    assert (call.tool, call.server) == ("send", "files")
+    assert call.earlier == {("read", None), ("write", None), ("write", "files")}
+
+
+def test_the_adapter_rates_a_risk_lower_than_the_event_did_until_it_was_judged() -> None:
+    call = Call(id="c1")
+    call.started(e.ToolCallStarted(call="c1", name="send"), 3)
+    assert call.risk == 3
+    call.describe("send", None, 1, None)
+    assert call.risk == 3, "the event has rated it"
+
+    call = Call(id="c2", risk=2)
+    call.describe("send", None, 1, None)
+    assert call.risk == 1 and call.rated and call.named, "nothing was known of it"
+
+    call = Call(id="c3", risk=2, judged=True)
+    call.describe("send", None, 1, None)
+    assert call.risk == 2
+
+
+def test_what_the_adapter_has_said_counts_for_more_than_the_first_event() -> None:
+    call = Call(id="c1")
+    call.describe("send", "mail", 1, {"to": "ann"})
+    call.started(e.ToolCallStarted(call="c1", name="Sending mail"), 3)
+    assert (call.tool, call.server, call.risk, call.arguments) == ("send", "mail", 1, {"to": "ann"})
+    call = Call(id="c2")
+    call.started(e.ToolCallStarted(call="c2", name="send", input={}), 2)
+    assert (call.tool, call.server, call.risk, call.arguments) == ("send", None, 2, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "like", "same"),
+    [
+        (lambda call: None, True, True),
+        (lambda call: setattr(call, "tool", "drop"), False, False),
+        (lambda call: setattr(call, "server", "files"), False, False),
+        (lambda call: setattr(call, "arguments", {"to": "all"}), False, False),
+        (lambda call: setattr(call, "risk", 2), True, False),
+        (lambda call: setattr(call, "risk", 0), True, True),
+    ],
+)
+def test_an_approval_is_for_the_same_call_of_no_greater_risk(
+    change: Callable[[Call], None], like: bool, same: bool
+) -> None:
+    one, other = decided(Phase.ALLOWED), decided(Phase.NEW)
+    change(other)
+    assert (one.like(other), one.same(other)) == (like, same)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_call_may_be_shown_once_it_is_allowed_and_after_it_has_ended(phase: Phase) -> None:
+    assert decided(phase).allowed is (phase in (Phase.ALLOWED, Phase.ENDED))
