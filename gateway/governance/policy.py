@@ -30,7 +30,7 @@ RISKS: Final = range(4)
 """0 reads, 1 changes, 2 changes what others see or is hard to undo, 3 cannot be undone."""
 CEILING: Final = {0: 0, 1: 0, 2: 2, 3: 3}
 """By the level of a posture: the greatest risk that may be allowed without asking, whatever a policy says."""
-UNMATCHED: Final = {0: 0, 1: 0, 2: 0, 3: 3, 4: 3}
+UNMATCHED: Final = {0: 0, 1: 0, 2: 0, 3: 3}
 """By autonomy: the greatest risk that is allowed where no policy matches and no default approval is given."""
 CLASSES: Final = {"autonomous": 3, "supervised": 2, "gated": 0}
 """An operator's class on the ladder of autonomy, where no posture gives a level."""

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,11 @@ def test_a_budget_asks_when_it_is_used_up_and_begins_anew_with_the_hour() -> Non
 def test_a_budget_remembers_what_was_spent_before() -> None:
     rules = budgeted(Spent(policy="p", at=5.0), Spent(policy="q", at=5.0), per_day=2)
     assert [rules.decide("tool.call", "x", risk=1, at=9.0).kind for _ in range(2)] == [Kind.ALLOW, Kind.ASK]
+    paid = budgeted(Spent(policy="p", at=5.0), Spent(policy="p", at=5.0, cents=3), cents=5)
+    assert [paid.decide("tool.call", "x", risk=1, at=9.0, cents=cents).kind for cents in (3, 2)] == [
+        Kind.ASK,
+        Kind.ALLOW,
+    ]
 
 
 def test_an_amount_counts_by_the_day_and_an_unknown_one_asks() -> None:
@@ -57,11 +63,17 @@ def test_what_is_not_allowed_in_the_end_costs_nothing() -> None:
     assert rules.decide("tool.call", "good", risk=1, at=0.0).kind is Kind.ALLOW
 
 
-def test_a_call_from_an_hour_that_is_forgotten_is_asked() -> None:
-    rules = budgeted(per_hour=1)
-    for hour in range(10, 10 + WINDOWS + 5):
-        assert rules.decide("tool.call", "x", risk=1, at=hour * HOUR).kind is Kind.ALLOW
-    assert rules.decide("tool.call", "x", risk=1, at=10 * HOUR).kind is Kind.ASK
+@pytest.mark.parametrize(("length", "limit"), [(HOUR, "per_hour"), (DAY, "per_day")])
+def test_a_call_from_before_what_is_remembered_is_asked(length: int, limit: str) -> None:
+    rules = budgeted(**{limit: 2})
+
+    def at(window: int) -> Kind:
+        return rules.decide("tool.call", "x", risk=1, at=window * length).kind
+
+    assert {at(window) for window in range(10, 10 + WINDOWS)} == {Kind.ALLOW}
+    assert [at(10), at(10)] == [Kind.ALLOW, Kind.ASK]
+    assert at(10 + WINDOWS) is Kind.ALLOW  # 10 is forgotten
+    assert [at(3), at(10), at(11), at(11)] == [Kind.ASK, Kind.ASK, Kind.ALLOW, Kind.ASK]
 
 
 @settings(max_examples=60, deadline=None)

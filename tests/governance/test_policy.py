@@ -28,6 +28,7 @@ from tests.governance.postures import ANN, BOB, bound, decide, level, operator, 
         ("tool.*.read", "tool.a.b.read", 0, False),
         ("tool.wr*", "tool.write", 0, True),
         ("tool.wr*", "tool.read", 0, False),
+        ("tool.wr*", "tool.write.all", 0, False),
         ("*", "anything.at.all", 0, True),
         ("mutates", "tool.call", 1, True),
         ("mutates", "tool.call", 0, False),
@@ -90,14 +91,14 @@ def test_a_policy_that_does_not_match_decides_nothing() -> None:
 
 
 def test_among_equals_the_narrowest_policy_is_named() -> None:
-    wide, glob, exact = (
-        policy("wide", "deny"),
-        policy("a-glob", "deny", subject="wr*"),
-        policy("exact", "deny", subject="write"),
+    exact, glob, wide = (
+        policy("a-exact", "deny", subject="write"),
+        policy("b-glob", "deny", subject="wr*"),
+        policy("c-wide", "deny"),
     )
-    assert decide(level(*map(bound, (exact, wide, glob)))).policy == "exact"
-    assert decide(level(*map(bound, (wide, glob)))).policy == "a-glob"
-    assert decide(level(*map(bound, (wide, policy("risky", "deny", risk_min=1))))).policy == "risky"
+    assert decide(level(*map(bound, (exact, wide, glob)))).policy == "a-exact"
+    assert decide(level(*map(bound, (wide, glob)))).policy == "b-glob"
+    assert decide(level(*map(bound, (wide, policy("a-risky", "deny", risk_min=1))))).policy == "a-risky"
 
 
 def test_a_policy_above_its_autonomy_escalates_but_a_denial_stays_one() -> None:

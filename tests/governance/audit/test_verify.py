@@ -16,7 +16,7 @@ from gateway.governance.audit import Head, Report, expand, verify
 from gateway.governance.audit.canonical import canonical, digest
 from gateway.governance.audit.files import Place
 from gateway.governance.audit.line import LONGEST
-from gateway.governance.audit.walk import Walk
+from gateway.governance.audit.walk import Fault, Walk
 from tests.governance.audit.support import write_log
 
 COUNT = 9
@@ -129,6 +129,20 @@ def test_the_last_line_changed_with_its_hash_is_found_by_the_head(whole: tuple[P
     lines[-1] = rehashed(lines[-1], action="tool.nothing")
     assert faults(lines, None) == []
     assert faults(lines, whole[1]) == ["hash chain.broken entry 8 is not the one of the head that is known"]
+
+
+def test_a_line_alone_is_right_or_not_whatever_comes_before_it(whole: tuple[Path, Head]) -> None:
+    first, second, *_ = lines_of(whole[0])
+    stands = Walk.at(second)
+    assert isinstance(stands, Walk) and (stands.seq, stands.hash) == (1, msgspec.json.decode(second)["hash"])
+    for line, code in (
+        (second.replace(b"mail", b"tail"), "chain.tampered"),
+        (second[:-1], "chain.truncated"),
+        (b"x\n", "schema.invalid"),
+        (rehashed(first, prevHash="0" * 64), "chain.broken"),  # nothing comes before entry 0
+    ):
+        wrong = Walk.at(line)
+        assert isinstance(wrong, Fault) and wrong.code == code, line
 
 
 def test_a_line_put_in_with_its_hash_is_found(whole: tuple[Path, Head]) -> None:
