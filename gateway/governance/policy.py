@@ -20,7 +20,7 @@ import msgspec
 from gateway.governance.budgets import Budgets, Spent
 from gateway.governance.manifests import Operator, Policy, Signer, ToolGrant
 from gateway.governance.matching import MUTATES, action_matches, is_of_actions, specificity, subject_matches
-from gateway.governance.posture import Governance, Level, Registered
+from gateway.governance.posture import Governance, Level, Registered, named
 
 TOOL_CALL: Final = "tool.call"
 TURN: Final = "operator.turn"
@@ -266,8 +266,7 @@ class Rules:
         if default is None:
             return self._unmatched(level, act.action, act.risk)
         if default.startswith("policy:"):
-            name = default.removeprefix("policy:")
-            bound = next((one for one in level.policies if name in (one.id, one.policy.slug)), None)
+            bound = named(level.policies, default.removeprefix("policy:"))
             assert bound is not None, "load_workspace refuses a default that is not registered"
             return self._policy(level, bound.policy, act)
         if default == "auto" or (default == "on-mutate" and act.risk < MUTATES):

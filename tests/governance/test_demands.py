@@ -77,6 +77,19 @@ def test_what_is_done_is_not_refused(tmp_path: Path, posture: Keys, key: bool) -
     assert [*unmet(bound(tmp_path, **posture), key=key)] == []
 
 
+@pytest.mark.parametrize("demand", [{"signing": {"required": True}}, {"audit": {"headPointerSign": True}}])
+def test_another_algorithm_is_refused_wherever_something_is_to_be_signed(tmp_path: Path, demand: Keys) -> None:
+    signing = {**demand.get("signing", {}), "algo": "rsa-pss-sha256"}
+    found = unmet(bound(tmp_path, **{**demand, "signing": signing}), key=False)
+    assert {mistake.where for mistake in found} > {"signing.algo"}
+
+
+def test_what_no_posture_governs_has_a_log_as_usual(tmp_path: Path) -> None:
+    free = bind(manifest(tmp_path / "coder"), tmp_path)
+    assert (terms(free), [*unmet(free, key=False)], free.cautions) == (Terms(), [], ())
+    assert terms(bound(tmp_path, audit={"retention": "forever"})) == Terms()
+
+
 def test_a_line_of_an_ancestor_is_named_where_it_demands_it(tmp_path: Path) -> None:
     governance(tmp_path, audit={"headPointerSign": True})
     governance(tmp_path / "coder", extends="./../GOVERNANCE.md", audit={"retention": "days:9"})

@@ -9,7 +9,7 @@ import pytest
 from gateway.governance.manifests import Budget, Signer, ToolGrant
 from gateway.governance.matching import action_matches, subject_matches
 from gateway.governance.policy import Decision, Kind, Need, Rules, Signatory
-from gateway.governance.posture import Approver, Level
+from gateway.governance.posture import Approver, Level, Registered
 from tests.governance.postures import ANN, BOB, bound, decide, level, operator, policy, posture
 
 # --- matching --------------------------------------------------------------------------------------------------------
@@ -167,6 +167,15 @@ def test_the_ceiling_bounds_what_a_policy_allows(autonomy: int, wanted: str) -> 
 def test_a_default_may_be_a_policy() -> None:
     named = bound(policy("the-default", "deny", action="never.matches"))
     assert decide(level(named, default="policy:the-default")).policy == "the-default"
+
+
+def test_a_default_is_the_policy_of_that_id_before_one_of_that_slug() -> None:
+    never = {"action": "never.matches"}
+    slug = Registered(id="other", policy=policy("strict", "allow", **never))
+    id_ = Registered(id="strict", policy=policy("another", "deny", **never))
+    for order in ((slug, id_), (id_, slug)):
+        assert decide(level(*order, default="policy:strict")).policy == "another"
+    assert decide(level(slug, default="policy:strict")).policy == "strict"
 
 
 @pytest.mark.parametrize(("autonomy", "wanted"), [("autonomous", "aaaa"), ("supervised", "arrr"), ("gated", "arrr")])

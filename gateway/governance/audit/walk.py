@@ -90,7 +90,7 @@ class Walk:
         except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors
             return self.skip(str(error))
         faults: list[Fault] = []
-        if self._open and line.seq > 0 and self.seq < 0:
+        if self._open and line.seq > 0:
             self.before = Head(line.seq - 1, line.prevHash)
             self.seq, self.hash = self.before.seq, self.before.hash
         self._open = False

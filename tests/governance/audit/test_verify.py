@@ -79,6 +79,7 @@ def test_a_log_cut_off_anywhere_is_found(whole: tuple[Path, Head]) -> None:
     for count in range(COUNT):
         (told,) = faults(lines_of(folder)[:count], head)
         assert "chain.truncated" in told and "entry 8 is known to have been written" in told
+        assert (f"the last entry is {count - 1}," if count else "there is none,") in told
 
 
 @given(
@@ -150,6 +151,49 @@ def test_a_line_put_in_with_its_hash_is_found(whole: tuple[Path, Head]) -> None:
     previous = msgspec.json.decode(lines[3])
     lines.insert(4, rehashed(lines[4], prevHash=previous["hash"], action="tool.more"))
     assert faults(lines, whole[1])
+
+
+def follows(lines: list[bytes], **changes: object) -> bytes:
+    """A line that goes on where these end."""
+    last = msgspec.json.decode(lines[-1])
+    return rehashed(lines[-1], seq=last["seq"] + 1, prevHash=last["hash"], **changes)
+
+
+def removed(last: object) -> dict[str, object]:
+    return {"metadata": {"interlingua": {"removed": [{"file": "audit-log.000000000000.jsonl", "last": last}]}}}
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_only_a_note_that_is_right_says_what_was_removed(whole: tuple[Path, Head], first: int) -> None:
+    lines = lines_of(whole[0])
+    last = f"{first - 1}:{msgspec.json.decode(lines[first - 1])['hash']}"
+    left = lines[first:]
+    early = {"ts": "2001-01-01T00:00:00.000Z"}
+    for changes, right in (
+        ({"action": "audit.note", **removed(last)}, True),
+        ({"action": "tool.call", **removed(last)}, False),
+        ({"action": "audit.note", **removed(last), **early}, False),
+        ({"action": "tool.call", **removed(last), **early}, False),
+        ({"action": "audit.note", **removed(f"{first - 1}:{'0' * 64}")}, False),
+        ({"action": "audit.note", "metadata": {"interlingua": {"removed": [last]}}}, False),
+        ({"action": "audit.note", "metadata": {"interlingua": {"removed": last}}}, False),
+        ({"action": "audit.note", "metadata": {"interlingua": last}}, False),
+    ):
+        told = faults([*left, follows(left, **changes)], None)
+        assert any(f"missing before entry {first}" in each for each in told) is not right, changes
+        assert bool(told) is not right, changes
+
+
+def test_behind_a_first_line_that_is_no_entry_the_walk_goes_on(whole: tuple[Path, Head]) -> None:
+    (told,) = faults([b"x\n", *lines_of(whole[0])[1:]], whole[1])
+    assert "schema.invalid" in told
+
+
+def test_a_line_that_is_cut_off_is_no_entry(whole: tuple[Path, Head], tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"".join(lines_of(whole[0]))[:-1])
+    report = verify([path])
+    assert report.entries == COUNT - 1 and [each.code for each in report.mistakes] == ["chain.truncated"]
 
 
 def test_an_entry_dated_before_the_one_before_is_found(whole: tuple[Path, Head]) -> None:
