@@ -263,6 +263,7 @@ def test_the_defaults_approvers_are_those_of_that_class() -> None:
 
 def test_without_approvers_whoever_is_asked_may_approve() -> None:
     assert decide(level(default="always")).released([Signatory(id="anybody")])
+    assert [decide(level(default=default)).quorum for default in ("always", "auto")] == [1, 0]
     assert not decide(level(default="always")).released([])
 
 

@@ -12,12 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.governance.audit import Head, Report, expand, verify
+from gateway.governance.audit import Head, Report, Signer, expand, verify
 from gateway.governance.audit.canonical import canonical, digest
 from gateway.governance.audit.files import Place
 from gateway.governance.audit.line import LONGEST
 from gateway.governance.audit.walk import Fault, Walk
 from tests.governance.audit.support import write_log
+from tests.governance.audit.test_keys import KEY, ring
 
 COUNT = 9
 
@@ -225,7 +226,7 @@ def test_each_mistake_names_its_file_line_and_field(whole: tuple[Path, Head], tm
         ),
         (
             lambda files: files[1].rename(files[1].with_name("audit-log.000000000002.jsonl")),
-            "the file is named after entry 2 and begins with 3",
+            "L1:seq chain.seq_gap the file is named after entry 2 and begins with 3",
         ),
     ],
 )
@@ -248,6 +249,30 @@ def test_older_files_may_be_elsewhere_if_their_last_entry_is_named(whole: tuple[
     assert verify(files[1:]).mistakes
 
 
+def test_what_is_missing_at_the_end_is_told_at_the_last_line(whole: tuple[Path, Head], tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    for lines in (lines_of(whole[0])[:-1], []):
+        path.write_bytes(b"".join(lines))
+        report = verify([path], head=whole[1])
+        assert [(each.line, each.code) for each in report.mistakes] == [(len(lines), "chain.truncated")]
+        assert report.head == (Head(COUNT - 2, msgspec.json.decode(lines[-1])["hash"]) if lines else None)
+    assert [each.line for each in verify([], head=whole[1]).mistakes] == [0]
+
+
+@pytest.mark.parametrize("name", ["log.7.jsonl", "log.abcdefghijkl.jsonl", "log.٠٠٠٠٠٠٠٠٠٠٠٧.jsonl"])
+def test_a_file_of_another_name_is_not_named_after_an_entry(
+    whole: tuple[Path, Head], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"".join(lines_of(whole[0])))
+    assert verify(expand([tmp_path / name]), head=whole[1]).mistakes == []
+
+
+def test_an_unsigned_entry_may_have_metadata_of_the_log(whole: tuple[Path, Head], tmp_path: Path) -> None:
+    walk = Walk(keyring=ring(tmp_path, Signer(KEY)))
+    assert walk.feed(rehashed(lines_of(whole[0])[0], metadata={"interlingua": {"removed": []}})) == []
+    assert (walk.signed, walk.unsigned) == (0, 1)
+
+
 def test_files_are_read_in_the_order_of_their_entries(whole: tuple[Path, Head]) -> None:
     files = expand([whole[0]])
     assert verify(expand(reversed(files)), head=whole[1]).mistakes == []
@@ -261,6 +286,7 @@ def test_a_line_in_other_bytes_is_found_unless_any_form_is_taken(whole: tuple[Pa
         path = tmp_path / "log.jsonl"
         path.write_bytes(line + b"".join(lines[1:]))
         assert (verify([path], head=whole[1], any_form=any_form).mistakes == []) == right
+        assert verify([path], head=whole[1]).mistakes
 
 
 def test_a_hash_in_another_place_of_its_line_is_found(whole: tuple[Path, Head]) -> None:
