@@ -78,8 +78,9 @@ def entries(gateway: Gateway) -> dict[str, Any]:
 
 @contextmanager
 def registered(gateway: Gateway, peer: Process, id: str) -> Iterator[Any]:
-    """The agent of section 3.1 under another id, at an endpoint; the answer."""
+    """The agent of section 3.1 under another id, at an endpoint, that can do what 3.2 requires; the answer."""
     sent = json.loads(EXAMPLES["registered_agent"])
+    sent["params"]["agent"]["capabilities"]["specializations"].append("analysis")
     sent["params"]["agent"] |= {"id": id, "endpoint": {"url": f"{peer.url}/mcp"}}
     sent["params"]["agent"]["capabilities"]["tools"].append("analysis")  # which the message of section 3.2 requires
     yield context(gateway, sent)
