@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gateway.adapter import RunContext
 from gateway.core import events as e
@@ -16,7 +17,7 @@ from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import held, native, rig, scripted
 from tests.adapters.agent_client.v2_editor import RUNNING, connect, idle
 from tests.support.aio import run
-from tests.support.scripted import echo
+from tests.support.scripted import AGENT, echo
 
 # --- the order ----------------------------------------------------------------------------------------------------
 
@@ -97,7 +98,7 @@ def test_a_prompt_of_a_busy_session_is_refused_and_says_nothing() -> None:
 
 def test_content_that_the_agent_cannot_take_is_refused_and_never_was_said() -> None:
     async def main() -> None:
-        async with rig(scripted(echo), v2=True) as gateway:
+        async with rig(scripted(echo, capabilities=replace(AGENT.capabilities, files=())), v2=True) as gateway:
             editor = await connect(gateway)
             session = await editor.new()
             image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
