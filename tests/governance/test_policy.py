@@ -267,6 +267,23 @@ def test_without_approvers_whoever_is_asked_may_approve() -> None:
     assert not decide(level(default="always")).released([])
 
 
+def test_an_operators_class_asks_the_approvers_of_the_posture() -> None:
+    lead = Approver(id="lead", may=("mutates",))
+    free = level(bound(policy("p")), approvers=(lead,))
+    found = decide(free, of=operator("supervised"))
+    assert found.kind is Kind.ASK and found.released([Signatory(id="lead")]) and not found.released([ANN])
+    turn = Rules(posture(free), operator("gated")).turn()  # a turn changes nothing yet
+    assert turn.kind is Kind.ESCALATE and not turn.released([Signatory(id="lead")])
+
+
+def test_a_decision_names_a_policy_only_if_one_says_so() -> None:
+    gated = operator("gated")
+    both = decide(level(bound(policy("p", "require-approval"))), of=gated)
+    assert (both.kind, both.policy) == (Kind.ASK, "p")
+    rules = Rules(None, gated)
+    assert [found.policy for found in (rules.turn(), Rules(None).turn(), rules.call("x", risk=0, at=0.0))] == [None] * 3
+
+
 def test_what_no_approver_may_approve_is_escalated() -> None:
     found = decide(level(default="always", approvers=(Approver(id="x", may=("deploy.scheduled",)),)))
     assert found.kind is Kind.ESCALATE
