@@ -14,6 +14,7 @@ import pytest
 
 from adapters.agent_communication import ADAPTER
 from gateway.adapter import Conversing, Inbound, Informed, Leaving
+from gateway.cli.banner import example
 from gateway.core.errors import Denied, NotFound, Unavailable, Unsupported
 from gateway.core.types import RunStatus
 from gateway.mcp.versions import V2025_11_25, V2026_07_28
@@ -263,7 +264,7 @@ async def _data(lines: AsyncIterator[str]) -> Any:
 def test_the_line_to_try_works_as_it_is_printed() -> None:
     async def main() -> None:
         async with served() as there, httpx2.AsyncClient(timeout=30) as http:
-            words = shlex.split(ADAPTER.example.replace("{url}", there.url).replace("{agent}", "echo"))
+            words = shlex.split(example(ADAPTER, there.url, "", "echo", document={"message": "Hello"}, prompt="Hello"))
             assert words[:2] == ["curl", "-s"]
             headers = dict(words[at + 1].split(": ", 1) for at, word in enumerate(words) if word == "-H")
             body = words[words.index("-d") + 1]
