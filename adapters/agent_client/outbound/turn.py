@@ -291,12 +291,11 @@ class Turn:
         if session.turn is not None:
             raise Conflict(f"session {session.name} is busy with another prompt")
         recalled = await self.context.recall(fresh=session.fresh)
-        if recalled.before:
-            blocks.insert(0, content.block_of(recalled.before))
+        earlier = [content.block_of(recalled.before)] if recalled.before else []
         given = [file for file in await self.context.uploads() if file.id not in session.files]
         await self._sessions.told(session, [file.id for file in given])
-        blocks += await self._files(given, connection)
-        blocks[:0] = preface(self.context.governed, connection.prompt_capabilities)
+        skills = preface(self.context.governed, connection.prompt_capabilities)
+        blocks = [*skills, *earlier, *blocks, *await self._files(given, connection)]
         prompt = asyncio.ensure_future(self._prompt(session, connection, self._params(session, blocks)))
         try:
             ended = await asyncio.shield(prompt)
@@ -377,11 +376,10 @@ class Turn:
         """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
         request = self.context.run.request
         try:
-            blocks = content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
+            return content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
         except Invalid as error:
             content.blocks_of(request, _taking(self.context.agent, content.EVERYTHING))
             raise Unsupported(str(error), detail=error.detail) from error
-        return list(blocks)
 
     async def _files(self, given: Sequence[Artifact], connection: Connection) -> list[JsonObject]:
         """Blocks for files that clients gave. What cannot be sent at all is counted."""
