@@ -17,19 +17,19 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway import tracing
-from gateway.adapter import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Leaving, Outbound
+from gateway.agents.directory import Entry
 from gateway.browsers import Doorkeeper, Names
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
+from gateway.contract import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Leaving, Outbound
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
-from gateway.engine.rules import Rules
-from gateway.engine.webhooks import Webhooks
 from gateway.insiders import Insiders
 from gateway.paths import FixedPaths, traced
 from gateway.readiness import readiness
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
+from gateway.runs.webhooks import Webhooks
 from gateway.store import open_store
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.adapter import Inbound
 from gateway.config.exposure import address
+from gateway.contract import Inbound
 from gateway.core.errors import Denied
 from gateway.transport.asgi import origin
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from starlette.requests import Request
 
-from gateway.adapter import Inbound, Knowing
-from gateway.adapter.access import bearer
+from gateway.access import bearer
 from gateway.browsers import Names
 from gateway.config.exposure import address
 from gateway.config.models import Monitors
+from gateway.contract import Inbound, Knowing
 
 FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Headers by which a proxy says that somebody else asks."""

@@ -10,7 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from gateway.adapter import Adapter, InboundOptions, TargetOptions
+from gateway.contract import Adapter, InboundOptions, TargetOptions
 
 Registry = Mapping[str, Adapter]
 """Adapters by name, in alphabetical order."""

@@ -20,17 +20,25 @@ ROOMS = {
     "gateway.core": ("gateway.core",),
     "gateway.wire": ("gateway.wire", "gateway.core.errors"),
     "gateway.transport": ("gateway.transport", "gateway.core", "gateway.wire"),
-    "gateway.adapter": ("gateway.adapter", "gateway.core", "gateway.transport.pipe"),
-    "gateway.mcp": ("gateway.mcp", "gateway.core", "gateway.wire", "gateway.transport", "gateway.adapter"),
+    "gateway.contract": ("gateway.contract", "gateway.core", "gateway.transport.pipe"),
+    "gateway.access": ("gateway.access", "gateway.contract", "gateway.core", "gateway.transport"),
+    "gateway.mcp": (
+        "gateway.mcp",
+        "gateway.core",
+        "gateway.wire",
+        "gateway.transport",
+        "gateway.contract",
+        "gateway.access",
+    ),
     "gateway.store": ("gateway.store", "gateway.core"),
     "gateway.governance.audit": (*GOVERNED, "gateway.store"),
-    "gateway.governance.enforcing": (*GOVERNED, "gateway.adapter"),
+    "gateway.governance.enforcing": (*GOVERNED, "gateway.contract", "gateway.access"),
     "gateway.governance": GOVERNED,
     "gateway": ("gateway",),
     **{
         f"adapters.{name}": (
             f"adapters.{name}",
-            *(f"gateway.{room}" for room in ("core", "wire", "transport", "mcp", "adapter")),
+            *(f"gateway.{room}" for room in ("core", "wire", "transport", "mcp", "contract", "access")),
         )
         for name in ADAPTERS
     },

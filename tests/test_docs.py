@@ -15,9 +15,9 @@ import typer.main
 import yaml
 
 from gateway import registry, tracing
-from gateway.adapter import Adapter
 from gateway.cli.commands import app
 from gateway.config import loads
+from gateway.contract import Adapter
 from gateway.core import events as e
 from gateway.tracing import names
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.adapter.filling import Filled, Filling, joined
+from gateway.agents.validation import check, fits
+from gateway.contract.filling import Filled, Filling, joined
 from gateway.core import wording
 from gateway.core.projection import MESSAGE_SCHEMA, text_pointer
-from gateway.engine.validation import check, fits
 
 Object = dict[str, Any]
 

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.agent_connect.decode import Question
 from adapters.agent_connect.decode_interrupt import interrupt
-from gateway.adapter.fitting import Inapplicable, fits, misfit, validator
+from gateway.contract.fitting import Inapplicable, fits, misfit, validator
 from gateway.core.types import Agent, InterruptSpec
 
 COUNT = {"type": "object", "properties": {"n": {"type": "integer"}}}

@@ -10,10 +10,10 @@ from starlette.requests import Request
 
 from adapters.agent_connect.inbound import AgentConnectInbound
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.adapter import Inbound
-from gateway.adapter.access import Authentication, Door, Person, uncreated
+from gateway.access import Authentication, Door, Person, uncreated
 from gateway.browsers import Names
 from gateway.config.models import Monitors
+from gateway.contract import Inbound
 from gateway.insiders import Insiders
 
 AGENTS = ("mail", "mail-test", "code")

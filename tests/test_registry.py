@@ -10,7 +10,7 @@ import pytest
 
 from gateway.registry import BrokenAdapter, scan
 
-GOOD = "from gateway.adapter import Adapter\nADAPTER = Adapter(name={name!r}, title='T', call=lambda target: None)\n"
+GOOD = "from gateway.contract import Adapter\nADAPTER = Adapter(name={name!r}, title='T', call=lambda target: None)\n"
 
 Make = Callable[..., str]
 

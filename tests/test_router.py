@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter import TargetOptions
+from gateway.agents.router import Router
 from gateway.config import Match, Route
+from gateway.contract import TargetOptions
 from gateway.core.errors import NotFound
 from gateway.core.types import agent_id
 from gateway.registry import OPERATOR
-from gateway.router import Router
 
 
 def route(name: str, agent: str = "", **match: Any) -> Route:

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.agent_client.losses import LOSSES
 from adapters.agent_client.options import AgentClientServe, AgentClientTarget
-from gateway.adapter import Adapter, Gateway, Inbound, Outbound
+from gateway.contract import Adapter, Gateway, Inbound, Outbound
 
 
 def _serve(options: Any, gateway: Gateway) -> Inbound:

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
-from gateway.adapter import Options, TargetOptions
-from gateway.adapter.access import Asking
+from gateway.access import Asking
+from gateway.contract import Options, TargetOptions
 from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.agent_communication.losses import LOSSES
 from adapters.agent_communication.options import AgentCommunicationServe, AgentCommunicationTarget
-from gateway.adapter import Adapter, Gateway, Inbound, Outbound
+from gateway.contract import Adapter, Gateway, Inbound, Outbound
 
 
 def _serve(options: Any, gateway: Gateway) -> Inbound:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gateway.adapter.access import Asking
+from gateway.access import Asking
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.server.options import McpServeOptions
 

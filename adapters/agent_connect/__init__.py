@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.agent_connect.options import AgentConnectServe, AgentConnectTarget
-from gateway.adapter import Adapter, Gateway, Inbound, Outbound
+from gateway.contract import Adapter, Gateway, Inbound, Outbound
 
 
 def _serve(options: Any, gateway: Gateway) -> Inbound:

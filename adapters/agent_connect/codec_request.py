@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from adapters.agent_connect import wire
-from gateway.adapter.filling import Filling
+from gateway.contract.filling import Filling
 from gateway.core import projection
 from gateway.core.delta import same
 from gateway.core.errors import Invalid

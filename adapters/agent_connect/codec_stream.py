@@ -17,7 +17,7 @@ from collections.abc import Collection
 import msgspec
 
 from adapters.agent_connect import codec_thread, codec_update, wire
-from gateway.adapter import Batch, Snapshot
+from gateway.contract import Batch, Snapshot
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.output import Output

@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from adapters.agent_connect.decode import Question
-from gateway.adapter import fitting
+from gateway.contract import fitting
 from gateway.core.types import Agent, Interrupt, InterruptSpec, Json, JsonObject
 
 _ASKING = ("message", "question", "prompt", "text", "interrupt_message", "description", "title")

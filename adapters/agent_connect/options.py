@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.adapter import HttpUrl, TargetOptions
-from gateway.adapter.access import Asking
+from gateway.access import Asking
+from gateway.contract import HttpUrl, TargetOptions
 
 Seconds = Annotated[float, Field(gt=0)]
 

@@ -7,7 +7,7 @@ from typing import Any
 from adapters.agent_context.losses import LOSSES
 from adapters.agent_context.options import AgentContextServe, AgentContextTarget
 from adapters.agent_context.wire.constants import PATH
-from gateway.adapter import Adapter, Gateway, Inbound, Outbound
+from gateway.contract import Adapter, Gateway, Inbound, Outbound
 
 
 def _serve(options: Any, gateway: Gateway) -> Inbound:

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, IPvAnyNetwork, model_validator
 
-from gateway.adapter import Options
-from gateway.adapter.access import Credentials, JwtOptions, Patterns, each_its_own
-from gateway.adapter.options import HeaderSecret
+from gateway.access import Credentials, JwtOptions, Patterns, each_its_own
+from gateway.contract import Options
+from gateway.contract.options import HeaderSecret
 from gateway.mcp.client.options import McpTarget, McpUrl
 from gateway.mcp.server.options import Count, McpServeOptions, Seconds
 

@@ -10,7 +10,7 @@ from adapters.agent_protocol import codec, upstream, wire
 from adapters.agent_protocol.api import Api, StepRefused, StepUnfit
 from adapters.agent_protocol.options import AgentProtocolTarget
 from adapters.agent_protocol.upstream import Record
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentError, AgentFailed, AgentTimeout, Invalid, NotFound, OutcomeUnknown, TooLarge
 from gateway.core.types import Interrupt, JsonObject, Outcome

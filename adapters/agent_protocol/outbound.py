@@ -6,7 +6,7 @@ from adapters.agent_protocol import codec
 from adapters.agent_protocol.api import Api
 from adapters.agent_protocol.drive import Drive
 from adapters.agent_protocol.options import AgentProtocolTarget
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core.media import ANY
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA, text_pointer
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec
@@ -19,7 +19,7 @@ STEP_PAYLOAD = {
 
 
 class AgentProtocolOutbound:
-    """See `gateway.adapter.Outbound`."""
+    """See `gateway.contract.Outbound`."""
 
     def __init__(self, target: AgentProtocolTarget) -> None:
         self._target = target

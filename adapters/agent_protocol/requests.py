@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from adapters.agent_protocol import codec
-from gateway.adapter import reading
+from gateway.contract import reading
 from gateway.core import choices
 from gateway.core.delta import encode
 from gateway.core.errors import Invalid

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from adapters.plain import codec, wire
 from adapters.plain.options import PlainServe
-from gateway.adapter import Callback, Gateway
+from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unsupported
 from gateway.core.stream import coalesce
 from gateway.core.types import Answer, Outcome, Run, RunRequest
@@ -40,7 +40,7 @@ def answered(handler: Handler) -> Handler:
 
 
 class PlainInbound:
-    """See `gateway.adapter.Inbound`."""
+    """See `gateway.contract.Inbound`."""
 
     def __init__(self, options: PlainServe, gateway: Gateway) -> None:
         self._gateway = gateway

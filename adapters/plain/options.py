@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
+from gateway.contract import HttpUrl, InboundOptions, TargetOptions
 
 
 class PlainServe(InboundOptions):

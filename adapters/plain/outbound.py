@@ -8,7 +8,7 @@ import msgspec
 
 from adapters.plain import codec, wire
 from adapters.plain.options import PlainTarget
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Unsupported
 from gateway.core.types import Agent, AgentCapabilities, Answer, Outcome
@@ -17,7 +17,7 @@ from gateway.wire import ndjson
 
 
 class PlainOutbound:
-    """See `gateway.adapter.Outbound`."""
+    """See `gateway.contract.Outbound`."""
 
     def __init__(self, target: PlainTarget) -> None:
         auth = target.auth

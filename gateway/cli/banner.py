@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.adapter import Adapter
 from gateway.config import Config
+from gateway.contract import Adapter
 from gateway.core.types import Json
 
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}

@@ -44,8 +44,8 @@ def check(path: Path, host: str = "127.0.0.1", tls: Certificate | None = None, *
 
 
 async def _asked(config: Config) -> int:
+    from gateway.agents.directory import disagreements
     from gateway.cli.local import Local
-    from gateway.engine.directory import disagreements
 
     mistakes = []
     async with Local(config, serving=False) as local:

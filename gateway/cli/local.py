@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
+from gateway.agents.directory import Entry
 from gateway.app import App
 from gateway.cli.talk import End, File, Item, Known, Text, Wants, as_text, asks, note
 from gateway.config import Config, Route
@@ -21,7 +22,6 @@ from gateway.core.errors import Conflict, InterlinguaError
 from gateway.core.output import Output
 from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
-from gateway.engine.directory import Entry
 from gateway.registry import OPERATOR
 
 

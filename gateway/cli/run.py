@@ -15,12 +15,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway.adapter.reading import meant, merged
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.files import chosen
 from gateway.cli.output_folder import OutputFolder
 from gateway.cli.talk import End, File, Item, Note, Question, Talk, Text, as_answer, asks
 from gateway.cli.view import View, view
+from gateway.contract.reading import meant, merged
 from gateway.core import wording
 from gateway.core.delta import ABSENT
 from gateway.core.errors import InterlinguaError, Invalid, NotFound

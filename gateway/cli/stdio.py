@@ -12,13 +12,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gateway import registry
-from gateway.adapter import Adapter
 from gateway.cli import loop
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.cli.files import chosen, read
 from gateway.cli.pipe_bridge import PipeBridge
 from gateway.config import Config
 from gateway.config.exposure import local
+from gateway.contract import Adapter
 from gateway.core.errors import InterlinguaError
 from gateway.transport.pipe import LIMIT
 from gateway.transport.stdio.own_stdio import OwnPipe

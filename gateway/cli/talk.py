@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import UNSET
 
-from gateway.adapter import reading
+from gateway.contract import reading
 from gateway.core.choices import Choice, choices
 from gateway.core.projection import LAST, text_of
 from gateway.core.types import JsonObject, RunStatus

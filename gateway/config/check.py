@@ -17,10 +17,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.adapter import Adapter, InboundOptions, TargetOptions
 from gateway.config.exposure import driven
 from gateway.config.models import Config
 from gateway.config.units import size_in_bytes
+from gateway.contract import Adapter, InboundOptions, TargetOptions
 from gateway.document import Document, Where
 from gateway.registry import Registry
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.adapter import InboundOptions
 from gateway.config.models import Config, Route
+from gateway.contract import InboundOptions
 from gateway.document import Mistake
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from pydantic import (
     SerializeAsAny,
 )
 
-from gateway.adapter import HttpUrl, InboundOptions, TargetOptions
-from gateway.adapter.options import HeaderSecret
 from gateway.config.units import Duration, Size
+from gateway.contract import HttpUrl, InboundOptions, TargetOptions
+from gateway.contract.options import HeaderSecret
 from gateway.core.memory import TRANSCRIPT
 from gateway.document import Document, Mistake, Where, dotted
 from gateway.registry import Registry

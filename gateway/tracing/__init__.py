@@ -31,8 +31,8 @@ from gateway.core.types import Agent, Failure, Interrupt, Outcome, Run, RunStatu
 from gateway.tracing import metrics, names
 
 if TYPE_CHECKING:
-    from gateway.adapter import TargetOptions
     from gateway.config import Telemetry
+    from gateway.contract import TargetOptions
     from gateway.tracing.otel import Backend, Export, Recording
 
 __all__ = [
@@ -160,7 +160,7 @@ class RequestSpan(Span):
         super().__exit__(None, None, None)
 
     def tool_failed(self) -> None:
-        """See `gateway.adapter.Watched`."""
+        """See `gateway.contract.Watched`."""
         if self._recording is not None:
             self._recording.failed(names.TOOL_FAILED)
 
@@ -173,7 +173,7 @@ class RequestSpan(Span):
 
 
 class RequestSpans:
-    """See `gateway.adapter.Requests`, and `Gateway.requests` for the parameters."""
+    """See `gateway.contract.Requests`, and `Gateway.requests` for the parameters."""
 
     def __init__(
         self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
@@ -184,7 +184,7 @@ class RequestSpans:
         self._mcp = mcp
 
     def __call__(self, method: str, params: Raw, id: object, *, session: str = "", version: str = "") -> RequestSpan:
-        """See `gateway.adapter.Requests`."""
+        """See `gateway.contract.Requests`."""
         ambient = _around()
         if _backend is None:
             return RequestSpan(self._protocol, None, self._code, ambient, None)

@@ -25,11 +25,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from adapters import agent_client, agent_communication, agent_connect, agent_protocol
-from gateway.adapter import Adapter, RunContext
-from gateway.adapter.access import People
+from gateway.access import People
+from gateway.contract import Adapter, RunContext
 from gateway.core import events as e
 from gateway.core.types import Interrupt
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.support.scripted import AGENT, Scripted, echo, engine, route, until
 
 ANA, BOB, CARL, OLGA = (f"{name}-token-0123456789" for name in ("ana", "bob", "carl", "olga"))

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from adapters import agent_client
 from gateway import registry
-from gateway.adapter import Adapter
-from gateway.adapter.access import ANONYMOUS, Asking, Authentication, People, Principal, ScopedGateway, Visit
+from gateway.access import ANONYMOUS, Asking, Authentication, People, Principal, ScopedGateway, Visit
 from gateway.config import load
 from gateway.config.exposure import cautions, exposed
+from gateway.contract import Adapter
 from gateway.core.errors import Conflict, NotFound, Unauthenticated
 from gateway.core.types import Identity, RunQuery, Thread, ThreadQuery
 from tests.authentication.rig import ADAPTERS, ANA, AUTHENTICATION, BOB, JWT, token

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gateway.core import events as e
 from gateway.core.types import RunQuery
-from gateway.engine import Engine
+from gateway.runs import Engine
 from gateway.store import open_store
 from tests.authentication.rig import ANA, BOB, OLGA, asker, doors, house
 from tests.support.aio import run

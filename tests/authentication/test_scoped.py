@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.adapter import Gateway, RunContext
-from gateway.adapter.access import People, Principal, ScopedGateway, Visit
+from gateway.access import People, Principal, ScopedGateway, Visit
+from gateway.contract import Gateway, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unauthenticated
 from gateway.core.types import (
@@ -32,7 +32,7 @@ from gateway.core.types import (
     ThreadQuery,
     agent_id,
 )
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.support.aio import Clock, later, run
 from tests.support.scripted import AGENT, Scripted, echo, engine, request, route
 

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from gateway.adapter.access import Authentication, JwtOptions, People, Principal, Subjects, Visit, challenge
-from gateway.adapter.access import credentials as checked
-from gateway.adapter.access.credentials import bearer
+from gateway.access import Authentication, JwtOptions, People, Principal, Subjects, Visit, challenge
+from gateway.access import credentials as checked
+from gateway.access.credentials import bearer
 from gateway.core.errors import Unauthenticated
 from gateway.core.types import Identity
 from tests.authentication.rig import ANA, AUTHENTICATION, BOB, JWT, token

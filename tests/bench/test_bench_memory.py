@@ -10,7 +10,7 @@ import pytest
 
 from bench import memory
 from gateway.core.types import Thread
-from tests.engine.test_runs import ended
+from tests.runs.test_runs import ended
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from gateway.adapter import Adapter, HttpUrl, InboundOptions, TargetOptions
 from gateway.config import Config, ConfigError, loads
+from gateway.contract import Adapter, HttpUrl, InboundOptions, TargetOptions
 
 
 class DoorOptions(InboundOptions):

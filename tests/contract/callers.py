@@ -16,7 +16,7 @@ import httpx2
 import yaml
 
 from gateway import registry
-from gateway.adapter import Outbound
+from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, InterlinguaError
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA

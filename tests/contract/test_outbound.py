@@ -1,4 +1,4 @@
-"""What every outbound half owes the engine (`gateway.adapter.Outbound`), with the real agents behind it."""
+"""What every outbound half owes the engine (`gateway.contract.Outbound`), with the real agents behind it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
+from gateway.agents.directory import Entry
 from gateway.core import events as e
 from gateway.core.errors import AgentError
 from gateway.core.state import State
 from gateway.core.types import Agent
-from gateway.engine.directory import Entry
 from tests.contract.callers import FORGETFUL, NAMES, calling, outbound, outcome, quiet, somebody, tidy
 from tests.matrix.agents import ANSWERED, ANSWERS, document, message
 from tests.support import scripted

@@ -15,7 +15,7 @@ from adapters.agent_connect import codec, codec_agent, codec_thread, decode, dec
 from adapters.agent_connect.codec_stream import StreamEncoder
 from adapters.agent_connect.decode import Failed, Question, Result, StreamDecoder, Verdict
 from adapters.agent_connect.decode_interrupt import interrupt
-from gateway.adapter import Batch
+from gateway.contract import Batch
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA

@@ -1,4 +1,4 @@
-"""Mutation tests: `make mutants ROOM=gateway/adapter/access` changes a room's code in one place at a time, and lists
+"""Mutation tests: `make mutants ROOM=gateway/access` changes a room's code in one place at a time, and lists
 the changes that no test of the room notices.
 
 mutate.py     the changes of one file

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.adapter import Caller, Governor, RunGovernor
+from gateway.contract import Caller, Governor, RunGovernor
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.memory import Recalled

@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gateway.adapter import RunContext, TargetOptions
+from gateway.agents.directory import Entry
 from gateway.config import Route
+from gateway.contract import RunContext, TargetOptions
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.errors import Unsupported
 from gateway.core.types import Agent, AgentCapabilities, Json, RunRequest
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
-from gateway.engine.rules import Rules
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from gateway.store import Store, open_store
 
 Script = Callable[[RunContext], Awaitable[None]]

@@ -12,13 +12,13 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from gateway import tracing
-from gateway.adapter import RunContext
 from gateway.config import Telemetry
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import RunRequest, Webhook
-from gateway.engine import webhooks
+from gateway.runs import webhooks
 from tests.e2e.test_governed import AGENT, BOTH, documents
-from tests.engine.test_webhooks import LOCAL, Receiver, delivering, receiving
+from tests.runs.test_webhooks import LOCAL, Receiver, delivering, receiving
 from tests.support.agent_client import agent_client_agent_command, agent_client_client
 from tests.support.aio import run
 from tests.support.forking import standing_in

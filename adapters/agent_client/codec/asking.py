@@ -9,8 +9,8 @@ from msgspec import UNSET
 
 from adapters.agent_client.codec import newer, plain, tools
 from adapters.agent_client.codec.offers import ANSWER, is_cancelled, offered, selected
-from gateway.adapter import reading
-from gateway.adapter.governing import APPROVAL
+from gateway.contract import reading
+from gateway.contract.governing import APPROVAL
 from gateway.core import choices, delta, wording
 from gateway.core.choices import Choice, in_object, named
 from gateway.core.errors import AgentBroken, Invalid

@@ -11,7 +11,7 @@ from collections import Counter
 from adapters.agent_client.codec import plain
 from adapters.agent_client.codec.document import DocumentText, Said
 from adapters.agent_client.codec.speech import Speech
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.output import SEPARATOR

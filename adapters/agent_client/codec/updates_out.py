@@ -20,7 +20,7 @@ from adapters.agent_client.codec.foreign import ForeignText
 from adapters.agent_client.codec.newer import Newer, told
 from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
 from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Role, Run

@@ -33,7 +33,7 @@ from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.socket import Socket
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
-from gateway.adapter import Callback, Gateway
+from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.transport.asgi import refusals
@@ -44,7 +44,7 @@ LINGER_SECONDS = 2.0
 
 
 class AgentClientInbound:
-    """See `Inbound`, `Conversing`, `Knowing` and `Leaving` of `gateway.adapter`."""
+    """See `Inbound`, `Conversing`, `Knowing` and `Leaving` of `gateway.contract`."""
 
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self.clients = Clients(options, gateway)
@@ -53,7 +53,7 @@ class AgentClientInbound:
         self._socket = Socket(self.clients)
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.adapter.Knowing`."""
+        """See `gateway.contract.Knowing`."""
         return self.clients.people.sees(headers, self.clients.gateway.created)
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -82,7 +82,7 @@ class AgentClientInbound:
         await self.welcome(link, agent, link.visitor)
 
     def quiet(self) -> None:
-        """See `gateway.adapter.Leaving`. The server closes sockets itself."""
+        """See `gateway.contract.Leaving`. The server closes sockets itself."""
         self._http.quiet()
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:

@@ -16,8 +16,8 @@ from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel.doors import Doors
 from adapters.agent_client.tunnel.switchboard import Switchboard
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Gateway
-from gateway.adapter.access import People
+from gateway.access import People
+from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.wire import jsonrpc
 

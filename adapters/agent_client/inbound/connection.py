@@ -40,7 +40,7 @@ FORWARD_SECONDS = 2.0
 
 
 class Connection:
-    """`serve` it until its client has gone. See `gateway.transport.rpc.Handler` and `gateway.adapter.Caller`.
+    """`serve` it until its client has gone. See `gateway.transport.rpc.Handler` and `gateway.contract.Caller`.
 
     agent: the only agent it may talk to; None if its sessions choose theirs.
     visitor: who the client is.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from adapters.agent_client.inbound.asking import Questions
 from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
-from gateway.adapter import Batch, Snapshot
+from gateway.contract import Batch, Snapshot
 from gateway.core import events as e
 from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Run, RunStatus

@@ -16,7 +16,7 @@ from adapters.agent_client.governed import AIP44, admitted, folders
 from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.adapter import Gateway, Governor
+from gateway.contract import Gateway, Governor
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Agent, RunQuery, Thread
 from gateway.wire import jsonrpc

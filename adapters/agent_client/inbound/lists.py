@@ -12,7 +12,7 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import Invalid
 from gateway.core.types import Thread, ThreadQuery
 from gateway.wire import jsonrpc

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.adapter.access import People, challenge
+from gateway.access import People, challenge
 from gateway.core.errors import Unauthenticated
 
 UNAUTHORIZED: Final = b'{"error":"the token is not valid"}'

@@ -17,7 +17,7 @@ from adapters.agent_client.codec.v2.agents import speaks_v2
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2
 from adapters.agent_client.inbound import choices, governed
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Unsupported
 from gateway.core.types import UNFINISHED, Role, Run, RunQuery, Thread, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError

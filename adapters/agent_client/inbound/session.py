@@ -25,7 +25,7 @@ from adapters.agent_client.inbound.follow import Follow
 from adapters.agent_client.inbound.turns import Turn
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.adapter import Governor, ThreadWatch
+from gateway.contract import Governor, ThreadWatch
 from gateway.core.errors import (
     AgentGone,
     Conflict,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from adapters.agent_client.wire import JsonObject
-from gateway.adapter.access import EXPIRED, OWNER, Created, People, Principal, Visit, uncreated
+from gateway.access import EXPIRED, OWNER, Created, People, Principal, Visit, uncreated
 from gateway.core.errors import Conflict, Denied, NotFound
 from gateway.core.types import Identity, Thread
 

@@ -23,13 +23,13 @@ from adapters.agent_client.outbound.relays import Relays
 from adapters.agent_client.outbound.sessions import Sessions
 from adapters.agent_client.outbound.turn import Turn
 from adapters.agent_client.tunnel.tunnels import Tunnels
-from gateway.adapter import RunContext, ThreadContext
+from gateway.contract import RunContext, ThreadContext
 from gateway.core.errors import AgentGone
 from gateway.core.types import Agent
 
 
 class AgentClientOutbound:
-    """See `gateway.adapter.Outbound`, `Relay`, `Supervised` and `Prefacing`."""
+    """See `gateway.contract.Outbound`, `Relay`, `Supervised` and `Prefacing`."""
 
     prefaces = True
 

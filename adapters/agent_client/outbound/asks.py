@@ -20,7 +20,7 @@ from adapters.agent_client.outbound.workspace import Files
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Caller, ThreadContext
+from gateway.contract import Caller, ThreadContext
 from gateway.core.errors import Invalid, NotFound
 from gateway.core.types import Answer, JsonObject, Outcome
 from gateway.wire import jsonrpc

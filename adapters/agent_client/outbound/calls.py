@@ -1,4 +1,4 @@
-"""What an agent says of its tool calls, for the rules of a governed run (see `gateway.adapter.RunGovernor`).
+"""What an agent says of its tool calls, for the rules of a governed run (see `gateway.contract.RunGovernor`).
 
 The engine judges the events of a call. What no event has of it is told here: the tool's name and risk as they change,
 arguments that come late, whether the agent may still ask for permission; and that question itself is put to the rules.
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from adapters.agent_client.codec import asking, questions, tools
 from adapters.agent_client.codec.offers import offered
 from adapters.agent_client.wire import JsonObject
-from gateway.adapter import OF_CALL, RunGovernor, risk_of
+from gateway.contract import OF_CALL, RunGovernor, risk_of
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Json, Outcome, ThreadUpdate

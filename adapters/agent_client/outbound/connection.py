@@ -17,7 +17,7 @@ from adapters.agent_client.outbound.dialects import Dialect
 from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.outbound.lines import UPDATE
 from adapters.agent_client.wire import PROTOCOL, CancelRequest
-from gateway.adapter import ThreadContext
+from gateway.contract import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import Agent, JsonObject
 from gateway.transport.pipe import Pipe, Unreadable

@@ -18,7 +18,7 @@ from adapters.agent_client.governed import admitted, untrusted
 from adapters.agent_client.outbound import raw
 from adapters.agent_client.outbound.calls import goes_on, is_call, is_terminal
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
-from gateway.adapter import Governor, Instruction, RunGovernor, ToolServer
+from gateway.contract import Governor, Instruction, RunGovernor, ToolServer
 from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
 from gateway.core.types import Json, JsonObject, ThreadUpdate

@@ -20,7 +20,7 @@ from adapters.agent_client.outbound.connection import Connection
 from adapters.agent_client.outbound.dialects import Dialect
 from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Caller, Governor
+from gateway.contract import Caller, Governor
 from gateway.core.errors import AgentError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.transport import websocket
@@ -115,7 +115,7 @@ class Links:
 
     @property
     def reachable(self) -> bool | None:
-        """See `gateway.adapter.Supervised`."""
+        """See `gateway.contract.Supervised`."""
         known = [link.supervisor.reachable for link in self._links.values()]
         return True if True in known else (False if False in known else None)
 

@@ -13,7 +13,7 @@ from adapters.agent_client.outbound.sessions import Sessions, losing
 from adapters.agent_client.streamable import FORK
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
-from gateway.adapter import ThreadContext
+from gateway.contract import ThreadContext
 from gateway.core.errors import AgentTimeout, Unsupported
 from gateway.wire import jsonrpc
 
@@ -26,7 +26,7 @@ OWN = ("initialize", "session/prompt", "$/cancel_request")
 
 
 class Relays:
-    """See `gateway.adapter.Relay`."""
+    """See `gateway.contract.Relay`."""
 
     def __init__(self, target: AgentClientTarget, links: Links, sessions: Sessions, tunnels: Tunnels) -> None:
         self._target = target

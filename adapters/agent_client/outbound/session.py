@@ -18,7 +18,7 @@ from adapters.agent_client.outbound.dialects import Dialect
 from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Caller, ThreadContext
+from gateway.contract import Caller, ThreadContext
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 

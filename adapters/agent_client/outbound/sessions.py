@@ -19,7 +19,7 @@ from adapters.agent_client.outbound.links import Links
 from adapters.agent_client.outbound.session import Session, Upstream
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Governor, ThreadContext
+from gateway.contract import Governor, ThreadContext
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
 from gateway.core.types import JsonObject

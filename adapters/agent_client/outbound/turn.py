@@ -22,7 +22,7 @@ from adapters.agent_client.outbound.session import Session
 from adapters.agent_client.outbound.sessions import Sessions
 from adapters.agent_client.outbound.settings import configure
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Conflict, IllegalEvent, InterlinguaError, Invalid, TooLarge, Unsupported
 from gateway.core.files import Attachment

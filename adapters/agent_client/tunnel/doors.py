@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.wire import JsonObject
-from gateway.adapter import Gateway, access
+from gateway import access
+from gateway.contract import Gateway
 from gateway.core.errors import AgentError, InterlinguaError, NotFound, Unavailable
 
 if TYPE_CHECKING:

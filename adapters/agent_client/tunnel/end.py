@@ -13,7 +13,7 @@ from msgspec import Raw
 from adapters.agent_client.tunnel import mcp_messages, rules
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Caller
+from gateway.contract import Caller
 from gateway.core.errors import AgentTimeout, InterlinguaError, Unavailable
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError

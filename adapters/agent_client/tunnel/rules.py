@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from msgspec import Raw
 
 from adapters.agent_client.tunnel import mcp_messages
-from gateway.adapter import Governor, RunGovernor
-from gateway.adapter.access.patterns import fits
-from gateway.adapter.governing import risk_of
+from gateway.access.patterns import fits
+from gateway.contract import Governor, RunGovernor
+from gateway.contract.governing import risk_of
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError

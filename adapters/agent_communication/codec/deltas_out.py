@@ -19,7 +19,7 @@ from msgspec import Raw
 from adapters.agent_communication.codec.agents import native, wraps_output
 from adapters.agent_communication.codec.unsent import Path, Route, Unsent, closest_delta, nested
 from adapters.agent_communication.wire import EVENT, RUN_PROGRESS
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.delta import ABSENT, DeltaError, Fold, Json

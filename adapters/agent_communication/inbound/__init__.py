@@ -20,8 +20,8 @@ from starlette.routing import BaseRoute
 from adapters.agent_communication.inbound.service import AgentService
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import AGENTS_CHANGED, PROTOCOL, TOOLS_CHANGED
-from gateway.adapter import Callback, Gateway
-from gateway.adapter.access import People
+from gateway.access import People
+from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.mcp.runs import ClientRuns
@@ -30,7 +30,7 @@ from gateway.transport.pipe import Pipe
 
 
 class AgentCommunicationInbound:
-    """See `Inbound`, `Conversing`, `Knowing`, `Informed` and `Leaving` of `gateway.adapter`."""
+    """See `Inbound`, `Conversing`, `Knowing`, `Informed` and `Leaving` of `gateway.contract`."""
 
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
         self.runs = ClientRuns(PROTOCOL, gateway)
@@ -41,7 +41,7 @@ class AgentCommunicationInbound:
         )
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.adapter.Knowing`."""
+        """See `gateway.contract.Knowing`."""
         return self._people.sees(headers, self.runs.gateway.created)
 
     def routes(self) -> Sequence[BaseRoute]:

@@ -8,7 +8,7 @@ from typing import Any
 from adapters.agent_communication.codec import agents as codec
 from adapters.agent_communication.codec import results
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder, progress
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, Run
 from gateway.mcp.runs import Events, questions

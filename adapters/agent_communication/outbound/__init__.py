@@ -24,7 +24,7 @@ from gateway.mcp.client.target import Target
 
 
 class AgentCommunicationOutbound(Target[JsonObject]):
-    """See `gateway.adapter.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
+    """See `gateway.contract.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
         self._server = Server(target, pools)

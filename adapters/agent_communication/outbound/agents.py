@@ -11,7 +11,7 @@ from adapters.agent_communication.codec.agents import agent_of, native
 from adapters.agent_communication.outbound.created import Created
 from adapters.agent_communication.outbound.server import Server
 from adapters.agent_communication.outbound.turn import Home, Turn
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.client.contract import Session
 from gateway.mcp.client.turn import Turns
@@ -68,7 +68,7 @@ class Template:
 
 
 class Calls(Turns):
-    """See `gateway.adapter.Outbound` and `Supervised`. Closes no session: they are the server's."""
+    """See `gateway.contract.Outbound` and `Supervised`. Closes no session: they are the server's."""
 
     def __init__(self, server: Server, home: Home) -> None:
         super().__init__(lambda context: Turn(context, home))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.agent_communication.wire import PROTOCOL
-from gateway.adapter import Caller
+from gateway.contract import Caller
 from gateway.core.types import JsonObject
 from gateway.mcp.client import asks
 from gateway.mcp.client.asks import Asks

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from adapters.agent_communication.codec.deltas_out import NOTIFICATION
 from adapters.agent_communication.wire import PROTOCOL
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import Invalid

@@ -15,7 +15,7 @@ from adapters.agent_communication.outbound import request, upstream
 from adapters.agent_communication.outbound.asks import Asks, capabilities
 from adapters.agent_communication.outbound.repeats import RepeatFilter
 from adapters.agent_communication.wire import PROTOCOL, RUN, RUN_PROGRESS
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Agent, JsonObject

@@ -21,8 +21,8 @@ from adapters.agent_connect.inbound.call import Call, Endpoint, Operation, Reply
 from adapters.agent_connect.inbound.runs import Runs
 from adapters.agent_connect.inbound.threads import Threads
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.adapter import Callback, Gateway
-from gateway.adapter.access import Door
+from gateway.access import Door
+from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import Run
 
@@ -102,14 +102,14 @@ SCHEMES = "/authentication"
 
 
 class AgentConnectInbound:
-    """See `Inbound` and `Knowing` of `gateway.adapter`."""
+    """See `Inbound` and `Knowing` of `gateway.contract`."""
 
     def __init__(self, options: AgentConnectServe, gateway: Gateway) -> None:
         self._limit = options.max_body
         self._door = Door(options.authentication, gateway, lambda own: Operations(own, options.keep_alive))
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.adapter.Knowing`."""
+        """See `gateway.contract.Knowing`."""
         return self._door.sees(headers)
 
     def routes(self) -> Sequence[BaseRoute]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from adapters.agent_connect import codec, codec_agent, wire
 from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import NotFound
 
 

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from starlette.types import Receive, Scope, Send
 
 from adapters.agent_connect import codec, codec_request
-from gateway.adapter.access import challenge
+from gateway.access import challenge
 from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unauthenticated, Unavailable, lookup
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from adapters.agent_connect import codec, codec_agent, codec_request, codec_thre
 from adapters.agent_connect.inbound.call import NOTHING, Call, ClientGone, Reply, WhileConnected
 from adapters.agent_connect.inbound.stream import Stream
 from adapters.agent_connect.inbound.threads import new_thread
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
 from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread

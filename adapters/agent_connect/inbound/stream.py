@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from adapters.agent_connect import codec
 from adapters.agent_connect.codec_stream import KEEPALIVE, StreamEncoder, stream_error
 from adapters.agent_connect.inbound.call import INTERNAL, Call, ClientGone, WhileConnected
-from gateway.adapter import Batch, Gateway, Watch
+from gateway.contract import Batch, Gateway, Watch
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.core.types import Agent, Run
 from gateway.transport.asgi.uvicorn import PieceProtocol, short_way

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from adapters.agent_connect import codec_thread, decode_thread, wire
 from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Conflict, Invalid, Unsupported
 from gateway.core.json_match import contains
 from gateway.core.types import Checkpoint, JsonObject, Thread, ThreadQuery, ThreadStatus

@@ -11,13 +11,13 @@ from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.start import Server, Starter
 from adapters.agent_connect.outbound.threads import RemoteThreads
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core.errors import AgentFailed, AgentGone
 from gateway.core.types import Agent, ChatMessage, Checkpoint, Json, JsonObject
 
 
 class AgentConnectOutbound:
-    """See `gateway.adapter.Outbound`. One per route; opens no connection before the first call."""
+    """See `gateway.contract.Outbound`. One per route; opens no connection before the first call."""
 
     def __init__(self, target: AgentConnectTarget) -> None:
         self._target = target
@@ -66,7 +66,7 @@ class AgentConnectOutbound:
             await stop(context, self._calls, remote)
 
     async def read_thread(self, upstream: JsonObject) -> Checkpoint:
-        """See `gateway.adapter.Stateful`: `GET /threads/{id}`."""
+        """See `gateway.contract.Stateful`: `GET /threads/{id}`."""
         return await self._threads.read(_named(upstream))
 
     async def read_history(self, upstream: JsonObject, *, limit: int, before: str | None) -> Sequence[Checkpoint]:

@@ -30,7 +30,7 @@ from adapters.agent_connect.outbound.calls import (
 )
 from adapters.agent_connect.outbound.poll import FIRST_PAUSE, TRIES, Poller, RemoteRun
 from adapters.agent_connect.wire import EVENT, UPSTREAM_OUTPUT
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, AgentTimeout
 from gateway.core.types import Json, JsonObject, Outcome

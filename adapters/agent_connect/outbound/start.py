@@ -13,7 +13,7 @@ from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
 from adapters.agent_connect.outbound.request import run_create
 from adapters.agent_connect.outbound.threads import RemoteThreads
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
 from gateway.core.memory import Recalled
 from gateway.core.types import AgentCapabilities, Checkpoint

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 from jsonschema.protocols import Validator
 
-from gateway.adapter import fitting
+from gateway.contract import fitting
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Json, JsonObject

@@ -20,7 +20,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
-from gateway.adapter.access.patterns import fits
+from gateway.access.patterns import fits
 from gateway.core.types import JsonObject, Standing
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(

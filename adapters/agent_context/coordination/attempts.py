@@ -14,7 +14,7 @@ from adapters.agent_context.codec import content
 from adapters.agent_context.coordination.job import HOPS, TARGET, Attempt, Job
 from adapters.agent_context.coordination.mirror import BEGUN, Mirror, since_begun
 from adapters.agent_context.wire.constants import PROTOCOL
-from gateway.adapter import Batch, Gateway
+from gateway.contract import Batch, Gateway
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.errors import AgentFailed, Denied, InterlinguaError, NotFound, Unavailable

@@ -11,7 +11,7 @@ from adapters.agent_context.codec import content
 from adapters.agent_context.codec.ranking import Candidate, Needs, Ranking, rank, rated
 from adapters.agent_context.coordination.queue import Queue
 from adapters.agent_context.wire.constants import PROTOCOL
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, Invalid
 from gateway.core.types import Agent, Json
 

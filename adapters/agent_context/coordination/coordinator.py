@@ -12,8 +12,8 @@ from adapters.agent_context.coordination.job import Job, Kept, task_in
 from adapters.agent_context.coordination.work import Failed, Work
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
-from gateway.adapter import Gateway, RunContext
-from gateway.adapter.hosting import Hosted
+from gateway.contract import Gateway, RunContext
+from gateway.contract.hosting import Hosted
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
 
 INPUT: Final[JsonObject] = {
@@ -43,7 +43,7 @@ OUTPUT: Final[JsonObject] = {
 
 
 class Coordinator:
-    """See `gateway.adapter.Outbound`. One per gateway process; `hosted` is what its inbound half brings.
+    """See `gateway.contract.Outbound`. One per gateway process; `hosted` is what its inbound half brings.
 
     failed: told each agent that failed a task, and the code of its failure.
     """

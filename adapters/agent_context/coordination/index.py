@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from adapters.agent_context.wire.constants import PROTOCOL
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.types import Run, RunQuery
 
 Key = tuple[str | None, str]

@@ -13,7 +13,7 @@ from adapters.agent_context.coordination.choosing import Takes
 from adapters.agent_context.coordination.queue import Slot
 from adapters.agent_context.wire.messages import Task
 from adapters.agent_context.wire.reading import checked
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Failure, Interrupt, Json, JsonObject, Run
 from gateway.wire.jsonrpc import RpcError

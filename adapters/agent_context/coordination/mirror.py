@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.adapter import Batch, Gateway, RunContext
+from gateway.contract import Batch, Gateway, RunContext
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection

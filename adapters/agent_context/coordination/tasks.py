@@ -18,7 +18,7 @@ from adapters.agent_context.coordination.job import SOURCE, TARGET, WAITING, Kep
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import Task
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core import delta
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import Json, JsonObject, Run, RunQuery, RunRequest, RunStatus

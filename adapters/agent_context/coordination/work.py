@@ -17,8 +17,8 @@ from adapters.agent_context.coordination.attempts import Following, OverLimit
 from adapters.agent_context.coordination.choosing import Chooser
 from adapters.agent_context.coordination.job import RUNNING, WAITING, Asking, Attempt, Job
 from adapters.agent_context.options import AgentContextServe
-from gateway.adapter import Gateway
-from gateway.adapter.access.patterns import fits
+from gateway.access.patterns import fits
+from gateway.contract import Gateway
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, Denied, InterlinguaError, NotFound, Unavailable

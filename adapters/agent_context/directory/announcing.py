@@ -14,8 +14,8 @@ from adapters.agent_context.codec.agents import record_of
 from adapters.agent_context.options import AgentContextTarget, Announce
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.wire.constants import HEARTBEAT, PROTOCOL, REGISTER, UNREGISTER
-from gateway.adapter import Auth, Gateway
-from gateway.adapter.access.patterns import fits
+from gateway.access.patterns import fits
+from gateway.contract import Auth, Gateway
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import Session

@@ -32,8 +32,8 @@ from adapters.agent_context.wire.constants import (
     OFFLINE,
     REVOKED,
 )
-from gateway.adapter import Gateway, Hosted
-from gateway.adapter.access import ANONYMOUS
+from gateway.access import ANONYMOUS
+from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
 from gateway.mcp.server.contract import Session
@@ -76,7 +76,7 @@ class Directory:
         self.conduct = Conduct(options.conduct, gateway.noticed, self._suspend)
         self._suspended_for = options.conduct.suspend or 0.0
 
-    # --- life: see `gateway.adapter.Hosting` -------------------------------------------------------------------------
+    # --- life: see `gateway.contract.Hosting` -------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Read what was kept."""

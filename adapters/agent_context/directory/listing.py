@@ -17,7 +17,7 @@ from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.records import digest, time_of
 from adapters.agent_context.directory.shared import Shared
 from adapters.agent_context.wire.constants import ACTIVE, OFFLINE, PROTOCOL, REVOKED
-from gateway.adapter import LIST_SECONDS
+from gateway.contract import LIST_SECONDS
 from gateway.core.errors import NotFound
 from gateway.core.types import Agent, JsonObject
 

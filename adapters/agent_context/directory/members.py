@@ -22,7 +22,7 @@ from adapters.agent_context.directory.records import AGENT, Joined, Revocation, 
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.link import Link
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
-from gateway.adapter import Gateway, Hosted
+from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.server.contract import Session

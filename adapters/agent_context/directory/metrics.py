@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from adapters.agent_context.directory.records import time_of
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.types import ENDED, JsonObject, Run, RunQuery, RunStatus
 
 T = TypeVar("T")

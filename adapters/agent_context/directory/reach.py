@@ -10,7 +10,7 @@ from typing import Protocol
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.link import Line, Link, Listener
 from adapters.agent_context.outbound.sessions import Links
-from gateway.adapter import Hosted, Outbound
+from gateway.contract import Hosted, Outbound
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.types import JsonObject
 from gateway.mcp.server.contract import Session

@@ -23,7 +23,7 @@ from adapters.agent_context.directory.records import (
     shown,
 )
 from adapters.agent_context.wire.constants import PROTOCOL, SELF
-from gateway.adapter.access import ANONYMOUS
+from gateway.access import ANONYMOUS
 from gateway.core.errors import AgentBroken, Conflict, Denied, Invalid, NotFound, TooLarge, Unavailable
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.server.contract import Session

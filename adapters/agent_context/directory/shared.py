@@ -30,7 +30,7 @@ from adapters.agent_context.directory.records import (
     shown,
 )
 from adapters.agent_context.wire.constants import ERROR, PROTOCOL
-from gateway.adapter import Kept
+from gateway.contract import Kept
 from gateway.core.errors import Conflict, InterlinguaError
 
 log = logging.getLogger(__name__)

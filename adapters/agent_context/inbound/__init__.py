@@ -34,7 +34,7 @@ from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
-from gateway.adapter import Callback, Gateway, Hosted
+from gateway.contract import Callback, Gateway, Hosted
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
 from gateway.mcp.runs import ClientRuns, Waiting
@@ -44,7 +44,7 @@ from gateway.transport.pipe import Pipe
 
 
 class AgentContextInbound:
-    """See `Inbound`, `Conversing`, `Knowing`, `Informed`, `Leaving` and `Hosting` of `gateway.adapter`."""
+    """See `Inbound`, `Conversing`, `Knowing`, `Informed`, `Leaving` and `Hosting` of `gateway.contract`."""
 
     def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
         self._access, links = Access(options.access), Links()
@@ -83,7 +83,7 @@ class AgentContextInbound:
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.adapter.Knowing`."""
+        """See `gateway.contract.Knowing`."""
         return self._access.sees(headers)
 
     def routes(self) -> Sequence[BaseRoute]:

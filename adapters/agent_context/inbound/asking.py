@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from adapters.agent_context.wire.constants import CORRELATION, MESSAGE, META, REQUEST, RESPONSE
-from gateway.adapter import reading
+from gateway.contract import reading
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp import versions
@@ -78,7 +78,7 @@ def payload_in(result: Any) -> Json:
 def answer_in(interrupt: Interrupt, payload: Json, outcome: Json = None) -> Answer:
     """The answer that a payload gives; `outcome` counts before the payload's own. Raises Invalid for an unknown one.
 
-    A bare choice, or another text, is taken for what it means (`gateway.adapter.reading`).
+    A bare choice, or another text, is taken for what it means (`gateway.contract.reading`).
     """
     schema = interrupt.answer_schema
     said = payload.get(OUTCOME) if isinstance(payload, dict) and outcome is None else outcome

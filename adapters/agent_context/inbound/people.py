@@ -13,7 +13,7 @@ from adapters.agent_context.options import Right
 from adapters.agent_context.security import Access, Principal
 from adapters.agent_context.wire.constants import AGENT, MESSAGES, SELF
 from adapters.agent_context.wire.records import AgentRecord
-from gateway.adapter.access import ANONYMOUS
+from gateway.access import ANONYMOUS
 from gateway.core.errors import Denied
 from gateway.core.types import Identity, JsonObject, Run
 from gateway.mcp.server.contract import Call, Session

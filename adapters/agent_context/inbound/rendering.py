@@ -18,7 +18,7 @@ from adapters.agent_context.wire.constants import (
     META,
     RESPONSE,
 )
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, InterlinguaError
 from gateway.core.types import Agent, Artifact, Interrupt, JsonObject, Run, RunStatus

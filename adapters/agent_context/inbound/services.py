@@ -21,7 +21,7 @@ from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.wire.constants import CONFLICT, CORRELATION, DEADLINE, DENIED, ERROR, INVALID, NOT_FOUND
 from adapters.agent_context.wire.messages import Constraints
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, NotFound
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.runs import ClientRuns, Waiting, keys

@@ -8,7 +8,7 @@ from adapters.agent_context.inbound.rendering import Told, refuse
 from adapters.agent_context.inbound.results import result
 from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.wire.constants import ASSIGNMENT, CORRELATION, META, RESPONSE, TASK_ANSWER
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, Run, RunStatus

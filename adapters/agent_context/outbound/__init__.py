@@ -29,7 +29,7 @@ from adapters.agent_context.wire.constants import (
     RESOURCES_READ,
     TEMPLATES_LIST,
 )
-from gateway.adapter import ThreadContext
+from gateway.contract import ThreadContext
 from gateway.core.errors import Unsupported
 from gateway.core.types import Agent
 from gateway.mcp.client.target import Target
@@ -40,7 +40,7 @@ RELAYED: Final = frozenset((PROMPTS_LIST, PROMPTS_GET, RESOURCES_LIST, TEMPLATES
 
 
 class One(Turns):
-    """One agent of a target. See `gateway.adapter.Outbound`, `Supervised` and `Relay`.
+    """One agent of a target. See `gateway.contract.Outbound`, `Supervised` and `Relay`.
 
     Closes nothing: it is the target's.
     """
@@ -61,7 +61,7 @@ class One(Turns):
         return await self._server.agent(self._name) if found is None else found
 
     async def relay(self, context: ThreadContext, method: str, params: Raw) -> Raw:
-        """See `gateway.adapter.Relay`: what clients of MCP read of its server, prompts and resources."""
+        """See `gateway.contract.Relay`: what clients of MCP read of its server, prompts and resources."""
         if method not in RELAYED:
             raise Unsupported(f"{method} is not relayed")
         link = self._server.link
@@ -77,7 +77,7 @@ class One(Turns):
 
 
 class AgentContextOutbound(Target[Agent]):
-    """See `gateway.adapter.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
+    """See `gateway.contract.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
     def __init__(self, target: AgentContextTarget, pools: Pools | None = None) -> None:
         self._link = PoolLink(target, pools=pools)

@@ -7,7 +7,7 @@ from typing import Final
 from adapters.agent_context.outbound.answers import text_in
 from adapters.agent_context.outbound.pools import QUESTIONS
 from adapters.agent_context.wire.constants import PROTOCOL, RESPONSE
-from gateway.adapter import Caller
+from gateway.contract import Caller
 from gateway.core import delta, projection
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp.client import asks

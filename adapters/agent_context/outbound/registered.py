@@ -10,7 +10,7 @@ from gateway.core.types import Agent, JsonObject
 
 
 class Registered(Turns):
-    """See `gateway.adapter.Outbound` and `Supervised`. `record` is the agent's own, less its credentials."""
+    """See `gateway.contract.Outbound` and `Supervised`. `record` is the agent's own, less its credentials."""
 
     def __init__(self, record: JsonObject, link: Link) -> None:
         super().__init__(link, chooser(str(record["id"]), "auto"))

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from adapters.agent_context.codec.content import request_of
 from adapters.agent_context.wire.constants import CORRELATION, HOPS, META, PROGRESS_TOKEN, PROTOCOL, REQUEST, SELF
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core.memory import Recalled
 from gateway.core.types import JsonObject
 

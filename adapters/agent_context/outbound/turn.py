@@ -17,7 +17,7 @@ from adapters.agent_context.codec.errors import data_of, tree_error
 from adapters.agent_context.outbound.asks import Asks, capabilities
 from adapters.agent_context.outbound.link import Line, Link
 from adapters.agent_context.outbound.request import correlation
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Failure, JsonObject
@@ -98,7 +98,7 @@ class Turn(calls.Turn):
 
 
 class Turns(calls.Turns):
-    """All runs of one agent. See `gateway.adapter.Outbound` and `Supervised`, of which it has what concerns runs."""
+    """All runs of one agent. See `gateway.contract.Outbound` and `Supervised`, of which it has what concerns runs."""
 
     def __init__(self, link: Link, choose: Chooser) -> None:
         super().__init__(lambda context: Turn(context, link, choose))

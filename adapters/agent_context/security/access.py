@@ -9,8 +9,8 @@ from typing import Final
 from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
 from adapters.agent_context.security.credentials import Verifier
 from adapters.agent_context.wire.records import AgentAuth
-from gateway.adapter.access import ANONYMOUS, TokenOwners, bearer, roles_of
-from gateway.adapter.access.patterns import fits
+from gateway.access import ANONYMOUS, TokenOwners, bearer, roles_of
+from gateway.access.patterns import fits
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
 
@@ -98,7 +98,7 @@ class Access:
         return known or Principal(ANONYMOUS, frozenset(self._options.anonymous))
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.adapter.Knowing`: the agents that it may read about."""
+        """See `gateway.contract.Knowing`: the agents that it may read about."""
         token = bearer([value.decode("latin-1") for name, value in headers if name == b"authorization"])
         if self._options is None or token is None:
             return None

@@ -13,7 +13,7 @@ import regex
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from gateway.adapter import fitting
+from gateway.contract import fitting
 from gateway.core import delta
 
 _VALUES: Final = ("const", "enum", "default", "examples")

@@ -12,8 +12,8 @@ from starlette.routing import BaseRoute, Route
 from adapters.agent_protocol.inbound.http import Handler, Operations, refusal
 from adapters.agent_protocol.inbound.service import Tasks
 from adapters.agent_protocol.options import AgentProtocolServe
-from gateway.adapter import Callback, Gateway
-from gateway.adapter.access import Door
+from gateway.access import Door
+from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
 
@@ -26,13 +26,13 @@ Operation = Callable[[Tasks, Request], Awaitable[Response]]
 
 
 class AgentProtocolInbound:
-    """See `Inbound` and `Knowing` of `gateway.adapter`."""
+    """See `Inbound` and `Knowing` of `gateway.contract`."""
 
     def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
         self._door = Door(options.authentication, gateway, lambda own: Tasks(options, own))
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.adapter.Knowing`."""
+        """See `gateway.contract.Knowing`."""
         return self._door.sees(headers)
 
     def routes(self) -> Sequence[BaseRoute]:

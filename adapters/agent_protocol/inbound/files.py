@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.inbound.http import answer, page
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from gateway.core.types import Artifact, Thread
 

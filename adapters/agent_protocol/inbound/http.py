@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from adapters.agent_protocol.codec import ERRORS
-from gateway.adapter.access import challenge
+from gateway.access import challenge
 from gateway.core.delta import encode
 from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unauthenticated, Unavailable, lookup
 from gateway.core.types import JsonObject

@@ -17,7 +17,7 @@ from adapters.agent_protocol.inbound.http import answer, body, page
 from adapters.agent_protocol.legs import Leg, cut
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.steps import announced, run_steps, step_json
-from gateway.adapter import Gateway
+from gateway.contract import Gateway
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import (
     Agent,

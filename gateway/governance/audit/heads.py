@@ -82,7 +82,7 @@ class Keeper:
 
 
 class Keeping(Protocol):
-    """What is needed of `gateway.adapter.Gateway`."""
+    """What is needed of `gateway.contract.Gateway`."""
 
     async def keep(
         self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None

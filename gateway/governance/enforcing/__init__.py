@@ -4,7 +4,7 @@
     journal.py    one audit log, the states of its sessions, and the budgets of its policies
     reopened.py   what a log says when it is opened again: what was spent, what has no end
     session.py    what is recorded of one session
-    governor.py   `RouteGovernor`: what adapters may ask of a route's rules (gateway/adapter/governing.py)
+    governor.py   `RouteGovernor`: what adapters may ask of a route's rules (gateway/contract/governing.py)
     calls.py      one tool call: what is known of it, and how far it has come
     twins.py      calls that an agent speaks of in two ways
     approval.py   the question whether it may be made, and whose answer counts
@@ -13,7 +13,7 @@
     judge.py      what becomes of the calls of a run: decided, audited, asked
     gate.py       `Gate`: that, and the queue that every event of the run passes
 
-The engine's half is gateway/engine/governed.py. docs/governance.md says what is enforced, and how.
+The engine's half is gateway/runs/governed.py. docs/governance.md says what is enforced, and how.
 """
 
 from __future__ import annotations

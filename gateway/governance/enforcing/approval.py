@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.adapter.access.patterns import fits
-from gateway.adapter.governing import APPROVAL, APPROVALS, APPROVE, DECISION
+from gateway.access.patterns import fits
+from gateway.contract.governing import APPROVAL, APPROVALS, APPROVE, DECISION
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, RunRequest
 from gateway.governance.enforcing.calls import Call

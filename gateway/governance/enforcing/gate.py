@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from gateway.adapter.governing import OF_CALL, risk_of
+from gateway.contract.governing import OF_CALL, risk_of
 from gateway.core import events as e
 from gateway.core.errors import Denied, IllegalEvent, InterlinguaError, Unavailable
 from gateway.core.types import JsonObject

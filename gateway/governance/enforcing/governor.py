@@ -1,4 +1,4 @@
-"""The rules of one route, at work (see `gateway.adapter.Governor`)."""
+"""The rules of one route, at work (see `gateway.contract.Governor`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 
-from gateway.adapter import ToolServer
+from gateway.contract import ToolServer
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.types import Agent, Json, JsonObject, Run
 from gateway.document import Mistake

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.adapter.governing import Instruction
+from gateway.contract.governing import Instruction
 from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
@@ -34,7 +34,7 @@ DECLINED: Final = Answer(outcome=Outcome.DECLINED)
 
 
 class Judge:
-    """One per governed run. What adapters call is in `gateway.adapter.RunGovernor`."""
+    """One per governed run. What adapters call is in `gateway.contract.RunGovernor`."""
 
     def __init__(self, host: Host, rules: Callable[[], Rules], session: Session) -> None:
         """`rules`: those of now."""

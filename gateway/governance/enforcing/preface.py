@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gateway.adapter.governing import Instruction
+from gateway.contract.governing import Instruction
 from gateway.governance.skills import Skill
 
 SKILLS = "skills"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from gateway.adapter import Caller
+from gateway.contract import Caller
 from gateway.core.errors import InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, JsonObject
 from gateway.mcp import forms

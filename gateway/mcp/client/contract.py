@@ -129,7 +129,7 @@ class Pool(Protocol):
 
     @property
     def reachable(self) -> bool | None:
-        """See `gateway.adapter.Supervised`."""
+        """See `gateway.contract.Supervised`."""
 
     def on_notification(self, heard: Callable[[str, msgspec.Raw], None]) -> None:
         """Who is told notifications that belong to no call (list_changed), from any session."""

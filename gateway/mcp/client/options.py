@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
-from gateway.adapter import TargetOptions
+from gateway.contract import TargetOptions
 from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]

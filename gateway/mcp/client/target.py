@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from gateway.adapter import Outbound, RunContext
+from gateway.contract import Outbound, RunContext
 from gateway.core.errors import Unsupported
 from gateway.core.types import Agent
 
@@ -23,7 +23,7 @@ class Found(Outbound, Protocol[Entry_contra]):
 
 
 class Target(ABC, Generic[Entry]):
-    """What `gateway.adapter.Outbound` and `Discovering` have of one agent or many; the rest is the adapter's."""
+    """What `gateway.contract.Outbound` and `Discovering` have of one agent or many; the rest is the adapter's."""
 
     def __init__(self, one: Outbound, *, discovers: bool) -> None:
         """`one` is the agent where the route stands for one."""

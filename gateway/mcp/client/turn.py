@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import OutcomeUnknown
 from gateway.core.types import Answer, Interrupt
@@ -153,7 +153,7 @@ class Turn(ABC):
 
 
 class Turns:
-    """All runs of one agent: what `gateway.adapter.Outbound` has of runs."""
+    """All runs of one agent: what `gateway.contract.Outbound` has of runs."""
 
     def __init__(self, begin: Callable[[RunContext], Turn]) -> None:
         self._begin = begin

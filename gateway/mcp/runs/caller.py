@@ -22,7 +22,7 @@ Clients made with some SDKs break off at a request that they do not know.
 
 
 class CallCaller:
-    """See `gateway.adapter.Caller`. One for each run: the client of the call that follows it now.
+    """See `gateway.contract.Caller`. One for each run: the client of the call that follows it now.
 
     `askable`: what it may be asked -> the capability that it must have declared for that, None for none.
     """

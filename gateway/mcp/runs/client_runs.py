@@ -11,8 +11,8 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from gateway.adapter import LIST_SECONDS, Gateway
-from gateway.adapter.access import ScopedGateway
+from gateway.access import ScopedGateway
+from gateway.contract import LIST_SECONDS, Gateway
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
 from gateway.mcp.runs.caller import ASKABLE, CallCaller

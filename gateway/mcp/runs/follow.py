@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from gateway.adapter import Batch, Snapshot, Watch
+from gateway.contract import Batch, Snapshot, Watch
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.stream import coalesce

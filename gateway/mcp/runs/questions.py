@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from gateway.adapter import reading
+from gateway.contract import reading
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, Run
@@ -98,7 +98,7 @@ def given(interrupt: Interrupt, value: Json, outcome: Json = None, *, path: str 
     """The answer that a call gives with its input and `_meta["interlingua/outcome"]` (at `path`, for complaints).
 
     A question whose answer is no object takes it as `{"answer": value}`; a bare choice, or another text, is taken for
-    what it means (`gateway.adapter.reading`). Raises Invalid for an unknown outcome.
+    what it means (`gateway.contract.reading`). Raises Invalid for an unknown outcome.
     """
     try:
         said = Outcome.ANSWERED if outcome is None else Outcome(outcome)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, JsonObject, Run
 from gateway.mcp.runs.client_runs import ClientRuns

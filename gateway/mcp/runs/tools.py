@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from gateway.adapter import fitting
+from gateway.contract import fitting
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core import projection

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
-from gateway.adapter import Watched
+from gateway.contract import Watched
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire

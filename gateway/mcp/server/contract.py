@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.core.types import JsonObject
 from gateway.wire.jsonrpc import Id
 

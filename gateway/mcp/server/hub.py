@@ -9,8 +9,8 @@ from typing import Final, Protocol
 
 from starlette.types import Scope
 
-from gateway.adapter import Requests, unwatched
-from gateway.adapter.access import People, Visit, entering
+from gateway.access import People, Visit, entering
+from gateway.contract import Requests, unwatched
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.server.contract import Service, Session
@@ -24,7 +24,7 @@ NOBODY_ASKED: Final = People(None)
 
 
 class Watching(Protocol):
-    """`gateway.adapter.Gateway.requests` of one protocol."""
+    """`gateway.contract.Gateway.requests` of one protocol."""
 
     def __call__(
         self, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.core.errors import Invalid, Unsupported
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gateway.adapter import InboundOptions
+from gateway.contract import InboundOptions
 from gateway.transport.pipe import LIMIT
 
 Seconds = Annotated[float, Field(gt=0)]

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from msgspec import UNSET, Raw
 
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.core.errors import AgentGone, Unavailable
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import cancelled

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from gateway.adapter.access import People
+from gateway.access import People
 from gateway.core.errors import InterlinguaError
 from gateway.mcp.server.contract import Service, Session
 from gateway.mcp.server.http.endpoint import response
@@ -81,7 +81,7 @@ class McpServer:
         return response(error)
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        """See `gateway.adapter.Conversing`. Raises Unavailable for one client too many."""
+        """See `gateway.contract.Conversing`. Raises Unavailable for one client too many."""
         await converse(self._hub, pipe, agent, self.linger)
 
     def quiet(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.core.errors import Invalid, Refused
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire

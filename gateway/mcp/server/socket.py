@@ -11,7 +11,7 @@ from typing import Final
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from gateway.adapter.access import EXPIRED, Visit, bearer
+from gateway.access import EXPIRED, Visit, bearer
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.mcp import wire
 from gateway.mcp.server.http.endpoint import refusal, response

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_client.inbound.visitor import METHOD, Visitor
-from gateway.adapter.access import People
+from gateway.access import People
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.inbound_rig import Rig
 from tests.adapters.agent_context.security_keys import JWT, SECRET, token

@@ -17,12 +17,12 @@ from adapters.agent_client.inbound import AgentClientInbound
 from adapters.agent_client.inbound.connection import Connection
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
-from gateway.adapter import RunContext, TargetOptions, ThreadContext
 from gateway.config import Route
+from gateway.contract import RunContext, TargetOptions, ThreadContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, RunQuery
-from gateway.engine import Engine
-from gateway.engine.rules import Rules
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from tests.adapters.agent_client.editor import Editor
 from tests.support.pipes import LIMIT, MemoryPipe, pair
 from tests.support.scripted import AGENT, Script, Scripted, engine, route

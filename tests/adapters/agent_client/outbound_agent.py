@@ -253,7 +253,7 @@ async def rig(**target: Any) -> AsyncIterator[Rig]:
 
 
 class Client:
-    """A client of this protocol that is connected; see `gateway.adapter.Caller`."""
+    """A client of this protocol that is connected; see `gateway.contract.Caller`."""
 
     protocol = PROTOCOL
 

@@ -13,11 +13,11 @@ from typing import Any
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.outbound import AgentClientOutbound
 from adapters.agent_client.wire import PROTOCOL
+from gateway.agents.directory import Entry
 from gateway.config import Route
 from gateway.core.types import Run, Thread
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
-from gateway.engine.rules import Rules
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from gateway.store import open_store
 from tests.support.scripted import request, until
 

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from adapters.agent_client.inbound.visitor import TRIES, Visitor
-from gateway.adapter.access import Authentication, People, Principal
+from gateway.access import Authentication, People, Principal
 from gateway.core.errors import Denied
 from gateway.core.types import Identity, RunStatus, Thread
 from tests.adapters.agent_client.authentication_rig import (
@@ -297,7 +297,7 @@ def test_after_some_wrong_tokens_the_connection_ends_and_none_is_told_or_logged(
 
 
 def test_a_connection_ends_when_its_token_expires_and_its_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.adapter.access.visit.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.access.visit.LOOK_SECONDS", 0.01)
 
     async def main() -> None:
         go_on = asyncio.Event()

@@ -192,7 +192,7 @@ def test_a_flood_of_wrong_tokens_is_refused_and_leaves_nothing_behind(caplog: py
 
 
 def test_a_connection_ends_with_its_token_unless_a_newer_one_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.adapter.access.visit.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("gateway.access.visit.LOOK_SECONDS", 0.01)
 
     async def main() -> None:
         short, long = lasting(60), lasting(600)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from adapters.agent_client.inbound.visitor import Visitor
-from gateway.adapter.access import Authentication, People
+from gateway.access import Authentication, People
 from gateway.core.types import RunStatus, ThreadQuery
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client import v2_editor

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec import questions as v1
 from adapters.agent_client.codec.v2 import questions
-from gateway.adapter.governing import APPROVAL
+from gateway.contract.governing import APPROVAL
 from gateway.core import delta
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gateway.adapter import RunContext
 from gateway.config import Route
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied, NotFound
 from gateway.core.types import RunQuery, Thread, ThreadQuery, ThreadUpdate

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter import Instruction, Prefacing
+from gateway.contract import Instruction, Prefacing
 from gateway.core.types import JsonObject
 from tests.adapters.agent_client.governed_rules import Rules
 from tests.adapters.agent_client.outbound_agent import rig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway.adapter.governing import APPROVALS
+from gateway.contract.governing import APPROVALS
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt
 from tests.adapters.agent_client import inbound_rig

@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from adapters.agent_client.inbound import AgentClientInbound
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.options import AgentClientServe
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from tests.adapters.agent_client.http_rig import CONNECTION, MOUNT, Client, Stream, client, dropped, serving
 from tests.support import scripted

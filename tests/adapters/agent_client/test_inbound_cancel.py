@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, Unavailable
 from gateway.core.types import Interrupt, Outcome, RunStatus
-from gateway.engine.rules import Rules
+from gateway.runs.rules import Rules
 from tests.adapters.agent_client.editor import said
 from tests.adapters.agent_client.inbound_rig import asking, held, rig, scripted
 from tests.support.aio import run

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from tests.adapters.agent_client.inbound_rig import held, native, rig, scripted
 from tests.support.aio import run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from gateway.adapter import RunContext
 from gateway.config import Route
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import ThreadUpdate

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 
 from adapters.agent_client.codec import questions, updates_in
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Failure, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError

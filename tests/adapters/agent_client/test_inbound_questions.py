@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Outcome
 from tests.adapters.agent_client.editor import FORMS

@@ -14,7 +14,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import RunStatus
 from gateway.transport.websocket import HARD_LIMIT, UpgradeRefused, connect

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, NotFound
 from gateway.core.types import Agent, AgentCapabilities, IfBusy, RunRequest, StopReason

@@ -13,7 +13,7 @@ import pytest
 from gateway.core import events as e
 from gateway.core.errors import AgentError, AgentGone, AgentTimeout
 from gateway.core.types import Answer, RunStatus
-from gateway.engine.rules import Rules
+from gateway.runs.rules import Rules
 from tests.adapters.agent_client.outbound_house import house, text
 from tests.support.aio import run
 from tests.support.scripted import request, until

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec.v2 import agents, turn, updates_in
 from adapters.agent_client.codec.v2.known import Known
-from gateway.adapter import RunContext
 from gateway.config import Route
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import RunRequest, RunStatus, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError

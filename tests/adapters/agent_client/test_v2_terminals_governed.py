@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from adapters.agent_client.codec.v2.marks import mine
-from gateway.adapter import RunContext
+from gateway.agents.directory import Entry
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Run, RunStatus
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
-from gateway.engine.rules import Rules
 from gateway.governance.enforcing import Enforcement
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from gateway.store import open_store
 from tests.adapters.agent_client.governed_rules import Rules as Told
 from tests.adapters.agent_client.outbound_agent import OPTIONS, Rig, settled

@@ -14,11 +14,11 @@ from adapters.agent_client.inbound import AgentClientInbound
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe, AgentClientTarget
 from adapters.agent_client.outbound import AgentClientOutbound
+from gateway.agents.directory import Entry
 from gateway.config import Route
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing import Enforcement
+from gateway.runs import Engine
 from gateway.store import open_store
 from tests.adapters.agent_client.editor import Editor
 from tests.support.pipes import LIMIT, pair

@@ -16,17 +16,17 @@ from msgspec.structs import replace
 
 from adapters.agent_communication.inbound import AgentCommunicationInbound
 from adapters.agent_communication.options import AgentCommunicationServe
-from gateway.adapter import RunContext, TargetOptions
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.config import Route
+from gateway.contract import RunContext, TargetOptions
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, RunQuery
-from gateway.engine import Engine
-from gateway.engine.rules import Rules
 from gateway.mcp.server.contract import Client, InputRequired, ProgressToken
 from gateway.mcp.versions import V2025_11_25, V2026_07_28
 from gateway.mcp.wire import META_LOG_LEVEL
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from gateway.wire.jsonrpc import ErrorObject, RpcError
 from tests.support.scripted import AGENT, Script, Scripted, engine, route
 

@@ -25,10 +25,10 @@ from starlette.routing import Mount
 from adapters.agent_communication import ADAPTER
 from adapters.agent_communication.inbound import AgentCommunicationInbound
 from adapters.agent_communication.options import AgentCommunicationServe
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.adapters.agent_communication.inbound_rig import YES_NO, asking
 from tests.support.scripted import AGENT, Scripted, echo, engine, route, until
 

@@ -11,13 +11,13 @@ from typing import Any
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound import AgentCommunicationOutbound
 from adapters.agent_communication.wire import PROTOCOL
-from gateway.adapter import Caller
+from gateway.agents.directory import Entry
 from gateway.config import Route
+from gateway.contract import Caller
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Json, Run, RunRequest
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
+from gateway.runs import Engine
 from gateway.store import open_store
 
 PATIENCE = 30.0

@@ -14,7 +14,7 @@ from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder
 from adapters.agent_communication.codec.fitting import MOST
 from adapters.agent_connect.codec_stream import StreamEncoder
-from gateway.adapter import Batch
+from gateway.contract import Batch
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.delta import ABSENT, Fold, combine, encode, same, sound

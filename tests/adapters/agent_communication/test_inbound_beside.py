@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Failure, Interrupt
 from gateway.mcp.versions import V2026_07_28

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.mcp.versions import V2025_06_18, V2025_11_25, V2026_07_28

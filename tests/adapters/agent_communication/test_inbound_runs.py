@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Run, RunQuery, RunStatus

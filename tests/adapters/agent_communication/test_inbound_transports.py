@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from adapters.agent_communication import ADAPTER
-from gateway.adapter import Conversing, Inbound, Informed, Leaving
 from gateway.cli.banner import example
+from gateway.contract import Conversing, Inbound, Informed, Leaving
 from gateway.core.errors import Denied, NotFound, Unavailable, Unsupported
 from gateway.core.types import RunStatus
 from gateway.mcp.versions import V2025_11_25, V2026_07_28

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from adapters.agent_communication.options import AgentCommunicationTarget
 from adapters.agent_communication.outbound import AgentCommunicationOutbound
 from adapters.agent_communication.wire import PROTOCOL
-from gateway.adapter import Discovering, Outbound, Supervised
+from gateway.contract import Discovering, Outbound, Supervised
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, NotFound, Unsupported
 from gateway.core.types import JsonObject

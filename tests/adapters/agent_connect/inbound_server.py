@@ -29,12 +29,12 @@ from starlette.routing import Mount
 
 from adapters.agent_connect import ADAPTER
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import AgentCapabilities, Interrupt, InterruptSpec, Outcome
-from gateway.engine import Engine
-from gateway.engine.rules import Rules
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from gateway.transport.asgi.uvicorn import PieceProtocol
 from tests.support import scripted
 from tests.support.scripted import AGENT, Scripted, route

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from adapters.agent_connect.codec_stream import BURST, INTERVAL, MOST_BEHIND, SMALL, StreamEncoder
-from gateway.adapter import Batch
+from gateway.contract import Batch
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Answer, Failure, Interrupt, Run, RunRequest, RunStatus

@@ -10,9 +10,9 @@ from typing import Any, cast
 from adapters.agent_connect.codec_stream import SMALL
 from adapters.agent_connect.inbound.call import Call
 from adapters.agent_connect.inbound.stream import Stream
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
-from gateway.engine import Engine
+from gateway.runs import Engine
 from gateway.transport.asgi.uvicorn import EXTENSION
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, engine, request, route, until

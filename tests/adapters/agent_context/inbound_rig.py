@@ -28,13 +28,13 @@ from starlette.routing import BaseRoute, Mount
 from adapters.agent_context import ADAPTER
 from adapters.agent_context.inbound import AgentContextInbound
 from adapters.agent_context.options import AgentContextServe
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Agent, AgentCapabilities, Interrupt, Run, RunQuery
-from gateway.engine import Engine
 from gateway.paths import FixedPaths
+from gateway.runs import Engine
 from gateway.store import Store, open_store
 from tests.adapters.agent_context.inbound_talker import Talker, over_http, over_socket
 from tests.support.scripted import AGENT, Script, Scripted, echo, route, until, use

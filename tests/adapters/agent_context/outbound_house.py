@@ -11,12 +11,12 @@ from typing import Any
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound
 from adapters.agent_context.wire.constants import PROTOCOL
-from gateway.adapter import Caller
+from gateway.agents.directory import Entry
 from gateway.config import Route
+from gateway.contract import Caller
 from gateway.core import events as e
 from gateway.core.types import Json, Run, RunRequest
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
+from gateway.runs import Engine
 from gateway.store import open_store
 
 PATIENCE = 30.0

@@ -19,7 +19,7 @@ from adapters.agent_context.outbound.message_heads import correlation
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.registered import Registered, make
 from adapters.agent_context.outbound.sessions import Links
-from gateway.adapter import Outbound
+from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject

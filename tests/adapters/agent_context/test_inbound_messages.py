@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.inbound import messages
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import RunQuery, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig

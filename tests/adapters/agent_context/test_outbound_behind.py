@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Outcome, RunStatus
 from tests.adapters.agent_context.inbound_rig import Rig, rig

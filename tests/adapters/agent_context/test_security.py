@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from adapters.agent_context.codec.errors import to_rpc
 from adapters.agent_context.options import RIGHTS, AccessOptions
 from adapters.agent_context.security import Access, Principal
-from gateway.adapter.access import Subjects
+from gateway.access import Subjects
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
 from tests.adapters.agent_context.codec_records import unhurried

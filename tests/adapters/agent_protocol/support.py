@@ -20,7 +20,7 @@ from adapters.agent_protocol.options import AgentProtocolServe
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.types import Agent, AgentCapabilities
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.support.scripted import Scripted, engine, route
 
 SPEC = Path(__file__).parents[2] / "specs" / "agent-protocol" / "openapi.yml"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.adapters.agent_protocol.fake_agent import Agent, calling, file, says
 from tests.adapters.agent_protocol.support import Client, serving
 from tests.support.aio import run

@@ -10,12 +10,12 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.core.errors import Invalid, NotFound, Unavailable
-from gateway.engine.records import Records
 from gateway.governance.audit import Actor, AuditLog, Entry, Event, Head, KeptHead, Signer, Subject
 from gateway.governance.audit.event import Policy
 from gateway.governance.audit.heads import OWNER, SCOPE, stored_head
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
+from gateway.runs.records import Records
 from gateway.store import open_store
 from tests.governance.audit.support import event
 from tests.support.aio import run

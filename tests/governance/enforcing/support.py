@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.adapter import RunContext
+from gateway.agents.directory import Entry
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Identity, Run, RunStatus
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
-from gateway.engine.rules import Rules
 from gateway.governance.audit import Report, expand, verify
 from gateway.governance.binding import Binding, bind
 from gateway.governance.enforcing import Enforcement
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from gateway.store import Store, open_store
 from tests.governance.support import OPERATOR, governance, manifest, policy, with_, write
 from tests.support.scripted import Script, Scripted, request, route

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.adapter import APPROVAL, RunContext
+from gateway.contract import APPROVAL, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Conflict, Denied
 from gateway.core.types import Answer, IfBusy, Outcome, RunStatus, Thread

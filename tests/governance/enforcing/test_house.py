@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.adapter import APPROVAL
 from gateway.app import App
 from gateway.config import load
+from gateway.contract import APPROVAL
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
-from gateway.engine.governed import GovernedRun
 from gateway.governance.audit import AuditLog
 from gateway.governance.binding import bind
+from gateway.runs.governed import GovernedRun
 from tests.governance.enforcing.support import calling, documents, house, told, verified
 from tests.governance.support import manifest
 from tests.support.aio import run

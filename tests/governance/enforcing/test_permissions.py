@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.adapter import APPROVALS, RunContext
+from gateway.contract import APPROVALS, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome, RunStatus

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter import APPROVAL, RunContext
+from gateway.contract import APPROVAL, RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunStatus, Thread
-from gateway.engine.governed import GovernedRun
 from gateway.governance.audit import AuditLog, aip44, files
 from gateway.governance.audit import log as audit_log
 from gateway.governance.budgets import DAY
 from gateway.governance.enforcing import Enforcement, reopened
 from gateway.governance.enforcing.reopened import UNKNOWN
+from gateway.runs.governed import GovernedRun
 from gateway.store import Change
 from gateway.store.sqlite import SqliteStore
 from tests.governance.enforcing.support import NO, YES, audited, call, calling, house, told, verified

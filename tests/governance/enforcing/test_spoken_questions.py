@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.adapter.governing import APPROVAL, APPROVALS
+from gateway.contract.governing import APPROVAL, APPROVALS
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Identity, Interrupt, Outcome
 from gateway.governance.enforcing.approval import (

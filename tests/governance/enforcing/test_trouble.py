@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Denied, Unavailable
 from gateway.core.types import Interrupt, RunStatus

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Run, RunRequest, RunStatus
-from gateway.engine import Engine
 from gateway.mcp.runs import Asker, CallCaller, ClientRuns, Documents, Follow, ToolRendering, Tools, keys
 from gateway.mcp.server.contract import Call, Client
+from gateway.runs import Engine
 from gateway.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 from tests.adapters.agent_communication.inbound_rig import YES_NO, FakeCall, FakeSession, asking
 from tests.mcp.runs.documents import MESSAGE, run_of

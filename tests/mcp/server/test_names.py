@@ -9,7 +9,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from gateway.adapter.access import bearer
+from gateway.access import bearer
 from gateway.mcp import versions, wire
 from gateway.mcp.server import McpServeOptions, McpServer
 from gateway.mcp.server.http.session import HttpSession

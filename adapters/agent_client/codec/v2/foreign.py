@@ -16,7 +16,7 @@ from adapters.agent_client.codec.document import DocumentText, Said
 from adapters.agent_client.codec.foreign import GROWTH, SMALL
 from adapters.agent_client.codec.plain import MESSAGE, THOUGHT
 from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
 from gateway.core.output import SEPARATOR

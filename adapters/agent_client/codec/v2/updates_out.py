@@ -20,7 +20,7 @@ from adapters.agent_client.codec.v2.foreign import END, Foreign, Ready, start_of
 from adapters.agent_client.codec.v2.marks import mine
 from adapters.agent_client.codec.v2.wire import CHUNK, ORIGIN_V2, UPDATE
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Role, Run

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Raw
 
 from adapters.agent_client import wire
-from gateway.adapter import Snapshot
+from gateway.contract import Snapshot
 from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Run, ThreadUpdate

@@ -16,7 +16,7 @@ from gateway.core.errors import InterlinguaError
 log = logging.getLogger(__name__)
 
 Converse = Callable[[Link, str | None], Awaitable[None]]
-"""See `gateway.adapter.Conversing`. What it raises is what the client's `initialize` is answered with."""
+"""See `gateway.contract.Conversing`. What it raises is what the client's `initialize` is answered with."""
 
 
 class Links:

@@ -18,8 +18,8 @@ from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.streamable import CONNECTION_ID, EVENTS, INITIALIZE, JSON, OPENING, SESSION_ID, session_in
 from adapters.agent_client.wire import PROTOCOL
-from gateway.adapter import Gateway
-from gateway.adapter.access import People, Principal
+from gateway.access import People, Principal
+from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
 from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
 from gateway.transport.asgi.refusals import STATUS

@@ -11,8 +11,8 @@ from msgspec import UNSET
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.adapter import access
-from gateway.adapter.access import Visit
+from gateway import access
+from gateway.access import Visit
 from gateway.core import errors
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.mcp import wire

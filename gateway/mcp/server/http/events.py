@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 from msgspec import UNSET
 
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.core.errors import AgentGone
 from gateway.mcp import wire
 from gateway.mcp.server.http.endpoint import Endpoint, accepts, bearer, no_message, refusal, same

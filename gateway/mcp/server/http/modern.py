@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.adapter.access import EXPIRED, Visit
+from gateway.access import EXPIRED, Visit
 from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.mcp import wire

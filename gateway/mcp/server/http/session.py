@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from gateway.adapter.access import EXPIRED, Visit
+from gateway.access import EXPIRED, Visit
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.mcp.server.http.session import HttpSession
 from gateway.mcp.server.hub import Hub
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from gateway.adapter.access import Visit
+from gateway.access import Visit
 from gateway.core.errors import NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere

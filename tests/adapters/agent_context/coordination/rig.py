@@ -17,12 +17,12 @@ from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
 from adapters.agent_context.wire.messages import Task
-from gateway.adapter import RunContext
+from gateway.agents.directory import Entry
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Run, RunQuery, Standing
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
-from gateway.engine.rules import Rules
+from gateway.runs import Engine
+from gateway.runs.rules import Rules
 from gateway.store import open_store
 from tests.support.scripted import AGENT, Script, Scripted, route, until
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.coordination.tasks import task_of
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.adapters.agent_context.coordination.rig import candidate, fails, holds, house, ids, says, task
 from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run

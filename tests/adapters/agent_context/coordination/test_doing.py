@@ -12,7 +12,7 @@ import pytest
 from adapters.agent_context.coordination import attempts
 from adapters.agent_context.coordination.tasks import assignment_of, task_of
 from adapters.agent_context.losses import LOSSES
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, AgentGone, AgentTimeout, Denied, Invalid
 from gateway.core.types import Artifact, RunStatus

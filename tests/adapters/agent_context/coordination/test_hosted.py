@@ -14,12 +14,12 @@ import pytest
 from adapters.agent_context.coordination.tasks import Tasks, assignment_of, task_of
 from adapters.agent_context.inbound import AgentContextInbound
 from adapters.agent_context.options import AgentContextServe
-from gateway.adapter import RunContext
+from gateway.agents.directory import Entry
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Conflict
 from gateway.core.types import Answer, Run, RunStatus
-from gateway.engine import Engine
-from gateway.engine.directory import Entry
+from gateway.runs import Engine
 from gateway.store import open_store
 from tests.adapters.agent_context.coordination.rig import holds, says, task
 from tests.adapters.agent_context.coordination.test_restarts import never

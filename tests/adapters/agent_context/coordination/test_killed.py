@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from adapters.agent_context.coordination.tasks import task_of
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from tests.adapters.agent_context.coordination.rig import candidate, house
 from tests.adapters.agent_context.coordination.test_restarts import never

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_context.coordination.coordinator import OUTPUT
 from adapters.agent_context.coordination.mirror import Mirror
-from gateway.adapter import Batch
+from gateway.contract import Batch
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.output import Output

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.coordination.tasks import task_of
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.adapters.agent_context.coordination.rig import House, candidate, fails, holds, house, says, task
 from tests.support.aio import run
 from tests.support.scripted import Scripted, until

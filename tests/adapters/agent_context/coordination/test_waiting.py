@@ -12,11 +12,11 @@ from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import queue as queues
 from adapters.agent_context.coordination.queue import Place, Queue
 from adapters.agent_context.coordination.tasks import assignment_of, task_of
-from gateway.adapter import RunContext
+from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
-from gateway.engine import Engine
+from gateway.runs import Engine
 from tests.adapters.agent_context.coordination.rig import candidate, described, holds, house, says, task
 from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run

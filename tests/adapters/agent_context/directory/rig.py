@@ -18,8 +18,8 @@ from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.types import JsonObject, Run, RunRequest
-from gateway.engine import Engine
 from gateway.mcp.server.contract import Client
+from gateway.runs import Engine
 from gateway.store import Store, open_store
 from tests.support.scripted import Scripted, use
 

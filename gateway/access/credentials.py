@@ -1,0 +1,150 @@
+"""How credentials are checked. Nothing here says which part of one was wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from gateway.access.options import ANONYMOUS, Credentials, JwtOptions
+from gateway.core.types import JsonObject
+
+C = TypeVar("C", bound=Credentials)
+
+_REMEMBERED: Final = 1000
+"""Tokens that held."""
+_TOKEN_CHARACTERS: Final = 16 * 1024
+"""Of a JWT; a longer one is not looked at."""
+
+
+def bearer(values: Sequence[str]) -> str | None:
+    """The token in the `Authorization` headers of a request; None where there is none, or more than one header."""
+    scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+class Tokens(Generic[C]):
+    """The tokens of a list of clients, compared in the same time whatever they have in common."""
+
+    def __init__(self, clients: Iterable[C]) -> None:
+        self._digests = [(digest, client) for client in clients if (digest := digest_of(client)) is not None]
+
+    def client(self, token: str) -> C | None:
+        """Whose it is."""
+        given, found = _digest(token), None
+        for digest, client in self._digests:
+            if hmac.compare_digest(digest, given):
+                found = client
+        return found
+
+
+def digest_of(client: Credentials) -> bytes | None:
+    """SHA-256 of a client's token; None if it has none."""
+    if client.token_sha256 is not None:
+        return bytes.fromhex(client.token_sha256)
+    return None if client.token is None else _digest(client.token.get_secret_value())
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Whom a JSON Web Token stands for. `expires`: seconds since the epoch, the leeway not counted."""
+
+    name: str
+    expires: float
+    claims: JsonObject = field(repr=False)
+
+
+class Subjects:
+    """Who JSON Web Tokens stand for. One that held is remembered (by its digest) until it expires."""
+
+    def __init__(self, options: JwtOptions, now: Callable[[], float] = time.time) -> None:
+        self._options = options
+        self._now = now
+        self._known: OrderedDict[bytes, Subject] = OrderedDict()
+
+    def find(self, token: str) -> Subject | None:
+        """What a token that is valid now says; None for anything else."""
+        digest = _digest(token)
+        known = self._known.get(digest)
+        if known is not None and self._now() < known.expires + self._options.leeway:
+            return known
+        self._known.pop(digest, None)
+        found = subject(token, self._options)
+        if found is None:
+            return None
+        self._known[digest] = found
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+
+def subject(token: str, options: JwtOptions) -> Subject | None:
+    """What a JWT that is valid now says; None for anything else.
+
+    Only the algorithms of the options are accepted, whatever its header says. `exp`, `sub` and `aud` must be there.
+    """
+    import jwt  # with it comes the library of its algorithms, which most gateways need not load
+
+    if len(token) > _TOKEN_CHARACTERS or not token.isascii():
+        return None
+    try:
+        algorithm = jwt.get_unverified_header(token).get("alg")
+        if not isinstance(algorithm, str) or algorithm not in options.keys:
+            return None
+        claims = jwt.decode(
+            token,
+            options.keys[algorithm],
+            algorithms=[algorithm],
+            audience=options.audience,
+            issuer=options.issuer,
+            leeway=options.leeway,
+            options={"require": ["exp", "sub", "aud"], "verify_iss": options.issuer is not None},
+        )
+        expires = float(claims["exp"])
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        return None
+    name = claims.get("sub")
+    if not isinstance(name, str) or not name or not name.isprintable():
+        return None
+    return Subject(name, expires, claims)
+
+
+@dataclass(frozen=True)
+class TokenOwner(Generic[C]):
+    """Whose a token is, by one of the two or by both.
+
+    client: of the list, by its own token or by the `sub` of a JWT. subject: whom a JWT stands for.
+    """
+
+    client: C | None
+    subject: Subject | None
+
+
+class TokenOwners(Generic[C]):
+    """Whose tokens are believed: those of a list of clients, and JSON Web Tokens where there are options for them.
+
+    now: the clock, in seconds since the epoch.
+    """
+
+    def __init__(self, clients: Iterable[C], jwt: JwtOptions | None, now: Callable[[], float] = time.time) -> None:
+        self.clients = {client.name: client for client in clients}
+        self._tokens = Tokens(self.clients.values())
+        self._subjects = Subjects(jwt, now) if jwt is not None else None
+
+    def find(self, token: str) -> TokenOwner[C] | None:
+        """Whose a token is that holds now; None for anything else."""
+        client = self._tokens.client(token)
+        if client is not None:
+            return TokenOwner(client, None)
+        found = self._subjects.find(token) if self._subjects is not None else None
+        if found is None or found.name == ANONYMOUS:
+            return None
+        return TokenOwner(self.clients.get(found.name), found)

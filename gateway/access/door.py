@@ -1,0 +1,55 @@
+"""What a door serves to whom, where every request says for itself who sends it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from starlette.types import Scope
+
+from gateway.access.authentication import Authentication
+from gateway.access.people import People
+from gateway.access.scoped_gateway import ScopedGateway
+from gateway.access.visit import Visit
+from gateway.contract.inbound import Gateway
+from gateway.core.errors import Unauthenticated
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+
+class Door(Generic[T]):
+    """`make` makes what serves a gateway's clients: once where nobody is asked who it is, else for each request."""
+
+    def __init__(self, options: Authentication | None, gateway: Gateway, make: Callable[[Gateway], T]) -> None:
+        self.people = People(options)
+        self._gateway = gateway
+        self._make = make
+
+    @property
+    def open(self) -> bool:
+        """Whether nobody is asked."""
+        return not self.people.required
+
+    def everybody(self) -> T:
+        """What serves everybody, where nobody is asked."""
+        return self._make(self._gateway)
+
+    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
+        """See `gateway.contract.Knowing`."""
+        return self.people.sees(headers, self._gateway.created)
+
+    def enter(self, scope: Scope) -> T:
+        """What serves whoever sent a request. Raises Unauthenticated."""
+        return self._make(ScopedGateway(self._gateway, entering(self.people, scope)))
+
+
+def entering(people: People, scope: Scope) -> Visit:
+    """Whoever sent a request, or asks for a WebSocket. Raises Unauthenticated."""
+    try:
+        return Visit(people, people.enters(scope["headers"]))
+    except Unauthenticated as error:
+        log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], error)
+        raise

@@ -1,0 +1,110 @@
+"""Options: who there is, and whose tokens are believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, model_validator
+
+from gateway.contract.options import Options
+
+Algorithm = Literal[
+    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
+
+ANONYMOUS: Final = "anonymous"
+"""Whoever has shown nothing. Nobody else is called so."""
+KINDS: Final = {"HS": "secret", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "Ed25519"}
+SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
+"""RFC 7518, 3.2."""
+
+
+class Credentials(Options):
+    """Somebody with a token of their own.
+
+    name: who it is; `sub` of its JWT.
+    token: what it sends as `Authorization: Bearer`.
+    token_sha256: SHA-256 of that, in hexadecimal digits, so that the file need not have the token itself.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    token: Annotated[SecretStr, Field(min_length=1)] | None = None
+    token_sha256: Sha256 | None = None
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Self:
+        if self.token is not None and self.token_sha256 is not None:
+            raise ValueError("name one of token and token_sha256")
+        return self
+
+
+class JwtOptions(Options):
+    """JSON Web Tokens (RFC 7519) instead of tokens of the list. `exp`, `nbf`, `aud` and `iss` are checked.
+
+    key: secret (HS...) or public key in PEM of whoever signs them.
+    key_file: a file with it instead.
+    algorithms: those that are accepted, all of one kind.
+    issuer: what `iss` must be. Left out: not looked at.
+    audience: what `aud` must be or have among them.
+    leeway: seconds by which clocks may differ.
+    """
+
+    key: Annotated[SecretStr, Field(min_length=1)] | None = None
+    key_file: Path | None = None
+    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
+    issuer: Annotated[str, Field(min_length=1)] | None = None
+    audience: Annotated[str, Field(min_length=1)]
+    leeway: Annotated[float, Field(ge=0)] = 0.0
+
+    _keys: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """The key as each algorithm wants it."""
+        return self._keys
+
+    @model_validator(mode="after")
+    def _usable_key(self) -> Self:
+        if (self.key is None) == (self.key_file is None):
+            raise ValueError("name one of key and key_file")
+        if len({KINDS[each[:2]] for each in self.algorithms}) > 1:
+            raise ValueError("one key is never for both: name algorithms of one kind")
+        if self.key is not None:
+            key = self.key.get_secret_value().encode()
+        else:
+            assert self.key_file is not None
+            try:
+                key = self.key_file.read_bytes().strip()
+            except OSError as error:
+                raise ValueError(f"key_file: {error.strerror or 'cannot be read'}") from None
+        from jwt.algorithms import get_default_algorithms  # costs as much as all of the gateway's options
+        from jwt.exceptions import InvalidKeyError
+
+        known = get_default_algorithms()
+        for name in self.algorithms:
+            if name in SECRET_BYTES and len(key) < SECRET_BYTES[name]:
+                raise ValueError(f"the key is too short: {name} needs {SECRET_BYTES[name]} bytes")
+            try:
+                self._keys[name] = known[name].prepare_key(key)
+            except (InvalidKeyError, ValueError, TypeError):
+                raise ValueError(f"the key is none for {name}") from None
+        return self
+
+
+def each_its_own(clients: Iterable[Credentials]) -> None:
+    """Raises ValueError where two clients could be taken for one, or one for nobody."""
+    from gateway.access.credentials import digest_of
+
+    clients = tuple(clients)
+    if any(client.name == ANONYMOUS for client in clients):
+        raise ValueError(f"clients: nobody may be called {ANONYMOUS}")
+    twice = [name for name, times in Counter(client.name for client in clients).items() if times > 1]
+    if twice:
+        raise ValueError(f"clients: {twice[0]!r} is there twice")
+    tokens = [digest for client in clients if (digest := digest_of(client)) is not None]
+    if len(set(tokens)) < len(tokens):
+        raise ValueError("clients: two have the same token")

@@ -1,0 +1,115 @@
+"""The back-channel: what passes between a client and an agent beside runs.
+
+Down, from client to agent: `Gateway.relay` hands a request of the client's own protocol to an agent of the same
+protocol (`Relay`), nothing lost. Up, from agent to client: `ThreadContext.caller` is the client that is there now, if
+one is; and `ThreadContext.note` tells whoever watches the conversation what changed about it, in a turn or between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from gateway.contract.governing import Governor
+from gateway.core.types import Agent, JsonObject, Run, Thread, ThreadUpdate
+
+
+class Caller(Protocol):
+    """A client that is connected now, as far as agents may ask it for what only it has: files, terminals, a person.
+
+    Made by an inbound adapter for one connection. `protocol` says whose words `method` and `params` are in, so only
+    an outbound adapter of the same protocol uses it.
+    """
+
+    @property
+    def protocol(self) -> str:
+        """The client's protocol."""
+
+    @property
+    def capabilities(self) -> JsonObject:
+        """What the client declared that it can do, in its protocol's own words."""
+
+    async def ask(self, method: str, params: msgspec.Raw) -> msgspec.Raw:
+        """Send a request and wait for the answer, which is returned encoded.
+
+        Cancelling the wait tells the client that it is no longer needed. Raises `gateway.wire.jsonrpc.RpcError` with
+        the client's own error, Unavailable once it has gone.
+        """
+
+    def tell(self, method: str, params: msgspec.Raw) -> None:
+        """Send a notification; dropped if the client has gone."""
+
+
+class ThreadContext(Protocol):
+    """What an outbound adapter sees of one conversation. `note`, `caller` and `set_thread` stay valid between runs."""
+
+    @property
+    def agent(self) -> Agent:
+        """The agent as published, with its schemas and text pointers."""
+
+    @property
+    def thread(self) -> Thread | None:
+        """The conversation; None for a stateless run, or for what concerns the connection alone."""
+
+    @property
+    def upstream_thread(self) -> JsonObject | None:
+        """What `set_thread` last recorded for this thread and agent."""
+
+    @property
+    def caller(self) -> Caller | None:
+        """The client that may be asked now, the newest of `callers`; None if none is there."""
+
+    @property
+    def callers(self) -> Sequence[Caller]:
+        """All clients that are there and may be asked now, the newest first: they need not be able to do the same."""
+
+    @property
+    def governor(self) -> Governor | None:
+        """The rules of the agent's route; None where nothing governs it."""
+
+    async def set_thread(self, upstream: JsonObject) -> None:
+        """Record on the thread, under this agent's name, how to find the conversation again."""
+
+    def note(self, update: ThreadUpdate) -> None:
+        """Something about the conversation changed: recorded on the thread and told to its watchers.
+
+        While a run is in progress on the context it becomes a `Custom` event of the run's instead (named by the
+        update's protocol, with its `data`), in the order of the run's other events. Never blocks.
+        """
+
+
+@runtime_checkable
+class Relay(Protocol):
+    """Offered by outbound adapters that pass on, verbatim, what clients of the same protocol say beside runs."""
+
+    async def relay(self, context: ThreadContext, method: str, params: msgspec.Raw) -> msgspec.Raw:
+        """Send a request of the protocol's own to the agent; `params` name the gateway's ids, as does the answer.
+
+        Raises `gateway.wire.jsonrpc.RpcError` with the agent's own error, Unsupported for what it does not relay, and
+        the errors of the tree.
+        """
+
+    async def forward(self, context: ThreadContext, method: str, params: msgspec.Raw) -> None:
+        """The same for a notification."""
+
+
+@runtime_checkable
+class Supervised(Protocol):
+    """Offered by outbound adapters that keep a process or connection: what readiness says of it."""
+
+    @property
+    def reachable(self) -> bool | None:
+        """Whether the agent is there now; None if nobody needed it yet."""
+
+
+News = ThreadUpdate | Run
+"""What happens on a thread: an update, or a run that has started (as the record was then)."""
+
+
+class ThreadWatch(Protocol):
+    """A watcher of one thread, from now on."""
+
+    async def next(self) -> News:
+        """The next news. One that lags too far behind loses the oldest updates; runs are never lost."""

@@ -1,0 +1,249 @@
+"""The `Gateway` that inbound adapters call: every run, thread and artifact goes through here.
+
+Engine      its life; runs that are there: asked, watched, answered, cancelled
+  Starting    new runs, up to their dispatch, and what follows their end             starting.py
+    Agents      which agents there are                                               agents.py
+    Relays      what is said beside runs                                             relays.py
+      Records     threads, artifacts and what else is kept                           records.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+
+from gateway import tracing
+from gateway.agents.directory import Entry
+from gateway.agents.hosts import HostedEntry
+from gateway.agents.validation import check
+from gateway.contract import Requests, Watch
+from gateway.core import events as e
+from gateway.core.errors import Conflict, NotFound, Unavailable
+from gateway.core.output import Output
+from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
+from gateway.runs import ending, recovery
+from gateway.runs.live import LiveRun
+from gateway.runs.rules import Rules
+from gateway.runs.starting import Starting
+from gateway.runs.stored import ForeignWatch, StoredWatch, elsewhere, stopped_elsewhere
+from gateway.runs.watching import LogWatch, decoded
+from gateway.store import Recovered, Store
+
+EVENTS_BYTES = 4 * 1024 * 1024
+DESCRIBED_SECONDS = 10.0
+"""How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
+
+
+class Engine(Starting):
+    """Implements `gateway.contract.Gateway`. One per process; `open` before the first call, `close` at the end."""
+
+    def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
+        super().__init__(store, public_url, rules or Rules())
+        self.opened: Callable[[], Awaitable[None]] = _nothing
+        """Awaited by `open` when the store is open, and by `close` as `closing` before it is closed; `listed` when it
+        is known which agents there are, and no run goes on yet; `adopted` when it is known which runs go on."""
+        self.listed = self.closing = self.adopted = self.opened
+        self._claimed: list[Recovered] = []
+        """Runs of dead gateways that are this one's now, and are not taken up yet."""
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def use(self, entries: Sequence[Entry]) -> None:
+        """Take a new route table. Runs in progress keep the target they started with."""
+        self.roster.use(entries)
+
+    async def open(self) -> None:
+        """Open the store, see which agents there are, take up every run that a dead gateway left unfinished.
+
+        Inbound halves that host agents (`roster.hosts`) are opened in between.
+        """
+        await self.store.open()
+        await self.opened()
+        await self.roster.open()
+        await self.listed()
+        await self.adopt()
+        await self.adopted()
+
+    async def adopt(self) -> None:
+        """See what other gateways on the store created, take up what dead ones left. To be called now and then.
+
+        Runs of hosted agents go on last, when all others are known again: they may have started some of them.
+        """
+        await self.roster.refresh()
+        self._claimed += await self.store.claim()
+        entries = [await self._entry_of(found.run) for found in self._claimed]
+        agents = await asyncio.gather(*(entry.describe(DESCRIBED_SECONDS) for entry in entries))
+        hosted: list[LiveRun] = []
+        try:
+            for entry, agent in zip(entries, agents, strict=True):
+                found = self._claimed.pop(0)
+                try:
+                    live = await self._recover(found, entry, agent)
+                except Unavailable:
+                    self._claimed.insert(0, found)  # for the next call
+                    raise
+                except Exception as error:  # whatever it is, the others go on
+                    live = self._live(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
+                    self._begin(live, live.finish(ending.of_error(error, f"run {found.run.id}, taken up again")))
+                    continue
+                if isinstance(entry.host or entry, HostedEntry):
+                    self.live[live.run.id] = live
+                    hosted.append(live)
+                else:
+                    self._go_on(live)
+        finally:
+            for live in hosted:
+                self._go_on(live)
+
+    async def _entry_of(self, run: Run) -> Entry:
+        try:
+            return await self.roster.find(run.agent, run.request.protocol, run.request.metadata)
+        except NotFound as error:
+            return recovery.entry_gone(run, str(error))
+
+    async def _recover(self, found: Recovered, entry: Entry, agent: Agent) -> LiveRun:
+        run = found.run
+        thread = await self.store.thread(run.thread) if run.thread is not None else None
+        live = self._live(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
+        live.incomplete = run.request.prompt is not None and not run.dispatched
+        await recovery.taken_up(live, events := await self.events(run.id))
+        live.replayed(events)
+        return live
+
+    def _go_on(self, live: LiveRun) -> None:
+        waits = live.run.status is RunStatus.PENDING and not live.cancelled
+        self._begin(live, self._wait_and_drive(live, turn=False) if waits else recovery.goes_on(live))
+
+    def quiet(self) -> None:
+        """Take no new run and no cancel: clients are about to lose their connections, and that is not their wish."""
+        self._stopping = True
+
+    async def close(self) -> None:
+        """Take no more, let go of what runs (the next start finds it), close the store."""
+        self.quiet()
+        await self._finish_up()
+        for live in (lives := list(self.live.values())):
+            live.detach()
+        await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
+        await self._finish_up()
+        await self._owed.aclose()
+        await self.roster.close()
+        await self.conversations.settled()
+        await self.closing()
+        await self.store.close()
+
+    def requests(
+        self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
+    ) -> Requests:
+        """See `Gateway.requests`."""
+        return tracing.RequestSpans(protocol, methods, code, mcp=mcp)
+
+    # --- runs in progress ---------------------------------------------------------------------------------------
+
+    def lost(self, run_id: str, what: str, count: int = 1) -> None:
+        """See `Gateway.lost`."""
+        if (live := self.live.get(run_id)) is not None:
+            live.lost(what, count)
+
+    def noticed(self, agent: str, what: str) -> None:
+        """See `Gateway.noticed`."""
+        tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)
+
+    async def run(self, run_id: str) -> Run:
+        """See `Gateway.run`."""
+        return live.run if (live := self.live.get(run_id)) is not None else await self.store.run(run_id)
+
+    async def runs(self, query: RunQuery) -> Sequence[Run]:
+        """See `Gateway.runs`."""
+        return await self.store.runs(query)
+
+    async def count_runs(self, query: RunQuery) -> int:
+        """See `Gateway.count_runs`."""
+        return await self.store.count_runs(query)
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
+        """See `Gateway.wait`."""
+        if (live := self.live.get(run_id)) is None:
+            return await stopped_elsewhere(lambda: self.store.run(run_id), timeout)
+        return live.run if await live.stopped(timeout) else None
+
+    @contextlib.asynccontextmanager
+    async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
+        """See `Gateway.watch`."""
+        live = self.live.get(run_id)
+        if live is None:
+            run = await self.store.run(run_id)
+            output = Output(await self._published(run))
+            if not run.status.ended:
+                yield ForeignWatch(self.store, run, output, after)
+                return
+            output.finish(e.RunFinished(output=run.output))
+            yield StoredWatch(self.store, run, output, after, deltas=deltas)
+            return
+        watch = LogWatch(live.log, self.store, live, after, deltas=deltas)
+        protocol = live.run.request.protocol
+        tracing.metrics.watchers.add(1, protocol)
+        try:
+            with watch.reading():
+                yield watch
+        finally:
+            tracing.metrics.watchers.add(-1, protocol)
+
+    async def _published(self, run: Run) -> Agent:
+        """The agent of a run, as far as it is known now."""
+        try:
+            return await self.agent(run.agent, run.request.protocol)
+        except NotFound:  # the route has gone since
+            return Agent(name=run.agent, input_schema={}, output_schema={})
+
+    async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, e.Event]]:
+        """See `Gateway.events`."""
+        out: list[tuple[int, e.Event]] = []
+        while entries := await self.store.events(run_id, after, max_bytes=EVENTS_BYTES):
+            out += decoded(entries)
+            after = entries[-1].number
+        return out
+
+    async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
+        """See `Gateway.answer`."""
+        live = await self._mine(run_id)
+        asked = next((i for i in live.run.interrupts if interrupt_id in (None, i.id)), None)
+        if asked is not None and answer.outcome is Outcome.ANSWERED and asked.answer_schema:
+            check(asked.answer_schema, answer.value, "")
+        await live.answer(answer, interrupt_id)
+        return live.run
+
+    async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
+        """See `Gateway.cancel`."""
+        live = self.live.get(run_id)
+        if live is None:
+            return await self._ended_run(run_id)
+        self._not_stopping()
+        await live.cancel(reason or "cancelled by the client")
+        if wait:
+            await live.over()
+        return live.run
+
+    async def delete_run(self, run_id: str) -> None:
+        """See `Gateway.delete_run`."""
+        await self.cancel(run_id, reason="deleted", wait=True)
+        await self.store.delete_run(run_id)
+
+    async def _mine(self, run_id: str) -> LiveRun:
+        live = self.live.get(run_id)
+        if live is None:
+            run = await self._ended_run(run_id)
+            raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
+        return live
+
+    async def _ended_run(self, run_id: str) -> Run:
+        """A run that is not in progress here. Raises Unavailable for one that is in progress in another process."""
+        run = await self.store.run(run_id)
+        if not run.status.ended:
+            raise elsewhere(run_id)
+        return run
+
+
+async def _nothing() -> None:
+    """Where nobody has anything to open or to close."""

@@ -1,0 +1,250 @@
+"""One run's numbered event log. Who reads it is in watching.py.
+
+The newest events are kept as objects up to a number of bytes; older ones are in the store. Transitions become visible
+when they are committed; tokens at once. While a commit is under way, later events wait behind it, so that numbers stay
+in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from gateway.core import delta
+from gateway.core import events as e
+from gateway.core.errors import InterlinguaError, Unavailable
+from gateway.core.output import Output
+from gateway.store import Change, Entry, Store, Unsynced
+
+if TYPE_CHECKING:
+    from gateway.runs.watching import LogWatch
+
+log = logging.getLogger(__name__)
+
+TAIL_BYTES = 256 * 1024
+RESERVE = 4096
+
+
+def let_go_of(run_id: str) -> Unavailable:
+    """What those hear who wait for a run when the gateway stops."""
+    return Unavailable(f"the gateway is stopping; run {run_id} goes on at its next start")
+
+
+class RunLog:
+    """The log of one live run. Only the engine appends."""
+
+    def __init__(self, run_id: str, store: Store, output: Output, *, reserved: int, last: int = 0) -> None:
+        """`reserved` numbers may be used without asking; `last` was the newest number used."""
+        self.run_id = run_id
+        self.output = output
+        self.last = last
+        self.ended = False
+        self.left = False
+        """The gateway has let go of the run before its end."""
+        self.bytes = 0
+        """Of all events since this process has it, encoded."""
+        self._store = store
+        self._reserved = reserved
+        self._tail: list[tuple[int, e.Event]] = []
+        self._sizes: list[int] = []  # of the tail's events, encoded
+        self._tail_bytes = 0
+        self.holding = False
+        """Whether events are held back: numbers are being committed, or reserved."""
+        self.wrong: InterlinguaError | None = None
+        """What the first event that was held back, and could not be folded later, could not be folded for."""
+        self._held: list[e.Event] = []
+        self._released: asyncio.Event | None = None  # None until somebody waits for that
+        self._extending: asyncio.Future[None] | None = None
+        self.waiting: set[LogWatch] = set()
+        """Told of the next append, or of the end."""
+        self.readers: set[LogWatch] = set()
+        self.moved: asyncio.Event | None = None
+        """Set when a reader has come along; None until somebody waits for that."""
+
+    # writing
+
+    def append(self, events: Sequence[e.Event]) -> None:
+        """Number events, show them, and write them behind. Raises what an event cannot be folded for; all others
+        are written then. While events are held back it raises nothing: see `wrong`.
+        """
+        if self.holding:
+            self._held.extend(events)
+            return
+        if not events:
+            return
+        wrong: InterlinguaError | None = None
+        good: list[e.Event] = []
+        folded = events if len(events) == 1 else _fewer(events)
+        for event in folded:
+            try:
+                self.output.apply(event)  # first, since it may raise: what cannot be folded is not written either
+            except InterlinguaError as error:
+                wrong = wrong or error
+                if type(event) is e.PartStarted:  # others of the burst build on it
+                    good.append(replace(event, value=None))
+            else:
+                good.append(event)
+        if wrong is not None:
+            self._write(good)
+            raise wrong
+        self._write(events)
+
+    def _write(self, events: Sequence[e.Event]) -> None:
+        try:
+            entries = self.number(events)
+        except UnicodeEncodeError:  # half a surrogate pair of the agent's
+            events = [delta.sound(event) for event in events]
+            entries = self.number(events)
+        self._store.append(self.run_id, entries)
+        self._publish(events, entries)
+        if self.last > self._reserved - RESERVE // 2:
+            self.holding = True
+            self._extending = asyncio.ensure_future(self._extend())
+
+    async def commit(self, events: Sequence[e.Event], change: Change, *, soon: bool = False) -> None:
+        """Write a transition and its events; show them once they are durable, or (`soon`) once they are written.
+
+        One at a time: whoever changes the run's record sees to that.
+        """
+        if self.holding:
+            await self.settled()
+        self.holding = True
+        try:
+            reserved = self._reserved
+            entries = self.number(events)
+            if entries and entries[-1].number > reserved - RESERVE // 2:
+                reserved = entries[-1].number + RESERVE
+                change = replace(change, reserved=reserved)
+            try:
+                await self._store.commit(self.run_id, replace(change, events=entries), soon=soon)
+            except Unsynced as error:  # it has happened, and others may have read it: what follows builds on it
+                log.error("run %s goes on after what a power cut may undo: %s", self.run_id, error.detail)
+            self._reserved = reserved
+            self.created(events, entries)
+        finally:
+            self._release()
+
+    async def settled(self) -> None:
+        """Wait until nothing is held back."""
+        while self.holding:
+            if self._released is None:
+                self._released = asyncio.Event()
+            self._released.clear()
+            await self._released.wait()
+
+    async def reserve(self) -> None:
+        """Reserve the next range of numbers before the first of them is used."""
+        self._reserved = self.last + RESERVE
+        await self._store.commit(self.run_id, Change(reserved=self._reserved))
+
+    async def readers_near(self) -> None:
+        """Wait until every watcher has come within the events kept in memory."""
+        while any(reader.after + 1 < self.tail_first for reader in self.readers):
+            if self.moved is None:
+                self.moved = asyncio.Event()
+            self.moved.clear()
+            await self.moved.wait()
+
+    def number(self, events: Sequence[e.Event]) -> tuple[Entry, ...]:
+        """Events as they are to be written, under the next numbers; `created` shows them when they are."""
+        number, entries = self.last, []
+        for event in events:
+            number += 1
+            entries.append(Entry(number, e.encode(event), type(event) is e.PartDelta))
+        return tuple(entries)
+
+    def created(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
+        """Fold and show what was numbered, after it was committed."""
+        for event in events:
+            self.output.apply(event)
+        self._publish(events, entries)
+
+    def close(self) -> None:
+        """No more events will come: wake every watcher."""
+        self.ended = True
+        self._wake()
+
+    def leave(self) -> None:
+        """No more events will come here: every watcher is told so, after what there is."""
+        self.left = True
+        self._wake()
+
+    async def _extend(self) -> None:
+        try:
+            reserved = self.last + max(RESERVE, self.last)
+            await self._store.commit(self.run_id, Change(reserved=reserved))
+            self._reserved = reserved
+        except InterlinguaError as error:  # the run's next transition meets the same and ends it
+            log.error("run %s: reserving event numbers failed: %s", self.run_id, error)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self.holding = False
+        if self._released is not None:
+            self._released.set()
+        if self._held:
+            held, self._held = self._held, []
+            try:
+                self.append(held)
+            except InterlinguaError as error:  # whoever waited for the commit has no part in it
+                self.wrong = self.wrong or error
+
+    def _publish(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        added = 0
+        for event, entry in zip(events, entries, strict=True):
+            self._tail.append((entry.number, event))
+            size = len(entry.data)
+            self._sizes.append(size)
+            added += size
+        self.last = entries[-1].number
+        self.bytes += added
+        self._tail_bytes += added
+        if self._tail_bytes > 2 * TAIL_BYTES:
+            self._trim()
+        if self.waiting:
+            self._wake()
+
+    def _trim(self) -> None:
+        drop = 0
+        while self._tail_bytes > TAIL_BYTES and drop < len(self._tail) - 1:
+            self._tail_bytes -= self._sizes[drop]
+            drop += 1
+        del self._tail[:drop], self._sizes[:drop]
+
+    def _wake(self) -> None:
+        for watch in tuple(self.waiting):
+            watch.tell()
+
+    # reading
+
+    def newer(self, after: int) -> tuple[tuple[int, e.Event], ...] | None:
+        """Events above `after` if the tail has them all, else None."""
+        if not self._tail or self._tail[0][0] > after + 1:
+            return None
+        return tuple(self._tail[after + 1 - self._tail[0][0] :])
+
+    @property
+    def tail_first(self) -> int:
+        """Number of the oldest event still in memory; above `last` if there is none."""
+        return self._tail[0][0] if self._tail else self.last + 1
+
+
+def _fewer(events: Sequence[e.Event]) -> Sequence[e.Event]:
+    """Events that fold into the same document in fewer steps: a burst of one part's text is a single one."""
+    first = events[0]
+    if type(first) is not e.PartDelta or type(first.delta) is not str:
+        return events
+    part = first.part
+    texts: list[str] = []
+    for event in events:
+        if type(event) is not e.PartDelta or event.part != part or type(event.delta) is not str:
+            return events
+        texts.append(event.delta)
+    return [e.PartDelta(part=part, delta="".join(texts))]

@@ -1,0 +1,62 @@
+"""The half of the `Gateway` that hands on what clients and agents of one protocol say beside runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.contract import Caller, Relay
+from gateway.core.errors import Unsupported
+from gateway.core.types import RunQuery, ThreadUpdate
+from gateway.runs.beside import Beside
+from gateway.runs.records import Records
+
+
+class Relays(Records):
+    """See `gateway.contract.Gateway` for every method."""
+
+    async def relay(
+        self,
+        agent: str,
+        protocol: str,
+        method: str,
+        params: msgspec.Raw,
+        *,
+        thread: str | None = None,
+        caller: Caller | None = None,
+        told: Callable[[ThreadUpdate], None] | None = None,
+    ) -> msgspec.Raw:
+        """See `Gateway.relay`."""
+        relay, context = await self._beside(agent, protocol, thread, caller)
+        context.asker = told
+        try:
+            return await relay.relay(context, method, params)
+        finally:
+            context.asker = None
+
+    async def forward(
+        self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
+    ) -> None:
+        """See `Gateway.forward`."""
+        relay, context = await self._beside(agent, protocol, thread)
+        await relay.forward(context, method, params)
+
+    async def _beside(
+        self, name: str, protocol: str, thread_id: str | None, caller: Caller | None = None
+    ) -> tuple[Relay, Beside]:
+        thread = await self.store.thread(thread_id) if thread_id is not None else None
+        entry = await self.roster.find(name, protocol, thread.metadata if thread else None)
+        agent = await entry.need()
+        if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
+            raise Unsupported(f"agent {agent.name} does not speak this protocol itself")
+        newest = await self.store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
+        context = Beside(
+            agent=agent,
+            threads=self.conversations,
+            thread=thread,
+            given=caller,
+            governor=entry.governor,
+            last=newest[0].id if newest else None,
+        )
+        return entry.outbound, context

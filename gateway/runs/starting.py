@@ -1,0 +1,294 @@
+"""The half of the `Gateway` that starts runs: from a request to the run's dispatch, and what follows its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+
+from msgspec.structs import replace
+
+from gateway import tracing
+from gateway.agents.directory import Entry
+from gateway.agents.roster import Roster
+from gateway.contract import Caller
+from gateway.core import events as e
+from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable, Unsupported
+from gateway.core.files import LOST, Attachment
+from gateway.core.output import Output
+from gateway.core.types import (
+    UNFINISHED,
+    Agent,
+    Artifact,
+    IfBusy,
+    Run,
+    RunQuery,
+    RunRequest,
+    RunStatus,
+    Thread,
+    ThreadChange,
+)
+from gateway.runs import ending
+from gateway.runs.agents import Agents
+from gateway.runs.garbage import Garbage
+from gateway.runs.given_files import GivenFiles, given
+from gateway.runs.live import LiveRun
+from gateway.runs.log import RESERVE, RunLog
+from gateway.runs.records import UPLOADS, in_chunks
+from gateway.runs.relays import Relays
+from gateway.runs.rules import Hooks, Rules
+from gateway.runs.run_factory import run_of
+from gateway.runs.states import States
+from gateway.runs.stored import elsewhere
+from gateway.runs.threads import new_id
+from gateway.runs.turns import Turns
+from gateway.runs.unwritten import Owed
+from gateway.store import Delivery, Store, Unsynced
+from gateway.store import Entry as LogEntry
+
+UNREACHABLE = (AgentGone.code, AgentTimeout.code)
+
+
+class Starting(Agents, Relays):
+    """See `gateway.contract.Gateway` for `start`."""
+
+    def __init__(self, store: Store, public_url: str, rules: Rules) -> None:
+        super().__init__(store, public_url=public_url, artifact_limit=rules.artifact_limit)
+        self.live: dict[str, LiveRun] = {}
+        """Runs in progress, and those that have ended and are not written yet, by id."""
+        self.roster = Roster(store)
+        self.states = States(store, self.roster, self.conversations)
+        self.on_owed: Callable[[Delivery], None] = _ignore_delivery
+        self._rules = rules
+        self._hooks = Hooks(ended=self._ended, owed=self._owes, calling=self._wait_for)
+        self._turns = Turns()
+        self._owed = Owed(self.live)
+        self._garbage = Garbage()
+        self._unfinished: set[asyncio.Future[None]] = set()
+        """What `close` waits for: runs that are being created, cancels that agents are being told of."""
+        self._stopping = False
+
+    # --- runs ---------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        request: RunRequest,
+        *,
+        files: Sequence[Attachment] = (),
+        caller: Caller | None = None,
+        told: bool = True,
+    ) -> Run:
+        """See `Gateway.start`."""
+        self._not_stopping()
+        entry = await self.roster.find(request.agent, request.protocol, request.metadata)
+        agent = await entry.need()
+        request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
+        if entry.config:
+            request = replace(request, config={**request.config, **entry.config})
+        thread = await self._thread_for(request, agent)
+        run_id = new_id()
+        mine = given(
+            request,
+            files,
+            await self._uploaded(thread),
+            entry,
+            agent,
+            owner=run_id if thread is None else thread.id,
+            public_url=self.public_url,
+            limit=self._rules.artifact_limit,
+        )
+        request = mine.request
+        filled = None if request.prompt is None else entry.filling(agent).filled(request.prompt, request.input)
+        if filled is not None:
+            request = replace(request, input=filled.document)
+        if filled is None or filled.form is None:
+            entry.validate("input", agent.input_schema, request.input, "/input")
+        if request.config:
+            entry.validate("config", agent.config_schema, request.config, "/config/configurable")
+        await self._store(mine, thread)
+        live = self._live(self._new(run_id, request), agent, entry, thread)
+        if mine.lost:
+            live.lost(LOST, mine.lost)
+        live.given = caller
+        live.incomplete = filled is not None and filled.form is not None
+        live.filled = filled
+        if filled is not None and filled.unsaid:
+            live.lost("prompt")
+        now = request.start_at is None or request.start_at <= time.time()
+        at_once = now and request.if_busy is IfBusy.REJECT
+        if at_once:
+            live.run = replace(live.run, status=RunStatus.RUNNING, dispatched=not live.held)
+            live.untold = not told and thread is None and live.governed is None
+        started = live.opener.feed((e.RunStarted(),)) if at_once else []
+        create = self._create if live.governed is None else self._create_audited
+        turn = await create(live, started, thread)
+        if live.thread is not None:
+            self.conversations.listeners.tell(live.thread.id, live.run)
+        self._begin(live, live.drive() if at_once else self._wait_and_drive(live, turn))
+        return live.run
+
+    def _new(self, run_id: str, request: RunRequest) -> Run:
+        return Run(id=run_id, request=request, created_at=(now := time.time()), updated_at=now)
+
+    async def _uploaded(self, thread: Thread | None) -> Sequence[Artifact]:
+        """The files that clients gave to a thread."""
+        if thread is None or not thread.attributes.get(UPLOADS):
+            return ()
+        return [each for each in await self.store.artifacts(thread=thread.id) if not each.agent_created]
+
+    async def _store(self, given: GivenFiles, thread: Thread | None) -> None:
+        """Store a request's files, which the run claims when it is created."""
+        for artifact, content in given.stored:
+            await self.store.put_artifact(artifact, in_chunks(content), max_bytes=self._rules.artifact_limit)
+        if given.stored and thread is not None and not thread.attributes.get(UPLOADS):
+            await self.conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
+
+    def _live(
+        self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
+    ) -> LiveRun:
+        """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
+        return run_of(entry.governor)(
+            run=run,
+            agent=agent,
+            entry=entry,
+            thread=thread,
+            log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
+            store=self.store,
+            threads=self.conversations,
+            states=self.states,
+            house_rules=self._rules,
+            public_url=self.public_url,
+            hooks=self._hooks,
+        )
+
+    async def _thread_for(self, request: RunRequest, agent: Agent) -> Thread | None:
+        """The run's thread, after checking that the agent can do what is asked of it."""
+        if request.if_busy is IfBusy.ROLLBACK and not agent.capabilities.rollback:
+            raise Unsupported(f"agent {agent.name} cannot roll back a run")
+        if request.thread is None:
+            return None
+        thread = await self.store.thread(request.thread)
+        await self.states.check(thread, agent, request.protocol)
+        return thread
+
+    async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:
+        """Commit the run with its first events; whether it may start. What becomes of one that is committed and whose
+        client hears nothing of it, see `_unsent`.
+        """
+        run, first = live.run, live.log.number(started)
+        if thread is not None:
+            await self._owed.pay(thread.id)
+        if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
+            await self._clear(thread.id)
+        self._not_stopping()
+        self._wait_for(written := asyncio.get_running_loop().create_future())
+        try:
+            turn = await self.store.create_run(run, first, reserved=RESERVE, soon=live.untold)
+            self._not_stopping()
+            if turn and thread is not None:  # the run before may have changed it
+                live.thread = await self.store.thread(thread.id)
+        except Unsynced:  # it is there: refused, it would stay there as one that runs
+            turn = False
+        except (asyncio.CancelledError, Unavailable):
+            self._wait_for(asyncio.ensure_future(self._unsent(live, started, first)))
+            raise
+        finally:
+            written.set_result(None)
+        live.log.created(started, first)
+        return turn
+
+    async def _unsent(self, live: LiveRun, started: Sequence[e.Event], first: Sequence[LogEntry]) -> None:
+        """End a run whose client went, or whose gateway was told to stop, while it was being created, if it is there:
+        nobody was told of it, nor is its agent.
+        """
+        try:
+            await self.store.run(live.run.id)
+        except InterlinguaError:
+            return
+        live.log.created(started, first)
+        self._has(live)
+        await live.finish(e.RunCancelled(reason="it was given up while it was being created"))
+
+    def _not_stopping(self) -> None:
+        if self._stopping:
+            raise Unavailable("the gateway is shutting down")
+
+    async def _create_audited(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:
+        if live.run.status is RunStatus.RUNNING:
+            await live.starts()
+        try:
+            return await self._create(live, started, thread)
+        except BaseException:
+            await live.started_not()
+            raise
+
+    async def _clear(self, thread_id: str) -> None:
+        """Cancel what runs or waits on a thread, and wait until it has ended. Raises Unavailable, with nothing done,
+        where another gateway process drives some of it.
+        """
+        for found in await self.store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000)):
+            if found.id not in self.live:
+                raise elsewhere(found.id)
+        for live in [live for live in self.live.values() if live.run.thread == thread_id]:
+            await live.cancel("interrupted by a newer run")
+            await live.over()
+
+    def _has(self, live: LiveRun) -> None:
+        """The run is there now, until its end."""
+        self.live[live.run.id] = live
+        live.entry.begin()
+
+    def _begin(self, live: LiveRun, work: Coroutine[None, None, None]) -> None:
+        self._has(live)
+        live.task = asyncio.create_task(work, name=f"run {live.run.id}")
+
+    async def _wait_and_drive(self, live: LiveRun, turn: bool) -> None:
+        """Wait for the run's time and its turn, then dispatch it."""
+        try:
+            start_at = live.run.request.start_at
+            if start_at is not None:
+                await asyncio.sleep(max(0.0, start_at - time.time()))
+            while not turn:
+                turn = await self.store.activate(live.run.id)
+                if not turn:
+                    await self._turns.wait(live.run)
+            await live.start()
+        except asyncio.CancelledError:
+            if live.detached:
+                raise
+            await live.finish(e.RunCancelled(reason=live.run.cancel_reason or ""))
+            return
+        except InterlinguaError as error:
+            await live.finish(ending.of_error(error, f"run {live.run.id}"))
+            return
+        await live.drive()
+
+    def _ended(self, live: LiveRun) -> None:
+        entry = live.entry
+        if live.unwritten is not None:
+            self._owed.add(live)
+        else:
+            self.live.pop(live.run.id, None)
+        tracing.metrics.events.add(live.log.last, tracing.metrics.agent(live.agent.name))
+        if live.run.failure is not None and live.run.failure.code in UNREACHABLE:
+            entry.doubt()
+        if (unused := entry.end()) is not None:
+            live.keep(asyncio.ensure_future(unused.aclose()))
+        self._turns.ended(live.run)
+        self._garbage.add(live)
+
+    def _wait_for(self, work: asyncio.Future[None]) -> None:
+        self._unfinished.add(work)
+        work.add_done_callback(self._unfinished.discard)
+
+    async def _finish_up(self) -> None:
+        """Wait for what has been begun. Bounded: see `LiveRun.call_cancel`."""
+        while begun := [work for work in self._unfinished if not work.done()]:  # of done ones `gather` may not yield
+            await asyncio.gather(*begun, return_exceptions=True)
+
+    def _owes(self, delivery: Delivery) -> None:
+        self.on_owed(delivery)
+
+
+def _ignore_delivery(delivery: Delivery) -> None:
+    """Where nobody delivers: it stays in the store."""

@@ -1,0 +1,167 @@
+"""Conversations: what the gateway itself remembers of a thread.
+
+The record is the gateway's own, whatever the agent keeps: state, messages and checkpoints serve history and copy for
+agents that offer neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from gateway.core import delta, memory, projection
+from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.core.types import (
+    Agent,
+    Artifact,
+    ChatMessage,
+    Checkpoint,
+    Json,
+    JsonObject,
+    Role,
+    Run,
+    RunStatus,
+    Thread,
+    ThreadChange,
+    ThreadStatus,
+    ThreadUpdate,
+)
+from gateway.runs.listeners import Listeners
+from gateway.store import Store
+
+log = logging.getLogger(__name__)
+
+
+NOT_TOLD = ""
+"""`Thread.untold` of an agent that is never told: its client has heard so."""
+
+
+def new_id() -> str:
+    """A UUID (version 7): random, and later ones sort after earlier ones, which keeps the store's indexes compact."""
+    if not _random:
+        block = os.urandom(2560)
+        _random.extend([block[at : at + 10].hex() for at in range(0, 2560, 10)])
+    time_ = f"{time.time_ns() // 1_000_000:012x}"
+    chance = _random.pop()
+    variant = "89ab"[int(chance[3], 16) & 3]
+    return f"{time_[:8]}-{time_[8:]}-7{chance[:3]}-{variant}{chance[4:7]}-{chance[7:19]}"
+
+
+_random: list[str] = []
+"""Randomness for the next ids: one call of the system's serves a few hundred."""
+
+
+class Threads:
+    """Changes thread records. The store applies each change to the record as it is, so that none is lost to another
+    one, whichever process makes it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._writing: set[asyncio.Task[None]] = set()
+        self.listeners = Listeners()
+
+    async def change(self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None) -> Thread:
+        """Returns the new record. Raises NotFound."""
+        return await self._store.update_thread(thread_id, change, checkpoint, at=time.time())
+
+    def note(self, thread_id: str, update: ThreadUpdate, *, tell: bool = True) -> None:
+        """Record an update behind; watchers are told at once unless they hear of it otherwise."""
+        if tell:
+            self.listeners.tell(thread_id, update)
+        task = asyncio.ensure_future(self._record(thread_id, update))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _record(self, thread_id: str, update: ThreadUpdate) -> None:
+        try:
+            # An agent may have cut a text in two, which no store takes.
+            sound = replace(update, kind=delta.sound(update.kind), data=delta.sound(update.data))
+            await self.change(thread_id, ThreadChange(updates=(sound,)))
+        except InterlinguaError as error:
+            log.warning("thread %s: an update could not be recorded: %s", thread_id, error)
+
+    async def settled(self) -> None:
+        """Wait until every update noted so far is recorded."""
+        await asyncio.gather(*self._writing)
+
+    async def copy(self, thread_id: str, upstream: dict[str, JsonObject] | None = None, values: Json = None) -> Thread:
+        """A new thread with the same metadata, state and history; its agents start afresh, but for those of `upstream`.
+        `values`: the state there, where it is not in the record.
+        """
+        source = await self._store.thread(thread_id)
+        now = time.time()
+        target = replace(
+            source,
+            id=new_id(),
+            created_at=now,
+            updated_at=now,
+            upstream=upstream or {},
+            untold={},
+            updates=(),
+            status=ThreadStatus.IDLE,
+            values=source.values if values is None else values,
+        )
+        history = await self._store.history(thread_id, limit=1_000_000)
+        copies = [replace(point, id=new_id(), thread=target.id) for point in reversed(history)]
+        target = replace(target, checkpoint=copies[-1].id if copies else None)
+        await self._store.create_thread(target, copies)
+        return target
+
+
+def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Checkpoint | None:
+    """What an ended run adds to its thread's record, if it succeeded: what was asked and answered."""
+    if run.thread is None or run.status is not RunStatus.SUCCESS:
+        return None
+    document = msgspec.json.decode(run.output)
+    said = projection.text_of(document, agent.text_output)
+    asked = projection.text_of(run.request.input, agent.text_input)
+    files = [{"id": a.id, "name": a.name, "url": a.url} for a in artifacts]
+    messages = [
+        ChatMessage(role=Role.USER, content=_shown(asked, run.request.input), id=f"{run.id}-input"),
+        ChatMessage(
+            role=Role.ASSISTANT,
+            content=_shown(said, document),
+            id=f"{run.id}-output",
+            metadata={"artifacts": files} if files else {},
+        ),
+    ]
+    return Checkpoint(
+        id=new_id(),
+        thread=run.thread,
+        run=run.id,
+        created_at=run.updated_at,
+        messages=tuple(messages),
+        metadata={"source": "run", "run_id": run.id, "agent": agent.name},
+    )
+
+
+def known_now(
+    thread: Thread, run: Run, agent: Agent, checkpoint: Checkpoint | None, recalled: bool
+) -> ThreadChange | None:
+    """What an ended run changes about who knows the conversation: its agent does, and others have missed `checkpoint`.
+
+    `recalled`: the run's input was asked for, so that it may have been sent. None where nothing changes.
+    """
+    unreached = run.failure is not None and run.failure.code == AgentGone.code and run.upstream is None
+    untold: dict[str, str | None] = {}
+    if recalled and not unreached:
+        if agent.capabilities.threads and agent.name in thread.untold:
+            untold[agent.name] = None
+        elif memory.LOST in run.losses and not agent.capabilities.threads:
+            untold[agent.name] = NOT_TOLD
+    if checkpoint is not None:
+        missed = thread.upstream.keys() - thread.untold.keys() - {agent.name}
+        untold |= dict.fromkeys(missed, checkpoint.id)
+    return ThreadChange(untold=untold) if untold else None
+
+
+def _shown(text: str | None, document: Json) -> str:
+    """A document as a message of the record says it: its text, else its JSON."""
+    return text if text is not None else delta.encode(document).decode() if document is not None else ""

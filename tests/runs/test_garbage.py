@@ -1,0 +1,69 @@
+"""What runs leave in memory once they have ended."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway.contract import RunContext
+from gateway.core import events as e
+from gateway.runs import garbage
+from gateway.runs.live import LiveRun
+from tests.runs.test_runs import ended
+from tests.support.aio import run
+from tests.support.scripted import Scripted, echo, engine, request, route, until
+
+Left = Callable[[], int]
+
+
+@pytest.fixture
+def left() -> Iterator[Left]:
+    """How many runs of the test are in memory; with a collector that does nothing of itself, as good as that of a
+    gateway that has few and great messages.
+    """
+    gc.collect()
+    before = live()
+    gc.disable()
+    yield lambda: sum(not any(each is other for other in before) for each in live())
+    gc.enable()
+
+
+def live() -> list[LiveRun]:
+    return [each for each in gc.get_objects() if type(each) is LiveRun]
+
+
+def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_collection(left: Left) -> None:
+    async def scene() -> None:
+        scripted = Scripted(echo)
+        async with engine((route(), scripted)) as gateway:
+            await ended(gateway, (await gateway.start(request())).id)
+            scripted.contexts.clear()
+            await until(lambda: not left())
+
+    run(scene())
+
+
+@pytest.mark.parametrize("great", ["what it takes", "what it says"])
+def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
+    great: str, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(garbage, "ENOUGH_BYTES", 50_000)
+    monkeypatch.setattr(garbage, "LATER_SECONDS", 0.0)
+
+    async def agent(context: RunContext) -> None:
+        circle = [context]
+        circle.append(circle)  # type: ignore[arg-type]
+        context.emit(e.PartDelta(part="text", delta="x" * (60_000 if great == "what it says" else 1)), e.RunFinished())
+
+    async def scene() -> None:
+        scripted = Scripted(agent)
+        async with engine((route(), scripted)) as gateway:
+            for _ in range(3):
+                message = "y" * (60_000 if great == "what it takes" else 1)
+                await ended(gateway, (await gateway.start(request(message))).id)
+                scripted.contexts.clear()
+            await until(lambda: left() <= 1)
+
+    run(scene())

@@ -1,0 +1,173 @@
+"""A gateway that stops takes nothing with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway.contract import RunContext
+from gateway.core import events as e
+from gateway.core.errors import Unavailable
+from gateway.core.types import Run, RunQuery, RunStatus, Thread, ThreadStatus
+from gateway.runs import Engine
+from gateway.store import Entry
+from gateway.store.sqlite import SqliteStore
+from tests.support.aio import run
+from tests.support.scripted import Scripted, echo, engine, request, route, until, use
+
+LONG = 30.0
+
+
+def test_once_quiet_it_refuses_new_runs_and_cancels_but_finishes_what_runs() -> None:
+    async def scene() -> None:
+        go = asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            await go.wait()
+            context.emit(e.RunFinished())
+
+        async with engine((route(), Scripted(agent))) as gateway:
+            started = await gateway.start(request())
+            gateway.quiet()
+            with pytest.raises(Unavailable):
+                await gateway.start(request())
+            with pytest.raises(Unavailable):
+                await gateway.cancel(started.id)
+            go.set()
+            done = await gateway.wait(started.id, timeout=30)
+            assert done is not None and done.status == "success"
+
+    run(scene())
+
+
+def test_an_agent_that_is_being_told_to_stop_is_told_before_the_way_to_it_is_closed() -> None:
+    told: list[str] = []
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    class Far(Scripted):
+        async def cancel(self, context: RunContext) -> None:
+            asked.set()
+            await go.wait()
+            told.append("to stop")
+
+        async def aclose(self) -> None:
+            told.append("closed")
+
+    async def agent(context: RunContext) -> None:
+        await asked.wait()
+        context.emit(e.RunFinished())
+
+    async def scene() -> None:
+        async with engine((route(), Far(agent))) as gateway:
+            started = await gateway.start(request())
+            await gateway.cancel(started.id, wait=True)
+            asyncio.get_running_loop().call_later(0.05, go.set)
+        assert told == ["to stop", "closed"]
+
+    run(scene())
+
+
+async def never(context: RunContext) -> None:
+    """Says something, and works on."""
+    context.emit(e.PartDelta(part="text", delta="at work"))
+    await asyncio.Event().wait()
+
+
+def test_who_waits_for_a_run_that_is_let_go_of_hears_that_it_goes_on_at_the_next_start() -> None:
+    async def scene() -> None:
+        gateway = Engine(SqliteStore())
+        use(gateway, (route(), Scripted(never)))
+        await gateway.open()
+        started = await gateway.start(request())
+        read = asyncio.Event()
+
+        async def watches() -> None:
+            async with gateway.watch(started.id) as watch:
+                while await watch.next():
+                    if watch.after == gateway.live[started.id].log.last > 2:  # type: ignore[attr-defined]
+                        read.set()
+
+        waits = [gateway.wait(started.id), gateway.cancel(started.id, wait=True), watches()]
+        tasks = [asyncio.ensure_future(one) for one in waits]
+        await read.wait()
+        await until(lambda: gateway.live[started.id].cancelled)
+        await gateway.close()
+        heard = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), LONG)
+        told = f"the gateway is stopping; run {started.id} goes on at its next start"
+        assert [(type(one), str(one)) for one in heard] == [(Unavailable, told)] * 3
+        with pytest.raises(Unavailable, match="goes on at its next start"):
+            await asyncio.wait_for(gateway.wait(started.id), LONG)
+
+    run(scene())
+
+
+class Slow(SqliteStore):
+    """What it creates is told a while after it is there."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.there, self.go = asyncio.Event(), asyncio.Event()
+
+    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
+        turn = await super().create_run(run, events, reserved=reserved, soon=soon)
+        self.there.set()
+        await self.go.wait()
+        return turn
+
+
+def test_a_run_whose_client_goes_while_it_is_created_ends_and_is_never_sent(tmp_path: Path) -> None:
+    async def scene() -> None:
+        store, agent = Slow(tmp_path / "store.db"), Scripted(echo)
+        async with engine((route(), agent), store=store) as gateway:
+            thread = await gateway.create_thread(Thread(id="t", created_at=0.0, updated_at=0.0))
+            starting = asyncio.create_task(gateway.start(request(thread=thread.id)))
+            await store.there.wait()
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            store.go.set()
+            await until(lambda: not gateway._unfinished)
+            (found,) = await gateway.runs(RunQuery())
+            assert found.status is RunStatus.CANCELLED
+            assert (await gateway.thread("t")).status is ThreadStatus.IDLE
+            assert not gateway.live and not agent.contexts
+            done = await gateway.wait((await gateway.start(request(thread=thread.id))).id, LONG)
+            assert done is not None and done.status is RunStatus.SUCCESS  # the thread is free
+
+    run(scene())
+
+
+def test_a_run_that_is_being_created_when_the_gateway_stops_is_refused_and_has_ended(tmp_path: Path) -> None:
+    async def scene() -> None:
+        store, agent = Slow(tmp_path / "store.db"), Scripted(echo)
+        gateway = Engine(store)
+        use(gateway, (route(), agent))
+        await gateway.open()
+        starting = asyncio.create_task(gateway.start(request()))
+        await store.there.wait()
+        closing = asyncio.create_task(gateway.close())
+        await until(lambda: gateway._stopping)
+        store.go.set()
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(starting, LONG)
+        await asyncio.wait_for(closing, LONG)
+        assert not agent.contexts
+        async with engine((route(), Scripted(echo)), file=tmp_path / "store.db") as again:
+            (found,) = await again.runs(RunQuery())
+            assert found.status is RunStatus.CANCELLED
+
+    run(scene())
+
+
+def test_a_gateway_may_stop_in_the_turn_in_which_a_run_was_created() -> None:
+    """Of Python 3.12 on, `asyncio.gather` of what is done already gives no other task a turn."""
+
+    async def scene() -> None:
+        async with engine((route(), agent := Scripted(echo))) as gateway:
+            await gateway.start(request())
+        assert not agent.contexts and not gateway._unfinished
+
+    run(scene())

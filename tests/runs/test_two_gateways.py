@@ -1,0 +1,100 @@
+"""Two gateways on one store: each sees the other's runs, and takes them up when the other dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.app import ADOPT_SECONDS, PRUNE_SECONDS, App
+from gateway.config import loads
+from gateway.contract import RunContext
+from gateway.core import events as e
+from gateway.core.errors import Unavailable
+from gateway.store.sqlite import SqliteStore
+from tests.runs.test_runs import watched
+from tests.support.aio import Still, later, run
+from tests.support.scripted import Scripted, echo, engine, request, route, until
+
+
+def test_a_run_of_another_gateway_can_be_watched_and_waited_for_but_not_cancelled(tmp_path: Path) -> None:
+    async def scene() -> None:
+        go = asyncio.Event()
+
+        async def agent(context: RunContext) -> None:
+            context.emit(e.PartDelta(part="text", delta="one "))
+            await go.wait()
+            await echo(context)
+
+        file = tmp_path / "s.db"
+        async with (
+            engine((route(), Scripted(agent)), file=file) as owner,
+            engine((route(), Scripted(echo)), file=file) as other,
+        ):
+            started = await owner.start(request("two"))
+            await until(lambda: not owner.live[started.id].log.output.empty)
+            await owner.store.flush()
+            assert await other.wait(started.id, timeout=0.05) is None
+            with pytest.raises(Unavailable, match="another gateway"):
+                await other.cancel(started.id)
+            watching = asyncio.create_task(watched(other, started.id, after=2))
+            waiting = asyncio.create_task(other.wait(started.id, timeout=30))
+            await asyncio.sleep(0)
+            go.set()
+            done = await waiting
+            assert done is not None and json.loads(bytes(done.output)) == {"message": "one two "}
+            seen = await watching
+            assert seen == [entry for entry in await owner.events(started.id) if entry[0] > 2]
+
+    run(scene())
+
+
+def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: Path) -> None:
+    async def hang(context: RunContext) -> None:
+        await context.set_upstream({"id": "u"})
+        await asyncio.Event().wait()
+
+    async def scene() -> None:
+        file = tmp_path / "s.db"
+        async with engine((route(), Scripted(echo, attach=echo)), file=file) as survivor:
+            elsewhere = SqliteStore(file, host="elsewhere")
+            async with engine((route(), Scripted(hang)), store=elsewhere) as owner:
+                started = await owner.start(request("taken up"))
+                await until(lambda: owner.live[started.id].run.upstream is not None)
+                await survivor.adopt()
+                assert not survivor.live, "the owner is alive: its run is its own"
+            await survivor.adopt()
+            done = await survivor.wait(started.id, timeout=30)
+            assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}
+
+    run(scene())
+
+
+def test_the_house_is_kept_whatever_comes_of_taking_up_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        house = App(loads("store: {url: 'sqlite://'}", path=tmp_path / "routes.yaml"))
+        monkeypatch.setattr(house.gateway, "adopt", adopt)
+        monkeypatch.setattr(house, "_prune", prune)
+        keeping = asyncio.ensure_future(house._keep_house())
+        await later(0)
+        for _ in range(round(PRUNE_SECONDS / ADOPT_SECONDS)):
+            await later(ADOPT_SECONDS)
+        assert (len(tries), len(prunes), keeping.done()) == (PRUNE_SECONDS / ADOPT_SECONDS, 2, False)
+        keeping.cancel()
+
+    tries: list[None] = []
+    prunes: list[None] = []
+
+    async def adopt() -> None:
+        tries.append(None)
+        raise RuntimeError("nobody has foreseen this")
+
+    async def prune() -> None:
+        prunes.append(None)
+
+    run(story(), 1000, loop_factory=Still)
+    assert any(record.exc_info for record in caplog.records), "our own mistakes are told with their trace"

@@ -1,0 +1,153 @@
+"""A run's creation is written before the agent hears of it, and its end before anybody is told: on the disk, where
+somebody besides its waiting client may know of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.contract import RunContext
+from gateway.core import events as e
+from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus, Thread
+from gateway.runs import Engine
+from gateway.store.sqlite import disk_thread
+from tests.support import aio, scripted
+from tests.support.scripted import Scripted, request, until
+
+LONG = 30.0
+
+
+class Stuck:
+    """A disk on which no sync ends until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.go.set()
+        self.syncs = 0
+
+    def sync(self, descriptor: int) -> None:
+        self.go.wait(LONG)
+        os.fsync(descriptor)
+        self.syncs += 1
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stuck]:
+    stuck = Stuck()
+    monkeypatch.setattr(disk_thread, "sync", stuck.sync)
+    yield stuck
+    stuck.go.set()
+
+
+class Agent(Scripted):
+    """Notes what another process would find of the run while the agent has it, and ends when it is let go."""
+
+    def __init__(self, file: Path, *, asks: bool = False) -> None:
+        super().__init__(self.works)
+        self.file = file
+        self.asks = asks
+        self.found: list[str] = []
+        self.go = asyncio.Event()
+
+    def look(self, run: Run) -> str:
+        with contextlib.closing(sqlite3.connect(self.file)) as connection:
+            ((status,),) = connection.execute("SELECT status FROM runs WHERE id = ?", (run.id,)).fetchall()
+        return str(status)
+
+    async def works(self, context: RunContext) -> None:
+        self.found.append(self.look(context.run))
+        if self.asks:
+            await context.ask(Interrupt(id="sure", kind="sure?", message="Sure?"))
+        await self.go.wait()
+        context.emit(e.RunFinished(output=msgspec.Raw(b'{"message": "done"}')))
+        await context.drain()
+
+
+def test_a_run_that_nobody_is_told_of_goes_out_and_is_answered_when_it_is_written_and_the_disk_follows(
+    tmp_path: Path, disk: Stuck
+) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Agent(file)
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            agent.go.set()
+            disk.go.clear()
+            before = disk.syncs
+            run = await asyncio.wait_for(engine.start(request(), told=False), LONG)
+            done = await asyncio.wait_for(engine.wait(run.id), LONG)
+            assert done is not None and done.status is RunStatus.SUCCESS
+            assert disk.syncs == before
+            assert agent.found == ["running"] and agent.look(run) == "success", "another process finds both"
+            disk.go.set()
+            await until(lambda: disk.syncs > before)
+
+    aio.run(story())
+
+
+@contextlib.asynccontextmanager
+async def known(how: str, engine: Engine) -> AsyncIterator[Run]:
+    """A run of which somebody besides its waiting client may know."""
+    if how == "told":
+        yield await engine.start(request())
+    elif how == "on a thread":
+        thread = await engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+        yield await engine.start(request(thread=thread.id), told=False)
+    elif how == "with a webhook":
+        yield await engine.start(request(webhook="http://127.0.0.1:9/"), told=False)
+    elif how == "asked":
+        run = await engine.start(request(), told=False)
+        await engine.wait(run.id)
+        yield await engine.answer(run.id, Answer(outcome=Outcome.ANSWERED, value=True))
+    else:
+        run = await engine.start(request(), told=False)
+        async with engine.watch(run.id):
+            yield run
+
+
+@pytest.mark.parametrize("how", ["told", "on a thread", "with a webhook", "asked", "watched"])
+def test_the_end_of_a_run_that_somebody_knows_of_is_told_when_it_is_on_the_disk(
+    tmp_path: Path, disk: Stuck, how: str
+) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Agent(file, asks=how == "asked")
+        async with scripted.engine((scripted.route(), agent), file=file) as engine, known(how, engine) as run:
+            disk.go.clear()
+            agent.go.set()
+            await until(lambda: agent.look(run) == "success")
+            waiting = asyncio.ensure_future(engine.wait(run.id))
+            await asyncio.wait([waiting], timeout=0.05)
+            assert not waiting.done()
+            disk.go.set()
+            done = await asyncio.wait_for(waiting, LONG)
+            assert done is not None and done.status is RunStatus.SUCCESS
+
+    aio.run(story())
+
+
+def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_on_the_disk(tmp_path: Path, disk: Stuck) -> None:
+    async def story() -> None:
+        file = tmp_path / "store.db"
+        agent = Agent(file)
+        async with scripted.engine((scripted.route(), agent), file=file) as engine:
+            agent.go.set()
+            disk.go.clear()
+            starting = asyncio.ensure_future(engine.start(request()))
+            await asyncio.wait([starting], timeout=0.05)
+            assert not starting.done() and not agent.found
+            disk.go.set()
+            run = await asyncio.wait_for(starting, LONG)
+            done = await engine.wait(run.id, LONG)
+            assert done is not None and done.status is RunStatus.SUCCESS
+            assert agent.found == ["running"]
+
+    aio.run(story())
