@@ -23,6 +23,13 @@ from gateway.core.types import Artifact, Interrupt, Json, JsonObject, Thread
 PROTOCOL: Final = "agent_protocol"
 TASK: Final = "task"
 """The thread attribute that holds the body a task was created with."""
+STEPS: Final = "steps"
+"""The thread attribute that lists the names of the steps that an agent of this protocol planned when it got the task.
+
+On a run, the attribute that holds the task's id: its steps have the ids under which those were listed.
+"""
+CREATE: Final = "POST tasks"
+"""What is relayed to an agent of this protocol when a client creates a task."""
 STEP: Final = "step"
 """Kind of the question an agent driven one step at a time asks: what is the next step's input?"""
 PERMISSION: Final = "permission"
@@ -84,6 +91,12 @@ def task_body(thread: Thread) -> JsonObject:
     """The body that a client created the task with. It is the one mark this protocol leaves on a thread."""
     body = thread.attributes.get(TASK)
     return body if isinstance(body, dict) else {}
+
+
+def planned(thread: Thread) -> list[str | None] | None:
+    """Names of the steps that the agent listed when the task was created; None where it did not list any then."""
+    found = thread.attributes.get(STEPS)
+    return found if isinstance(found, list) else None
 
 
 def task_json(thread: Thread, artifacts: Sequence[Artifact]) -> JsonObject:

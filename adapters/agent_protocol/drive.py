@@ -89,17 +89,17 @@ class Drive:
         context = self._context
         before = Record.read(context.upstream_thread)
         record = before if before is not None and before.reusable and await self._alive(before) else None
-        given = await context.recall(fresh=record is None)
-        bodies = upstream.first_bodies(context.run, context.thread, context.agent, given, again=before is not None)
-        task, step, lost = bodies
+        given = await context.recall(fresh=record is None or not record.begun)
+        again = before is not None and before.begun
+        task, step, lost = upstream.first_bodies(context.run, context.thread, context.agent, given, again=again)
         if lost:
             context.lost("additional_input_key_taken", lost)
         if record is None:
             record = Record((await self._api.create_task(task, self._trace)).task_id)
         self._record = record
         await self._save()
-        await self._upload()
         await self._look()
+        await self._upload()
         return step
 
     async def _alive(self, record: Record) -> bool:

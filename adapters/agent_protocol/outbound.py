@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.api import Api
 from adapters.agent_protocol.drive import Drive
 from adapters.agent_protocol.options import AgentProtocolTarget
-from gateway.contract import RunContext
+from adapters.agent_protocol.upstream import Created, Record
+from gateway.contract import RunContext, ThreadContext
+from gateway.core.errors import AgentError, Unsupported
 from gateway.core.media import ANY
 from gateway.core.projection import MESSAGE_OUTPUT_SCHEMA, MESSAGE_SCHEMA, text_pointer
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec
@@ -19,7 +23,7 @@ STEP_PAYLOAD = {
 
 
 class AgentProtocolOutbound:
-    """See `gateway.contract.Outbound`."""
+    """See `gateway.contract.Outbound` and `Relay`."""
 
     def __init__(self, target: AgentProtocolTarget) -> None:
         self._target = target
@@ -70,6 +74,25 @@ class AgentProtocolOutbound:
         drive = self._drives.get(context.run.id)
         if drive is not None:
             drive.stop.set()
+
+    async def relay(self, context: ThreadContext, method: str, params: msgspec.Raw) -> msgspec.Raw:
+        """Create a client's task before its first run. `params` is the client's body; the answer is a `Created`.
+
+        A governed agent is sent nothing outside of a run that its rules have let through: Unsupported.
+        """
+        if method != codec.CREATE or context.governor is not None:
+            raise Unsupported(f"agent {context.agent.name} is not sent {method} before a run")
+        task = (await self._api.create_task(msgspec.json.decode(params), None)).task_id
+        try:
+            steps = await self._api.steps(task, None)
+        except AgentError:  # the first run looks again, and counts the loss
+            steps = []
+        waiting = [step.name for step in steps if step.status == "created"]
+        return msgspec.Raw(msgspec.json.encode(Created(Record(task).dump(), waiting)))
+
+    async def forward(self, context: ThreadContext, method: str, params: msgspec.Raw) -> None:
+        """The protocol has no notifications."""
+        raise Unsupported("Agent Protocol has no notifications")
 
     async def aclose(self) -> None:
         """See `Outbound.aclose`."""

@@ -14,7 +14,7 @@ from gateway.core import choices, wording
 from gateway.core import events as e
 from gateway.core.projection import ASSISTANT, text_of, unwrap, wrap
 from gateway.core.stopping import cut_short
-from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run
+from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run, Thread
 
 _LISTED = ("thoughts", "tool_calls", "files", "data", "custom")
 
@@ -24,33 +24,53 @@ def run_steps(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> list[Js
     return [step_json(task, run, legs[: index + 1], agent) for index in range(len(legs))]
 
 
-def step_id(run: str, leg: int) -> str:
-    """The id of a run's `leg`-th step (from 0): the same however often it is asked for."""
-    return str(uuid.uuid5(_namespace(run), str(leg)))
+def step_id(owner: str, leg: int) -> str:
+    """The id of the `leg`-th step (from 0) of a run, or of a task that has had none: the same whenever asked for."""
+    return str(uuid.uuid5(_namespace(owner), str(leg)))
 
 
-def _namespace(run: str) -> uuid.UUID:
+def _namespace(owner: str) -> uuid.UUID:
     try:
-        return uuid.UUID(run)
+        return uuid.UUID(owner)
     except ValueError:
-        return uuid.uuid5(uuid.NAMESPACE_OID, run)
+        return uuid.uuid5(uuid.NAMESPACE_OID, owner)
 
 
-def announced(task: str, run: Run, legs: Sequence[Leg]) -> list[JsonObject]:
+def _owner(run: Run) -> str:
+    """What the ids of a run's steps are made of: the task, where they were listed before the run."""
+    owner = run.request.attributes.get(codec.STEPS)
+    return owner if isinstance(owner, str) else run.id
+
+
+def listed(thread: Thread) -> list[JsonObject]:
+    """`Step` (created) of what an Agent Protocol agent planned when it got the task; for one that has had no run."""
+    return _created(thread.id, thread.id, codec.planned(thread) or (), 0)
+
+
+def announced(thread: Thread, run: Run, legs: Sequence[Leg]) -> list[JsonObject]:
     """`Step` (created) of what an Agent Protocol agent still plans to do in this run; none once it has ended.
 
     The ids are those of the legs to come: where the agent is driven one step at a time, a step keeps its id. While a
     leg is running, the first step that the agent has not done is the one it is doing.
     """
+    if legs[-1].end is not None:
+        return []
     plans = [leg.plan for leg in legs if leg.plan is not None]
     theirs = codec.said(plans[-1]) if plans else None
-    if legs[-1].end is not None or theirs is None:
+    if theirs is not None:
+        named = zip(plans[-1].entries, theirs.get("names") or [], strict=False)
+        waiting = [name for entry, name in named if entry.status == "pending"]
+    elif codec.STEPS in run.request.attributes:
+        waiting = codec.planned(thread) or []
+    else:
         return []
-    named = zip(plans[-1].entries, theirs.get("names") or [], strict=False)
-    waiting = [name for entry, name in named if entry.status == "pending"]
     if legs[-1].status != "completed":
         waiting = waiting[1:]
-    return [{**_empty(task, step_id(run.id, len(legs) + ahead)), "name": name} for ahead, name in enumerate(waiting)]
+    return _created(thread.id, _owner(run), waiting, len(legs))
+
+
+def _created(task: str, owner: str, names: Sequence[str | None], first: int) -> list[JsonObject]:
+    return [{**_empty(task, step_id(owner, number)), "name": name} for number, name in enumerate(names, first)]
 
 
 def step_json(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> JsonObject:
@@ -59,7 +79,7 @@ def step_json(task: str, run: Run, legs: Sequence[Leg], agent: Agent) -> JsonObj
     text, more = _input(run, leg, agent)
     spoken = [m for m in leg.messages.values() if m.step is not None]
     step = {
-        **_empty(task, step_id(run.id, leg.index)),
+        **_empty(task, step_id(_owner(run), leg.index)),
         "status": leg.status,
         "input": text,
         "additional_input": more,

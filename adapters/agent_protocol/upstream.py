@@ -51,6 +51,18 @@ class Record(msgspec.Struct):
         """Whether another run may go on with the task: it waits for its next step, and none is under way."""
         return not self.finished and not self.in_flight
 
+    @property
+    def begun(self) -> bool:
+        """Whether the agent has been asked for a step of the task."""
+        return bool(self.done) or self.in_flight or self.finished
+
+
+class Created(msgspec.Struct):
+    """What the relay of `codec.CREATE` answers: the task's record, and the names of the steps that wait in it."""
+
+    record: JsonObject
+    steps: list[str | None]
+
 
 # --- requests ------------------------------------------------------------------------------------------------------
 
@@ -60,8 +72,8 @@ def first_bodies(
 ) -> tuple[JsonObject, JsonObject, int]:
     """Bodies of `POST tasks` and of the first `POST steps`, and how many things they cannot say.
 
-    A client of this protocol gets its own bodies passed on as they were; `again` says that its task has had a run
-    already, so that a new task is asked what the step asks.
+    A client of this protocol gets its own bodies passed on as they were; `again` says that steps of its task have been
+    executed already, so that a new task is asked what the step asks.
     """
     request = run.request
     if request.protocol == codec.PROTOCOL and thread is not None and thread.protocol == codec.PROTOCOL:

@@ -47,9 +47,9 @@ class Relays(Records):
     ) -> tuple[Relay, Beside]:
         thread = await self.store.thread(thread_id) if thread_id is not None else None
         entry = await self.roster.find(name, protocol, thread.metadata if thread else None)
-        agent = await entry.need()
         if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
-            raise Unsupported(f"agent {agent.name} does not speak this protocol itself")
+            raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
+        agent = await entry.need()
         newest = await self.store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
         context = Beside(
             agent=agent,

@@ -9,6 +9,7 @@ conversation itself ran to its end.
 |---|---|
 | `create` | creates a task |
 | `steps` | creates a task (or takes `--task`) and executes steps until one says `is_last`, at most `--limit` |
+| `planned` | lists the steps of `--task`, and gets the first of them |
 | `list` | lists tasks page by page, at `--page-size` |
 | `artifacts` | lists a task's artifacts |
 | `download` | downloads `--artifact` of `--task`: its bytes as latin-1 text |
@@ -91,6 +92,13 @@ async def steps(api: AgentApi, args: argparse.Namespace, task: str) -> list[str]
     return done
 
 
+async def planned(api: AgentApi, task: str) -> None:
+    call = api.list_agent_task_steps(task, current_page=1, page_size=100)
+    listed = await say("list_agent_task_steps", call)
+    if listed and listed.steps:
+        await say("get_agent_task_step", api.get_agent_task_step(task, listed.steps[0].step_id))
+
+
 async def pages(api: AgentApi, args: argparse.Namespace) -> None:
     page = 1
     while True:
@@ -144,6 +152,8 @@ async def converse(args: argparse.Namespace) -> None:
                 await create(api, args)
             case "steps":
                 await steps(api, args, await task_id(api, args))
+            case "planned":
+                await planned(api, args.task)
             case "list":
                 await pages(api, args)
             case "artifacts":
@@ -160,7 +170,7 @@ async def converse(args: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    commands = ["create", "steps", "list", "artifacts", "download", "upload", "all"]
+    commands = ["create", "steps", "planned", "list", "artifacts", "download", "upload", "all"]
     parser.add_argument("command", choices=commands)
     parser.add_argument("--url", required=True, help="the base that /ap/v1 is appended to")
     parser.add_argument("--bearer", help="token that every request shows")

@@ -7,6 +7,7 @@ when the port answers. What a task does is chosen by words in its input:
 |---|---|
 | (none) | three steps, `is_last` on the third; step 1 writes the artifact `output.txt` |
 | `one` | a single step, with the artifact |
+| `plan` | all three steps are listed when the task is created |
 | `ask` | step 1 asks a question, step 2 (the last) takes its own input as the answer |
 | `slow N` | the first step takes N seconds |
 | `fail` | the handler of the first step raises; `fail N`: of the N-th |
@@ -45,11 +46,13 @@ def _total(words: str) -> int:
 
 
 async def task_handler(task: Task) -> None:
-    """Called by the SDK once a task exists: plans its first step."""
+    """Called by the SDK once a task exists: plans its first step, or all."""
     words = task.input or ""
     if _has(words, "refuse"):
         raise RuntimeError("the agent refuses this task")
-    await Agent.db.create_step(task.task_id, name="Step 1", is_last=_total(words) == 1)
+    total = _total(words)
+    for number in range(1, (total if _has(words, "plan") else 1) + 1):
+        await Agent.db.create_step(task.task_id, name=f"Step {number}", is_last=number == total)
 
 
 async def step_handler(step: Step) -> Step:
@@ -71,7 +74,7 @@ async def step_handler(step: Step) -> Step:
         step.output = QUESTION if number == 1 else f"You said: {step.input}"
     else:
         step.output = f"step {number} of {total}: {step.input or words}"
-    if not step.is_last:
+    if not step.is_last and not _has(words, "plan"):
         name = f"Step {number + 1}"
         await Agent.db.create_step(task.task_id, name=name, is_last=number + 1 == total)
     return step

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import uuid
 from typing import cast
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,9 +18,11 @@ from adapters.agent_protocol.inbound import files
 from adapters.agent_protocol.inbound.http import answer, body, page
 from adapters.agent_protocol.legs import Leg, cut
 from adapters.agent_protocol.options import AgentProtocolServe
-from adapters.agent_protocol.steps import announced, run_steps, step_json
+from adapters.agent_protocol.steps import announced, listed, run_steps, step_json
+from adapters.agent_protocol.upstream import Created
 from gateway.contract import Gateway
-from gateway.core.errors import Conflict, Invalid, NotFound
+from gateway.core.delta import encode
+from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import (
     Agent,
     Answer,
@@ -32,6 +36,8 @@ from gateway.core.types import (
     agent_id,
 )
 
+log = logging.getLogger(__name__)
+
 
 class Tasks:
     """The operations as one client has them, or everybody where nobody is asked who it is."""
@@ -43,9 +49,11 @@ class Tasks:
     # tasks
 
     async def create_task(self, request: Request) -> Response:
-        """`POST tasks` (createAgentTask). Nothing is started yet."""
+        """`POST tasks` (createAgentTask). Nothing is executed; an agent of this protocol gets the task at once."""
         agent = self._agent_name(request)
         asked = await body(request, wire.TaskRequestBody, self._options.max_body)
+        given = asked.model_dump(exclude_unset=True)
+        made = await self._created(agent, given)
         now = time.time()
         thread = Thread(
             id=str(uuid.uuid4()),
@@ -53,9 +61,21 @@ class Tasks:
             updated_at=now,
             protocol=codec.PROTOCOL,
             agent=agent,
-            attributes={codec.TASK: asked.model_dump(exclude_unset=True)},
+            attributes={codec.TASK: given} | ({codec.STEPS: made.steps} if made and made.steps else {}),
+            upstream={agent: made.record} if made else {},
         )
         return answer(codec.task_json(await self._gateway.create_thread(thread), []))
+
+    async def _created(self, agent: str, given: JsonObject) -> Created | None:
+        """The task at an agent that speaks this protocol, too; None where it gets it with its first step."""
+        try:
+            found = await self._gateway.relay(agent, codec.PROTOCOL, codec.CREATE, msgspec.Raw(encode(given)))
+        except Unsupported:
+            return None
+        except InterlinguaError as error:
+            log.info("agent_protocol: agent %s has not been given a task: %s", agent, error)
+            return None
+        return msgspec.json.decode(found, type=Created)
 
     async def list_tasks(self, request: Request) -> Response:
         """`GET tasks` (listAgentTasks), oldest first."""
@@ -112,6 +132,7 @@ class Tasks:
         text = requests.prompt(created.get("input"), asked.input, first=first)
         more = {**(created.get("additional_input") or {}), **(asked.additional_input or {})}
         given = requests.run_input(agent, text, more)
+        planned = first and codec.planned(task) is not None
         return await self._gateway.start(
             RunRequest(
                 agent=agent.name,
@@ -123,6 +144,7 @@ class Tasks:
                 metadata=given.metadata,
                 traceparent=request.headers.get("traceparent"),
                 creation=asked.model_dump(exclude_unset=True),
+                attributes={codec.STEPS: task.id} if planned else {},
             )
         )
 
@@ -165,11 +187,13 @@ class Tasks:
         query = RunQuery(thread=task.id, limit=max(count, 1), oldest_first=True)
         steps: list[JsonObject] = []
         runs = await self._gateway.runs(query) if count else []
+        if not runs:
+            return listed(task)
         for found in runs:
             run, legs = await self._legs(found.id)
             steps += run_steps(task.id, run, legs, agent)
             if found is runs[-1]:
-                steps += announced(task.id, run, legs)
+                steps += announced(task, run, legs)
         return steps
 
     async def _legs(self, run_id: str) -> tuple[Run, list[Leg]]:

@@ -17,6 +17,9 @@ from starlette.routing import Mount
 
 from adapters.agent_protocol import ADAPTER
 from adapters.agent_protocol.options import AgentProtocolServe
+from adapters.agent_protocol.outbound import AgentProtocolOutbound
+from gateway.config import Route
+from gateway.contract import TargetOptions
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.types import Agent, AgentCapabilities
@@ -131,11 +134,17 @@ def app(gateway: Engine, **options: Any) -> Starlette:
     return Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
 
 
+def native(name: str) -> Route:
+    """A route to an agent that speaks this protocol itself."""
+    return Route(name=name, target=TargetOptions(protocol=ADAPTER.name))
+
+
 @asynccontextmanager
 async def serving(script: Any, *, agent: Agent = AGENT, **options: Any) -> AsyncIterator[tuple[Client, Engine]]:
     """A client of a gateway with one agent, `writer`. `script`: a function of the run's context, or an outbound."""
     outbound = script if hasattr(script, "describe") else Scripted(script, agent=agent)
-    async with engine((route("writer"), outbound)) as gateway:
+    made = native("writer") if isinstance(outbound, AgentProtocolOutbound) else route("writer")
+    async with engine((made, outbound)) as gateway:
         yield Client(app(gateway, **options)), gateway
 
 
