@@ -30,7 +30,7 @@ from gateway.readiness import readiness
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.runs.webhooks import Webhooks
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from gateway.transport.guard import Guard
 from gateway.transport.http import HttpClient
 

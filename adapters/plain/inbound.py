@@ -47,7 +47,6 @@ class PlainInbound:
         self._limit = options.max_body
 
     def routes(self) -> Sequence[BaseRoute]:
-        """See `Inbound.routes`."""
         return [
             Route("/agents", self.agents, methods=["GET"]),
             Route("/runs/{run}", self.resume, methods=["GET"]),
@@ -57,7 +56,6 @@ class PlainInbound:
         ]
 
     def refusal(self, error: InterlinguaError) -> Response:
-        """See `Inbound.refusal`."""
         return JSONResponse({"error": str(error)}, status_code=codec.status(error))
 
     def callback(self, run: Run) -> Callback:

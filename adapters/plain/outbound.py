@@ -43,7 +43,6 @@ class PlainOutbound:
         )
 
     async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
         recalled = await context.recall(fresh=True)
         body = msgspec.json.encode({"input": recalled.input, "run": context.run.id})
         headers = {"traceparent": context.traceparent} if context.traceparent else None
@@ -64,12 +63,10 @@ class PlainOutbound:
         raise Unsupported("a plain agent's stream cannot be taken up again")
 
     async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`."""
         body = msgspec.json.encode({"run": context.run.id})
         await self._post("/cancel", body)
 
     async def aclose(self) -> None:
-        """See `Outbound.aclose`."""
         await self._client.aclose()
 
     async def _lines(self, context: RunContext, lines: list[bytes], questions: asyncio.TaskGroup) -> None:

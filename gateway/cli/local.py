@@ -46,12 +46,10 @@ class Local:
         self._directory.cleanup()
 
     async def agents(self) -> Sequence[Known]:
-        """See `Talk.agents`."""
         found = await self._app.gateway.agents(OPERATOR)
         return [Known(agent.name, agent.version, agent.description) for agent in found]
 
     async def wants(self, agent: str) -> Wants:
-        """See `Talk.wants`."""
         found, _ = await self.described(agent)
         return Wants(Known(found.name, found.version, found.description), found.input_schema, found.text_input)
 
@@ -66,7 +64,6 @@ class Local:
         return list(zip(entries, await asyncio.gather(*map(_described, entries)), strict=True))
 
     async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
-        """See `Talk.run`."""
         gateway = self._app.gateway
         found = await gateway.agent(agent, OPERATOR)
         said = {} if prompt == "" else document
@@ -104,7 +101,6 @@ class Local:
                 yield line
 
     async def answer(self, value: Any) -> None:
-        """See `Talk.answer`."""
         assert self._run is not None, "a question belongs to a run"
         asked = (await self._app.gateway.run(self._run)).interrupts
         run = await self._app.gateway.answer(self._run, Answer(value=value, by=_user()))
@@ -113,11 +109,9 @@ class Local:
         self._answered.set()
 
     def read(self, file: File) -> AsyncIterator[bytes]:
-        """See `Talk.read`."""
         return self._app.gateway.open_artifact(file.id)
 
     async def cancel(self) -> None:
-        """See `Talk.cancel`."""
         if self._run is not None:
             await self._app.gateway.cancel(self._run, reason="given up at the terminal", wait=True)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.config import Config
 from gateway.document import Where
-from gateway.store import store_path
+from gateway.store.opening import store_path
 
 
 def readable(config: Config) -> list[str]:

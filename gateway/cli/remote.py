@@ -46,7 +46,6 @@ class Remote:
         await self._http.aclose()
 
     async def agents(self) -> Sequence[Known]:
-        """See `Talk.agents`."""
         return [
             Known(
                 agent["metadata"]["ref"]["name"], agent["metadata"]["ref"]["version"], agent["metadata"]["description"]
@@ -74,7 +73,6 @@ class Remote:
             method, path, body = "GET", f"/runs/{self._run}/stream", {}
 
     async def wants(self, agent: str) -> Wants:
-        """See `Talk.wants`."""
         _, about, specs = await self._descriptor(agent)
         schema = specs["input"]
         return Wants(
@@ -92,7 +90,6 @@ class Remote:
         return agent_id, told["metadata"], told["specs"]
 
     async def answer(self, value: Any) -> None:
-        """See `Talk.answer`."""
         await self._json("POST", f"/runs/{self._run}", value)
         self._answered = True
 
@@ -105,7 +102,6 @@ class Remote:
                 yield piece
 
     async def cancel(self) -> None:
-        """See `Talk.cancel`."""
         if self._run is not None:
             await self._json("POST", f"/runs/{self._run}/cancel")
 

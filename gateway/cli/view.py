@@ -56,7 +56,6 @@ class Plain:
             self._write(self._said + "\n")
 
     def text(self, said: Text) -> None:
-        """See `View.text`."""
         self._document = said.whole if said.document else ""
         if not said.document:
             self._write(said.whole)
@@ -71,7 +70,6 @@ class Plain:
         self._out.flush()
 
     def note(self, line: str) -> None:
-        """See `View.note`."""
         print(line, file=self._err, flush=True)
 
     async def ask(self, question: Question) -> str | None:
@@ -109,15 +107,12 @@ class Terminal:
         self._print()
 
     def text(self, said: Text) -> None:
-        """See `View.text`."""
         self._said = said.whole
 
     def note(self, line: str) -> None:
-        """See `View.note`."""
         self._live.console.print(Styled(line, style="dim"))
 
     async def ask(self, question: Question) -> str | None:
-        """See `View.ask`."""
         self._live.stop()
         self._print()
         self._console.print(Styled(question.text, style="bold"))

@@ -18,7 +18,7 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.core.output import Output
-from gateway.store import Change, Entry, Store, Unsynced
+from gateway.store import LogEntry, RunChange, Store, Unsynced
 
 if TYPE_CHECKING:
     from gateway.runs.watching import LogWatch
@@ -105,7 +105,7 @@ class RunLog:
             self.holding = True
             self._extending = asyncio.ensure_future(self._extend())
 
-    async def commit(self, events: Sequence[e.Event], change: Change, *, soon: bool = False) -> None:
+    async def commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
         """Write a transition and its events; show them once they are durable, or (`soon`) once they are written.
 
         One at a time: whoever changes the run's record sees to that.
@@ -139,7 +139,7 @@ class RunLog:
     async def reserve(self) -> None:
         """Reserve the next range of numbers before the first of them is used."""
         self._reserved = self.last + RESERVE
-        await self._store.commit(self.run_id, Change(reserved=self._reserved))
+        await self._store.commit(self.run_id, RunChange(reserved=self._reserved))
 
     async def readers_near(self) -> None:
         """Wait until every watcher has come within the events kept in memory."""
@@ -149,15 +149,15 @@ class RunLog:
             self.moved.clear()
             await self.moved.wait()
 
-    def number(self, events: Sequence[e.Event]) -> tuple[Entry, ...]:
+    def number(self, events: Sequence[e.Event]) -> tuple[LogEntry, ...]:
         """Events as they are to be written, under the next numbers; `created` shows them when they are."""
         number, entries = self.last, []
         for event in events:
             number += 1
-            entries.append(Entry(number, e.encode(event), type(event) is e.PartDelta))
+            entries.append(LogEntry(number, e.encode(event), type(event) is e.PartDelta))
         return tuple(entries)
 
-    def created(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
+    def created(self, events: Sequence[e.Event], entries: Sequence[LogEntry]) -> None:
         """Fold and show what was numbered, after it was committed."""
         for event in events:
             self.output.apply(event)
@@ -176,7 +176,7 @@ class RunLog:
     async def _extend(self) -> None:
         try:
             reserved = self.last + max(RESERVE, self.last)
-            await self._store.commit(self.run_id, Change(reserved=reserved))
+            await self._store.commit(self.run_id, RunChange(reserved=reserved))
             self._reserved = reserved
         except InterlinguaError as error:  # the run's next transition meets the same and ends it
             log.error("run %s: reserving event numbers failed: %s", self.run_id, error)
@@ -194,7 +194,7 @@ class RunLog:
             except InterlinguaError as error:  # whoever waited for the commit has no part in it
                 self.wrong = self.wrong or error
 
-    def _publish(self, events: Sequence[e.Event], entries: Sequence[Entry]) -> None:
+    def _publish(self, events: Sequence[e.Event], entries: Sequence[LogEntry]) -> None:
         if not entries:
             return
         added = 0

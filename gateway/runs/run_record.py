@@ -20,7 +20,7 @@ from gateway.runs.rules import Hooks
 from gateway.runs.run_files import RunFiles
 from gateway.runs.shielded import ShieldedChanges
 from gateway.runs.threads import checkpoint_of, known_now
-from gateway.store import Change, Delivery
+from gateway.store import Delivery, RunChange
 
 
 @dataclass(kw_only=True)
@@ -99,7 +99,7 @@ class RunRecord(RunFiles, Beside):
         """Commit a new record with its events. Called with `_record` held."""
         run = replace(run, losses=dict(self._losses))
         delivery = ending.delivery(run, self.run)
-        await self._commit(events, Change(run=run, delivery=delivery))
+        await self._commit(events, RunChange(run=run, delivery=delivery))
         self.run, self.untold = run, False
         self.told(delivery)
 
@@ -114,14 +114,14 @@ class RunRecord(RunFiles, Beside):
         delivery = ending.delivery(run, self.run)
         checkpoint = checkpoint_of(run, self.agent, self.artifacts)
         known = None if self.thread is None else known_now(self.thread, run, self.agent, checkpoint, self.recalled)
-        change = Change(run=run, checkpoint=checkpoint, thread=known, delivery=delivery, release=True)
+        change = RunChange(run=run, checkpoint=checkpoint, thread=known, delivery=delivery, release=True)
         soon = self.untold and delivery is None and not self.log.readers
         await self._commit(last, change, soon=soon)
         self.run = run
         if delivery is not None:
             self.hooks.owed(delivery)
 
-    async def _commit(self, events: Sequence[e.Event], change: Change, *, soon: bool = False) -> None:
+    async def _commit(self, events: Sequence[e.Event], change: RunChange, *, soon: bool = False) -> None:
         """All of it, or nothing: what is not committed may be tried again."""
         legal = self.opener.feed(events)
         try:

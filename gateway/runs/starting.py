@@ -43,8 +43,7 @@ from gateway.runs.stored import elsewhere
 from gateway.runs.threads import new_id
 from gateway.runs.turns import Turns
 from gateway.runs.unwritten import Owed
-from gateway.store import Delivery, Store, Unsynced
-from gateway.store import Entry as LogEntry
+from gateway.store import Delivery, LogEntry, Store, Unsynced
 
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 

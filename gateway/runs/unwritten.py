@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from gateway.core.errors import InterlinguaError, Unavailable
 from gateway.runs import ending
-from gateway.store import Change, Delivery, Entry, Unsynced
+from gateway.store import Delivery, LogEntry, RunChange, Unsynced
 
 if TYPE_CHECKING:
     from gateway.runs.live import LiveRun
@@ -30,7 +30,7 @@ RETRY_SECONDS = 0.5
 class Unwritten:
     """The last events of a run, as watchers were told them, and the call that its webhook is owed."""
 
-    events: tuple[Entry, ...]
+    events: tuple[LogEntry, ...]
     delivery: Delivery | None
 
 
@@ -58,7 +58,7 @@ async def _write(live: LiveRun) -> None:
     if owed is None:
         return
     try:
-        change = Change(
+        change = RunChange(
             run=live.run, events=owed.events, reserved=owed.events[-1].number, delivery=owed.delivery, release=True
         )
         await live.store.commit(live.run.id, change)

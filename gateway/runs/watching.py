@@ -16,13 +16,13 @@ from gateway.contract import Batch, Take
 from gateway.core import events as e
 from gateway.core.types import Run
 from gateway.runs.log import RunLog, let_go_of
-from gateway.store import Entry, Store
+from gateway.store import LogEntry, Store
 from gateway.transport.deadline import CLOCK_SLACK
 
 READ_BYTES = 256 * 1024
 
 
-def decoded(entries: Iterable[Entry]) -> tuple[tuple[int, e.Event], ...]:
+def decoded(entries: Iterable[LogEntry]) -> tuple[tuple[int, e.Event], ...]:
     """Stored entries as watchers get them."""
     return tuple([(entry.number, e.decode(entry.data)) for entry in entries])
 

@@ -1,17 +1,16 @@
-"""What the gateway remembers: runs with their event logs, threads with history, artifacts, registrations.
+"""The interface of a store: runs with their event logs, threads with their history, artifacts, registrations.
 
-One interface (`Store`), several engines (`sqlite`; `open_store` picks by URL), one contract suite that each passes
-unchanged (`tests/store/contract.py`).
+`open_store` (opening.py) makes an engine for a URL; `sqlite` is the only one. Every engine passes one contract suite
+unchanged (`tests/store/contracts`).
 
-Two speeds. A *commit* is durable when it returns: creation, dispatch, interrupt, answer, end. An *append* or *save* is
-written behind within moments, in order, and before any later commit of the same run. Ranges of event numbers are
-reserved by a commit before they are used, so that a restart never gives a number out twice.
+Writes have two speeds. A *commit* is durable when it returns: creation, dispatch, interrupt, answer, end. An *append*
+or *save* is written a moment later, in order, and before any later commit of the same run. A commit reserves a range of
+event numbers before they are used, so a restart never gives a number out twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -29,10 +28,10 @@ from gateway.core.types import (
 )
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class LogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One event of a run's log: its number, its encoded form, and whether a lagging reader may skip it.
 
-    A store may keep it as the array of its fields: another one goes last, and has a default.
+    A store may keep it as the array of its fields, so a new field goes last and has a default.
     """
 
     number: int
@@ -41,11 +40,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Unsynced(Unavailable):
-    """It is written, so that others may have seen it, but the disk did not take it: a power cut may undo it."""
+    """The write was made, and others may have seen it, but it could not be synced: a power cut may undo it."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """A webhook call that is owed: at least once, after the commit that caused it. `run` is the run as it was then."""
+    """A webhook call to make at least once, after the commit that caused it. `run` is the run as of that commit."""
 
     id: str
     run: Run
@@ -53,16 +52,16 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one transition writes, all or nothing. Fields left out stay as they are.
+class RunChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one transition of a run writes, all or nothing. A field left out changes nothing.
 
-    `reserved` is the highest event number that may now be used. The status of the run's thread follows that of `run`,
-    its newest checkpoint is `checkpoint`, and `thread` is added to its record. `release` says that the run no longer
-    occupies its thread (it ended): nothing comes after these events.
+    `reserved` is the highest event number that may be used from now on. The thread's status follows the status of
+    `run`, `checkpoint` becomes its newest checkpoint, and `thread` is merged into its record. `release` frees the
+    thread, because the run has ended: no event comes after these.
     """
 
     run: Run | None = None
-    events: tuple[Entry, ...] = ()
+    events: tuple[LogEntry, ...] = ()
     reserved: int | None = None
     checkpoint: Checkpoint | None = None
     thread: ThreadChange | None = None
@@ -71,14 +70,14 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """A run taken over from a dead owner. Continue numbering above `reserved`."""
+    """A run taken over from a dead owner. Its next event number is above `reserved`."""
 
     run: Run
     reserved: int
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that registered itself. `data` is its protocol's own record; `expires_at` None is until removed."""
+    """An agent that registered itself. `data` is its protocol's own record. `expires_at` None: until it is removed."""
 
     name: str
     protocol: str
@@ -89,10 +88,10 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store(Protocol):
-    """A store engine. All methods raise NotFound for unknown ids, Unavailable when the engine has failed or is closed:
-    Unsynced where it was done all the same.
+    """A store engine. Every method raises NotFound for an unknown id and Unavailable if the engine failed or is closed.
+    It raises Unsynced if the write was made but could not be synced.
 
-    `owner` identifies this process: runs belong to the owner that created or claimed them.
+    `owner` identifies this process. A run belongs to the owner that created or claimed it.
     """
 
     owner: str
@@ -103,48 +102,48 @@ class Store(Protocol):
     async def close(self) -> None:
         """Write everything that waits, give up the lease, disconnect. Idempotent.
 
-        Raises Unavailable, after all of that, if something could not be written.
+        Then raises Unavailable if something could not be written.
         """
 
     @property
     def backlog(self) -> int:
-        """Bytes appended but not yet written; the engine stops taking tokens while this is large."""
+        """Bytes appended but not yet written. The gateway stops taking tokens while this is large."""
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
-        """Commit a new run. True if it may start; False if it queues behind an active run on its thread.
+    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
+        """Commit a new run. Returns True if it may start, False if it is queued behind another run of its thread.
 
-        Its thread is busy then. `soon`: it outlives this process when this returns, and is durable moments later, or
-        with any later commit.
+        Its thread is busy from now on. With `soon`, the run survives this process when the call returns, and is durable
+        moments later or with any later commit.
 
-        One active run a thread, whichever process asks. With `if_busy` reject and a busy thread: raises Conflict and
-        writes nothing. A thread is busy too while a run waits for it. The queue's order is that of creation. Raises
-        NotFound when the thread does not exist, Conflict when the run's id does. After Unsynced `activate` says
-        whether it may start.
+        A thread has one active run, over all processes. It is busy while a run is active on it or queued for it; the
+        queue is in order of creation. If it is busy and `if_busy` is reject, raises Conflict and writes nothing. Raises
+        NotFound if the thread does not exist, Conflict if the run's id does. After Unsynced, ask `activate` whether the
+        run may start.
         """
 
     async def activate(self, run_id: str) -> bool:
-        """Let a queued run start if its thread is free and no older run waits for it. True if it is active now.
+        """Start a queued run if its thread is free and no older run is queued. Returns True if the run is active now.
 
-        False for a run that has left the queue, and for another owner's.
+        Returns False for a run that has left the queue and for another owner's.
         """
 
-    async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
-        """Write a transition, durably, after everything appended for the run so far. `soon`: as in `create_run`.
+    async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
+        """Write a transition durably, after everything appended for the run so far. `soon`: as in `create_run`.
 
-        A queued run that ends leaves the queue. Raises Conflict if another owner has claimed the run meanwhile: this
-        process was taken for dead and must let go of it. So may what would end a run a second time.
+        A queued run that ends leaves the queue. Raises Conflict if another owner has claimed the run: this process was
+        taken for dead and must let go of it. May raise Conflict for a change that ends a run a second time.
         """
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> None:
-        """Write behind. Neighbouring entries of one kind may share a row; each stays separately readable.
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
+        """Write entries behind. Neighbours of one kind may share a row; each can still be read alone.
 
-        Dropped, as is a `save`, if the run is gone or another owner's by then.
+        As with `save`, nothing is written if the run is gone or another owner's by then.
         """
 
     def save(self, run: Run) -> None:
-        """Write the run's record behind (its upstream, its losses)."""
+        """Write the run's record (its upstream, its losses) behind."""
 
     async def flush(self) -> None:
         """Wait until everything appended or saved so far can be read back."""
@@ -155,23 +154,23 @@ class Store(Protocol):
         """Newest first (or oldest), filtered, paged."""
 
     async def count_runs(self, query: RunQuery) -> int:
-        """How many match, whatever limit and offset say."""
+        """Count all that match, without regard to limit and offset."""
 
     async def delete_run(self, run_id: str) -> None:
-        """The run, its log, its artifacts, its deliveries. Frees its thread."""
+        """Delete the run with its log, artifacts and deliveries. Frees its thread."""
 
     async def events(
         self, run_id: str, after: int = 0, *, max_bytes: int = 1 << 20, deltas: bool = True
-    ) -> list[Entry]:
-        """The log above `after`, in order, up to about `max_bytes` (at least one entry if there is any).
+    ) -> list[LogEntry]:
+        """Read the log above `after`, in order: up to about `max_bytes`, and at least one entry if there is any.
 
-        With `deltas=False` entries marked so are left out.
+        `deltas=False` leaves out entries marked as deltas.
         """
 
     # threads
 
     async def create_thread(self, thread: Thread, checkpoints: Sequence[Checkpoint] = ()) -> None:
-        """Checkpoints come oldest first. Raises Conflict if the id exists."""
+        """Create a thread. `checkpoints` come oldest first. Raises Conflict if the id exists."""
 
     async def thread(self, thread_id: str) -> Thread: ...
 
@@ -182,84 +181,68 @@ class Store(Protocol):
     async def update_thread(
         self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
     ) -> Thread:
-        """Apply a change to the record as it is now, whichever process wrote it, and add a checkpoint, whose values
-        become the thread's if it has any. `at`: seconds since the epoch. Returns the new record.
+        """Apply a change to the current record, whichever process wrote it, and add a checkpoint. The checkpoint's
+        values, if it has any, become the thread's. `at`: seconds since the epoch. Returns the new record.
         """
 
     async def delete_thread(self, thread_id: str) -> None:
-        """The thread, its checkpoints and uploads; its runs stay, without it. Raises Conflict while one is active or
-        queued.
+        """Delete the thread with its checkpoints and uploads. Its runs stay, without a thread.
+
+        Raises Conflict while one of them is active or queued.
         """
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> list[Checkpoint]:
-        """Newest first, those older than checkpoint `before`."""
+        """List checkpoints older than `before`, newest first."""
 
     # artifacts
 
     async def put_artifact(self, artifact: Artifact, content: AsyncIterator[bytes], *, max_bytes: int) -> Artifact:
-        """Store a file; returns it with its size. It is there only once it is whole.
+        """Store a file and return it with its size. It cannot be read before it is complete.
 
-        Raises TooLarge, Conflict if the id exists, NotFound if its run or thread does not, and whatever `content`
-        raises, and keeps nothing then.
+        Raises TooLarge, Conflict if the id exists, NotFound if its run or thread does not, or what `content` raises. In
+        each case nothing is kept.
         """
 
     async def artifact(self, artifact_id: str) -> Artifact: ...
 
     async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> list[Artifact]:
-        """Those of a run, or of a thread and of its runs; oldest first."""
+        """List the files of a run, or of a thread and its runs, oldest first."""
 
     def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
-        """The content in chunks of at most 256 KiB."""
+        """Read the content in chunks of at most 256 KiB."""
 
     # callbacks, registrations, recovery, retention
 
     async def deliveries(self, now: float, limit: int = 100) -> list[Delivery]:
-        """Owed webhook calls of this owner that are due, oldest first."""
+        """List this owner's webhook calls that are due, oldest first."""
 
     async def delivered(self, delivery_id: str) -> None: ...
 
     async def postpone(self, delivery_id: str, due_at: float) -> None:
-        """Try again later; counts an attempt."""
+        """Make the call at `due_at` instead, and count an attempt."""
 
     async def put_registration(self, registration: Registration) -> None:
-        """Raises Conflict if the name is taken by another owner's live registration: one that has not expired, and
-        whose owner, if that is a store's, has not closed or died.
+        """Add or replace a registration. Raises Conflict if another owner's live registration has the name.
+
+        A registration is live until it expires and, if its owner is a store's, until that store closes or dies.
         """
 
     async def registrations(self, now: float) -> list[Registration]:
-        """Those that have not expired, by name. Read only: shared, and cheap to ask for while nothing has changed.
+        """List registrations that have not expired, by name. Cheap while nothing has changed. Do not modify the list.
 
-        The same list comes again as long as it has the same in it, and the same record until it is replaced.
+        While its members are the same, every call returns the same list object, and a record is the same object until
+        it is replaced.
         """
 
     async def delete_registration(self, name: str) -> None: ...
 
     async def claim(self) -> list[Recovered]:
-        """Take over every unfinished run (and owed delivery) whose owner's lease is dead. Two callers never share one.
+        """Take over every unfinished run and undelivered call of dead owners. Two callers never get the same one.
 
-        An owner on this host whose process is gone is dead at once, any other when its lease has run out.
+        An owner on this host is dead as soon as its process is gone, any other when its lease has run out.
         """
 
     async def prune(self, *, older_than: float, max_bytes: int | None = None) -> int:
         """Remove ended runs last updated before `older_than` (epoch seconds), then the oldest ended runs while the
         store is larger than `max_bytes`; idle threads likewise. Never an unfinished run. Returns how many runs went.
         """
-
-
-def open_store(url: str, base: str = ".", *, fsync: bool = True) -> Store:
-    """The engine for a URL: `sqlite:///file.db` (relative to `base`; `sqlite://` alone is in memory).
-
-    Without `fsync` a commit is out of the process's hands when it returns, but not yet on the disk.
-    """
-    path = store_path(url, base)
-    from gateway.store.sqlite import SqliteStore
-
-    return SqliteStore(path, fsync=fsync)
-
-
-def store_path(url: str, base: str = ".") -> Path | None:
-    """The file of a store by its URL; None for one in memory. Raises ValueError for another engine's."""
-    scheme, _, rest = url.partition("://")
-    if scheme != "sqlite":
-        raise ValueError(f"no store engine for {scheme!r}; have sqlite")
-    return Path(base) / rest.removeprefix("/") if rest else None

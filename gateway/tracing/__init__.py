@@ -160,7 +160,6 @@ class RequestSpan(Span):
         super().__exit__(None, None, None)
 
     def tool_failed(self) -> None:
-        """See `gateway.contract.Watched`."""
         if self._recording is not None:
             self._recording.failed(names.TOOL_FAILED)
 
@@ -184,7 +183,6 @@ class RequestSpans:
         self._mcp = mcp
 
     def __call__(self, method: str, params: Raw, id: object, *, session: str = "", version: str = "") -> RequestSpan:
-        """See `gateway.contract.Requests`."""
         ambient = _around()
         if _backend is None:
             return RequestSpan(self._protocol, None, self._code, ambient, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.core import events as e
 from gateway.core.types import RunQuery
 from gateway.runs import Engine
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.authentication.rig import ANA, BOB, OLGA, asker, doors, house
 from tests.support.aio import run
 from tests.support.scripted import Scripted, route, use

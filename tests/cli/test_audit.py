@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from gateway.cli.commands import app
 from gateway.governance.audit import AuditLog, Head, KeptHead, Signer
 from gateway.runs.records import Records
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.governance.audit.support import event, write_log
 from tests.governance.audit.test_keys import KEY, ring
 from tests.support.aio import run

@@ -11,7 +11,7 @@ import pytest
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt
-from gateway.store import Change
+from gateway.store import RunChange
 from tests.runs.test_held_back import asks
 from tests.runs.test_last_step import Slow
 from tests.support.aio import run
@@ -55,7 +55,7 @@ def test_who_gives_a_question_up_and_asks_it_again_gets_what_that_one_is_answere
     run(scene())
 
 
-def resumes(change: Change) -> bool:
+def resumes(change: RunChange) -> bool:
     return any(b"resumed" in entry.data for entry in change.events)
 
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
-from gateway.store import Change
+from gateway.store import RunChange
 from tests.runs.test_last_step import LONG, Slow
 from tests.runs.test_shielded import sound
 from tests.support.aio import run
@@ -19,7 +19,7 @@ from tests.support.scripted import Scripted, engine, request, route, until
 QUESTION = Interrupt(id="q", kind="input")
 
 
-def asks(change: Change) -> bool:
+def asks(change: RunChange) -> bool:
     return any(b"interrupted" in entry.data for entry in change.events)
 
 

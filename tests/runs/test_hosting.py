@@ -19,7 +19,7 @@ from gateway.core.errors import Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, Run, RunStatus
 from gateway.registry import OPERATOR
 from gateway.runs import Engine
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore
 from tests.runs.test_roster import Many, said_config, spoken
 from tests.support import aio, scripted

@@ -14,7 +14,7 @@ from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
-from gateway.store import Change
+from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
 from gateway.tracing import metrics
 from tests.support.aio import run
@@ -26,23 +26,23 @@ LONG = 30.0
 class Slow(SqliteStore):
     """Some commits wait until they are let go."""
 
-    def __init__(self, path: Path, waits: Callable[[Change], bool]) -> None:
+    def __init__(self, path: Path, waits: Callable[[RunChange], bool]) -> None:
         super().__init__(path)
         self.waits = waits
         self.reached, self.go = asyncio.Event(), asyncio.Event()
 
-    async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
+    async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
         if self.waits(change):
             self.reached.set()
             await self.go.wait()
         await super().commit(run_id, change, soon=soon)
 
 
-def ends(change: Change) -> bool:
+def ends(change: RunChange) -> bool:
     return change.release
 
 
-def cancels(change: Change) -> bool:
+def cancels(change: RunChange) -> bool:
     return change.run is not None and change.run.cancel_reason is not None and not change.release
 
 

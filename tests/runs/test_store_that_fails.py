@@ -12,7 +12,7 @@ from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import Answer, Interrupt, Outcome, RunQuery, RunStatus, Thread, ThreadStatus, Webhook
 from gateway.runs import Engine, unwritten
-from gateway.store import Change, Unsynced
+from gateway.store import RunChange, Unsynced
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
@@ -26,7 +26,7 @@ class Disk(SqliteStore):
     full = False
     broken = False
 
-    async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
+    async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
         if self.full:
             raise Unavailable("the store failed", detail="database or disk is full")
         await super().commit(run_id, change, soon=soon)
@@ -237,7 +237,7 @@ def test_events_that_wait_for_a_commit_that_fails_are_not_lost(tmp_path: Path) -
         async def agent(context: RunContext) -> None:
             live = gateway.live[context.run.id]
             live.log._reserved = live.log.last + 1  # the next event has a range reserved, and others wait for that
-            commit = asyncio.create_task(live.log.commit((), Change()))
+            commit = asyncio.create_task(live.log.commit((), RunChange()))
             context.emit(e.PartDelta(part="text", delta="one "))
             context.emit(e.PartDelta(part="text", delta="two "))
             assert live.log.holding

@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import IfBusy, RunStatus, ThreadChange, ThreadUpdate
-from gateway.store import Change, Delivery, Registration, Store
+from gateway.store import Delivery, Registration, RunChange, Store
 from tests.store import place
 
 RESERVED = 1_000_000
@@ -41,7 +41,7 @@ async def stream(store: Store, *, run: str) -> None:
             store.append(run, place.tokens(number, 20))
             number += 20
             await asyncio.sleep(0)
-        await store.commit(run, Change(events=(place.entry(number),)), soon=bool(number % 2))
+        await store.commit(run, RunChange(events=(place.entry(number),)), soon=bool(number % 2))
         say(number)
         number += 1
 
@@ -55,10 +55,10 @@ async def hold(
     await store.create_run(place.make_run(queued, thread=thread), [], reserved=10)
     running = place.make_run(run, thread=thread, status=RunStatus.RUNNING)
     owed = Delivery(id=delivery, run=running, due_at=place.NOW)
-    await store.commit(run, Change(run=running, events=(place.entry(2),), delivery=owed))
+    await store.commit(run, RunChange(run=running, events=(place.entry(2),), delivery=owed))
     await store.create_thread(place.make_thread(other))
     await store.create_run(place.make_run(ended, thread=other), [], reserved=10)
-    await store.commit(ended, Change(run=place.make_run(ended, thread=other, status=RunStatus.SUCCESS)))
+    await store.commit(ended, RunChange(run=place.make_run(ended, thread=other, status=RunStatus.SUCCESS)))
     await store.put_registration(
         Registration(name=name, protocol="plain", owner=store.owner, data={}, created_at=place.NOW)
     )

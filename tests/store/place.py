@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.core.types import Artifact, Checkpoint, IfBusy, Run, RunRequest, RunStatus, Thread
-from gateway.store import Entry, Store
+from gateway.store import LogEntry, Store
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = 1_800_000_000.0
@@ -136,11 +136,11 @@ def make_artifact(artifact_id: str | None = None, *, at: float = NOW, **fields: 
     return Artifact(id=artifact_id or new_id(), name="report.txt", created_at=at, **fields)
 
 
-def entry(number: int, data: str | None = None, *, delta: bool = False) -> Entry:
-    return Entry(number, (data or json.dumps({"event": "custom", "name": f"n{number}"})).encode(), delta)
+def entry(number: int, data: str | None = None, *, delta: bool = False) -> LogEntry:
+    return LogEntry(number, (data or json.dumps({"event": "custom", "name": f"n{number}"})).encode(), delta)
 
 
-def tokens(first: int, count: int) -> list[Entry]:
+def tokens(first: int, count: int) -> list[LogEntry]:
     """Deltas, each with its number in it."""
     return [
         entry(n, json.dumps({"event": "part_delta", "delta": f"t{n}"}), delta=True) for n in range(first, first + count)
@@ -166,5 +166,5 @@ async def eventually(found: Any, within: float = 30.0) -> Any:
         await asyncio.sleep(0.01)
 
 
-def numbers(entries: Iterable[Entry]) -> list[int]:
+def numbers(entries: Iterable[LogEntry]) -> list[int]:
     return [one.number for one in entries]

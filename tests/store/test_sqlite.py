@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.store import Store, open_store
+from gateway.store import Store
+from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore
 from tests.store.contract import Place, SharedContract, StoreContract
 

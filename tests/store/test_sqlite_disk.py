@@ -13,7 +13,7 @@ import pytest
 
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
-from gateway.store import Change, Unsynced
+from gateway.store import RunChange, Unsynced
 from gateway.store.sqlite import SqliteStore, batch, disk_thread, schema
 from tests.store.place import entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
@@ -64,14 +64,14 @@ def test_after_a_sync_that_failed_the_next_commit_is_in_the_file_itself_with_all
         assert await store.create_run(one, [entry(1)], reserved=9)
         broken = True
         with pytest.raises(Unsynced):
-            await store.commit(one.id, Change(events=(entry(2),)))
+            await store.commit(one.id, RunChange(events=(entry(2),)))
         broken = False
-        await store.commit(one.id, Change(events=(entry(3),)))
+        await store.commit(one.id, RunChange(events=(entry(3),)))
         assert wal(path) == b"", "what the failed sync may have lost is needed no more"
         alone = sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)  # reads the file and no log
         assert alone.execute("SELECT max(last) FROM log").fetchone() == (3,)
         alone.close()
-        await store.commit(one.id, Change(events=(entry(4),)))
+        await store.commit(one.id, RunChange(events=(entry(4),)))
         assert wal(path) != b"", "and then all is as it was"
         assert numbers(await store.events(one.id)) == [1, 2, 3, 4]
         await store.close()

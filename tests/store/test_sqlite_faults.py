@@ -11,7 +11,7 @@ import pytest
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
-from gateway.store import Change
+from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore, schema
 from tests.store.place import entry, eventually, make_run, numbers, tokens
 from tests.support.aio import run
@@ -75,7 +75,11 @@ def test_while_another_process_holds_the_file_commits_end_unavailable_and_tokens
         other.execute("BEGIN IMMEDIATE")
         store.append(one.id, tokens(2, 5))
         running = make_run(one.id, status=RunStatus.RUNNING)
-        calls = [store.commit(one.id, Change(run=running)), store.create_run(make_run(), [], reserved=1), store.flush()]
+        calls = [
+            store.commit(one.id, RunChange(run=running)),
+            store.create_run(make_run(), [], reserved=1),
+            store.flush(),
+        ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(result) for result in results] == [Unavailable] * 3
         assert store.backlog > 0
@@ -89,7 +93,7 @@ def test_while_another_process_holds_the_file_commits_end_unavailable_and_tokens
 
         await eventually(written)
         assert await store.run(one.id) == one, "what was refused did not happen"
-        await store.commit(one.id, Change(run=running, events=(entry(7),)))
+        await store.commit(one.id, RunChange(run=running, events=(entry(7),)))
         assert numbers(await store.events(one.id)) == list(range(1, 8))
         await store.close()
 
@@ -107,13 +111,13 @@ def test_on_a_full_disk_commits_end_unavailable_and_never_overtake_the_tokens_be
         store.append(one.id, tokens(2, 5000))
         for _ in range(3):
             with pytest.raises(Unavailable) as failed:
-                await store.commit(one.id, Change(events=(entry(5002),)))
+                await store.commit(one.id, RunChange(events=(entry(5002),)))
             assert "full" not in str(failed.value) and "full" in failed.value.detail
         assert store.backlog > 100_000
         with pytest.raises(Unavailable):
             await store.flush()
         _relieve(store)
-        await store.commit(one.id, Change(events=(entry(5002),)))
+        await store.commit(one.id, RunChange(events=(entry(5002),)))
         assert numbers(await store.events(one.id, max_bytes=1 << 30)) == list(range(1, 5003))
         assert store.backlog == 0
         await store.close()

@@ -17,7 +17,8 @@ import pytest
 
 from gateway.core.errors import NotFound, Unavailable
 from gateway.core.types import RunQuery
-from gateway.store import Change, open_store
+from gateway.store import RunChange
+from gateway.store.opening import open_store
 from gateway.store.sqlite import SqliteStore, disk_thread
 from tests.store.contracts.retention import ended
 from tests.store.place import NOW, entry, eventually, make_run, numbers, tokens
@@ -195,7 +196,7 @@ def test_a_commit_waits_for_the_disk_and_tokens_do_not(path: Path, disk: Disk) -
         await store.flush()
         assert disk.syncs == before
         disk.stuck.set()
-        commit = asyncio.ensure_future(store.commit(one.id, Change(events=(entry(7),))))
+        commit = asyncio.ensure_future(store.commit(one.id, RunChange(events=(entry(7),))))
         await eventually(seen(path, "SELECT count(*) FROM log WHERE last = 7", 1))
         await asyncio.wait([commit], timeout=0.05)
         assert not commit.done(), "it is written, and not on the disk yet"

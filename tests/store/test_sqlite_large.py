@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.core.types import Checkpoint, ThreadChange
-from gateway.store import Change
+from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore, batch
 from gateway.store.sqlite.writer import SMALL_BYTES
 from tests.store.place import NOW, make_run, make_thread
@@ -54,7 +54,7 @@ def test_a_large_record_is_not_written_on_the_event_loop(
             case "checkpoint":
                 await store.update_thread("t", ThreadChange(), point, at=NOW)
             case "run's end":
-                await store.commit(one.id, Change(checkpoint=point, release=True))
+                await store.commit(one.id, RunChange(checkpoint=point, release=True))
             case "run's start":
                 await store.create_run(replace(one, request=replace(one.request, input=values)), [], reserved=1)
         assert written == [not large]

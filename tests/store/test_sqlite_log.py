@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import RunStatus
-from gateway.store import Change, Entry
+from gateway.store import LogEntry, RunChange
 from gateway.store.sqlite import SqliteStore, log
 from tests.store.place import entry, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
@@ -53,12 +53,12 @@ def test_what_was_appended_before_a_commit_shares_its_row(path: Path) -> None:
         await store.create_run(one, [entry(1)], reserved=99)
         store.append(one.id, [entry(2), entry(3)])
         store.append(one.id, [entry(4)])
-        await store.commit(one.id, Change(events=(entry(5),)))
+        await store.commit(one.id, RunChange(events=(entry(5),)))
         assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5]
         assert await rows(store) == 1
         store.append(one.id, [entry(6)])
         with pytest.raises(NotFound):
-            await store.commit(one.id, Change(events=(entry(7),), checkpoint=make_checkpoint("nowhere")))
+            await store.commit(one.id, RunChange(events=(entry(7),), checkpoint=make_checkpoint("nowhere")))
         assert numbers(await store.events(one.id)) == [1, 2, 3, 4, 5, 6], "what was refused took nothing with it"
         await store.close()
 
@@ -75,7 +75,7 @@ def test_a_short_run_has_its_whole_log_in_its_own_row_and_a_long_one_has_not(pat
             await store.create_run(one, log[:1], reserved=9999)
             store.append(one.id, log[1:-1])
             ended = make_run(one.id, status=RunStatus.SUCCESS)
-            await store.commit(one.id, Change(run=ended, events=tuple(log[-1:]), release=True))
+            await store.commit(one.id, RunChange(run=ended, events=tuple(log[-1:]), release=True))
             assert await rows(store) == expected
             assert await store.run(one.id) == ended
             assert await store.events(one.id) == log
@@ -93,7 +93,7 @@ def test_a_runs_own_row_is_read_as_it_was_written_by_whatever_version(path: Path
         store = SqliteStore(path)
         await store.open()
         one = make_run()
-        await store.create_run(one, [Entry(1, b"a"), Entry(2, b"b", delta=True)], reserved=99)
+        await store.create_run(one, [LogEntry(1, b"a"), LogEntry(2, b"b", delta=True)], reserved=99)
         connection = sqlite3.connect(path)
         ((head,),) = connection.execute("SELECT head FROM runs").fetchall()
         connection.close()
@@ -111,10 +111,10 @@ def test_a_run_does_not_end_twice(path: Path, length: int) -> None:
         one = make_run()
         await store.create_run(one, [entry(1)], reserved=99)
         ended = make_run(one.id, status=RunStatus.SUCCESS)
-        await store.commit(one.id, Change(run=ended, events=(Entry(2, b"x" * length),), release=True))
+        await store.commit(one.id, RunChange(run=ended, events=(LogEntry(2, b"x" * length),), release=True))
         again = make_run(one.id, status=RunStatus.ERROR)
         with pytest.raises(Conflict, match="has ended"):
-            await store.commit(one.id, Change(run=again, events=(entry(3),), release=True))
+            await store.commit(one.id, RunChange(run=again, events=(entry(3),), release=True))
         assert await store.run(one.id) == ended
         assert numbers(await store.events(one.id)) == [1, 2]
         await store.close()

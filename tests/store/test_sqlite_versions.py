@@ -11,7 +11,7 @@ import pytest
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import Run, RunQuery, RunStatus
-from gateway.store import Change, Entry
+from gateway.store import LogEntry, RunChange
 from gateway.store.sqlite import SqliteStore, schema
 from gateway.store.sqlite.queries import encode
 from tests.store.place import entry, make_run, make_thread, numbers
@@ -21,9 +21,9 @@ VERSIONS = range(1, len(schema.MIGRATIONS))
 LOG = [(1, 1, 0, b'{"n":1}'), (2, 4, 1, b'{"n":2}\n{"n":3}\n{"n":4}'), (5, 5, 0, b"an agent's own\nline")]
 """The rows of a run's log, as every version wrote them: first, last, delta, data."""
 ENTRIES = [
-    Entry(1, b'{"n":1}'),
-    *(Entry(n, b'{"n":%d}' % n, delta=True) for n in (2, 3, 4)),
-    Entry(5, b"an agent's own\nline"),
+    LogEntry(1, b'{"n":1}'),
+    *(LogEntry(n, b'{"n":%d}' % n, delta=True) for n in (2, 3, 4)),
+    LogEntry(5, b"an agent's own\nline"),
 ]
 
 
@@ -83,7 +83,7 @@ def test_a_file_of_each_earlier_version_is_read_and_its_unfinished_runs_go_on(pa
             assert await store.events(one.id) == ENTRIES
             assert await store.events(one.id, deltas=False) == [ENTRIES[0], ENTRIES[4]]
         ended = make_run(under_way.id, status=RunStatus.SUCCESS)
-        await store.commit(under_way.id, Change(run=ended, events=(entry(100),), release=True))
+        await store.commit(under_way.id, RunChange(run=ended, events=(entry(100),), release=True))
         assert numbers(await store.events(under_way.id)) == [1, 2, 3, 4, 5, 100]
         await store.close()
         plan = raw(path, f"EXPLAIN QUERY PLAN SELECT seq FROM runs WHERE owner = 'x' AND {schema.UNFINISHED}")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
 from gateway.core.types import Run
-from gateway.store import Change, Entry
+from gateway.store import LogEntry, RunChange
 from gateway.store.sqlite import SqliteStore, changes, write_behind
 from tests.store.place import entry, eventually, make_checkpoint, make_run, numbers, tokens
 from tests.support.aio import run
@@ -40,12 +40,12 @@ def test_a_record_that_is_committed_at_once_is_not_written_behind_too(tmp_path: 
         await store.create_run(one, [entry(1)], reserved=99)
         store.save(replace(one, upstream={"at": 1}))
         store.save(replace(one, upstream={"at": 2}))
-        await store.commit(one.id, Change(run=replace(one, upstream={"at": 3})))
+        await store.commit(one.id, RunChange(run=replace(one, upstream={"at": 3})))
         assert (await store.run(one.id)).upstream == {"at": 3}
         assert written == []
         store.save(replace(one, upstream={"at": 4}))
         store.save(replace(one, upstream={"at": 5}))
-        await store.commit(one.id, Change(reserved=200))
+        await store.commit(one.id, RunChange(reserved=200))
         assert (await store.run(one.id)).upstream == {"at": 5}
         assert written == [{"at": 5}]
         await store.close()
@@ -61,7 +61,7 @@ def test_a_record_behind_is_written_where_the_commit_after_it_is_refused(tmp_pat
         await store.create_run(one, [entry(1)], reserved=99)
         store.save(replace(one, upstream={"at": 1}))
         with pytest.raises(NotFound):
-            change = Change(run=replace(one, upstream={"at": 2}), checkpoint=make_checkpoint("nowhere"))
+            change = RunChange(run=replace(one, upstream={"at": 2}), checkpoint=make_checkpoint("nowhere"))
             await store.commit(one.id, change)
         assert (await store.run(one.id)).upstream == {"at": 1}
         assert written == [{"at": 1}]
@@ -78,7 +78,7 @@ def test_who_reads_in_between_finds_the_record_that_was_written_behind(written: 
         await store.create_run(one, [entry(1)], reserved=99)
         store.save(replace(one, upstream={"at": 1}))
         reading = store._writer.submit(lambda cursor: written[:], run=one.id, durable=False)
-        await store.commit(one.id, Change(run=replace(one, upstream={"at": 2})))
+        await store.commit(one.id, RunChange(run=replace(one, upstream={"at": 2})))
         assert await reading == [{"at": 1}]
         assert (await store.run(one.id)).upstream == {"at": 2}
         await store.close()
@@ -86,7 +86,7 @@ def test_who_reads_in_between_finds_the_record_that_was_written_behind(written: 
     run(main())
 
 
-def size(entries: list[Entry]) -> int:
+def size(entries: list[LogEntry]) -> int:
     return sum(len(one.data) for one in entries)
 
 
@@ -112,10 +112,10 @@ def test_text_is_held_for_a_commit_of_its_run_and_anything_else_is_written_soon(
             return store.backlog == size(said)
 
         await eventually(written)
-        await store.commit(acts.id, Change(events=(entry(8),)))
+        await store.commit(acts.id, RunChange(events=(entry(8),)))
         store.append(speaks.id, more)
         assert store.backlog == size(said + more), "neither is any business of the other run's"
-        await store.commit(speaks.id, Change(events=(entry(9),)))
+        await store.commit(speaks.id, RunChange(events=(entry(9),)))
         assert store.backlog == 0
         assert numbers(await store.events(speaks.id)) == list(range(1, 10))
         await store.close()
@@ -151,7 +151,7 @@ def test_when_much_is_held_all_of_it_is_written(tmp_path: Path, patient: None) -
             await store.create_run(one, [entry(1)], reserved=9)
         for one in runs[:3]:
             store.append(one.id, [entry(2, "x" * (write_behind.MOST_BYTES // 3), delta=True)])
-        await store.commit(runs[0].id, Change(reserved=10))
+        await store.commit(runs[0].id, RunChange(reserved=10))
         assert store.backlog == write_behind.MOST_BYTES // 3 * 2
         store.append(runs[3].id, [entry(2, "x" * (write_behind.MOST_BYTES // 4), delta=True)])
         assert len(store._writer._held) == 3, "what a commit took along is no more counted"

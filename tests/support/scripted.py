@@ -16,7 +16,8 @@ from gateway.core.errors import Unsupported
 from gateway.core.types import Agent, AgentCapabilities, Json, RunRequest
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
-from gateway.store import Store, open_store
+from gateway.store import Store
+from gateway.store.opening import open_store
 
 Script = Callable[[RunContext], Awaitable[None]]
 

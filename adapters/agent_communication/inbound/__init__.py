@@ -41,15 +41,12 @@ class AgentCommunicationInbound:
         )
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.contract.Knowing`."""
         return self._people.sees(headers, self.runs.gateway.created)
 
     def routes(self) -> Sequence[BaseRoute]:
-        """See `Inbound.routes`."""
         return self.server.routes()
 
     def refusal(self, error: InterlinguaError) -> Response:
-        """See `Inbound.refusal`."""
         return self.server.refusal(error)
 
     def callback(self, run: Run) -> Callback:
@@ -65,12 +62,10 @@ class AgentCommunicationInbound:
                 await pipe.aclose()
 
     def agents_changed(self) -> None:
-        """See `Informed.agents_changed`."""
         for session in self.server.sessions:
             session.tell(AGENTS_CHANGED)
             session.tell(TOOLS_CHANGED)
 
     def quiet(self) -> None:
-        """See `Leaving.quiet`."""
         self.runs.quiet = True  # calls that end now were not given up by their clients
         self.server.quiet()

@@ -18,7 +18,6 @@ class Notifications:
         self._call = call
 
     def takes(self, event: e.Custom) -> bool:
-        """See `Native`."""
         return event.name == PROTOCOL and NOTIFICATION in (event.data or ())
 
     def pass_on(self, event: e.Custom) -> None:

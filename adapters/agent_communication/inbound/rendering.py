@@ -25,28 +25,22 @@ class AgentWords:
 
     @property
     def tells(self) -> bool:
-        """See `gateway.mcp.runs.Rendering`."""
         return self._token is not None
 
     @property
     def losses(self) -> Counter[str]:
-        """See `Rendering`."""
         return self._encoder.losses
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        """See `Rendering`."""
         return self._told(self._encoder.feed(events, snapshot)) if self._token is not None else []
 
     def last(self, run: Run) -> list[bytes]:
-        """See `Rendering`."""
         return self._told(self._encoder.finish(run)) if self._token is not None else []
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
-        """See `Rendering`."""
         return results.run_result(self._agent, run, end)
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
-        """See `Rendering`."""
         published = None if output == b"null" else codec.output_of(self._agent, output)
         raise questions.interrupted_error(run, interrupt, published)
 

@@ -62,12 +62,10 @@ class AgentService:
         return Identity(capabilities=capabilities, info=info, instructions=INSTRUCTIONS)
 
     async def request(self, call: Call) -> Any:
-        """See `Service.request`."""
         with self._runs.progressing(call):
             return await self._handlers[call.method](call)
 
     def error(self, call: Call, error: Exception) -> ErrorObject:
-        """See `Service.error`."""
         if isinstance(error, InterlinguaError):
             return errors.to_rpc(error).error
         return errors.internal().error

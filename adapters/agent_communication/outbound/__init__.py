@@ -33,25 +33,20 @@ class AgentCommunicationOutbound(Target[JsonObject]):
         self._news = ListChanges(self._server)
 
     async def entries(self) -> Mapping[str, JsonObject]:
-        """See `Target.entries`."""
         return await self._server.agents()
 
     def found(self, name: str) -> Found:
-        """See `Target.found`."""
         return Found(self._server, name)
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """See `Discovering.on_change`."""
         self._server.on_change(changed)
         self._news.start()
 
     @property
     def reachable(self) -> bool | None:
-        """See `Supervised.reachable`."""
         return self._server.reachable
 
     async def aclose(self) -> None:
-        """See `Outbound.aclose`."""
         await self._news.aclose()
         await self._one.aclose()
         await self._server.aclose()

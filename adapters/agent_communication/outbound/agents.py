@@ -32,7 +32,6 @@ class Resident:
 
     @asynccontextmanager
     async def use(self, context: RunContext, capabilities: JsonObject) -> AsyncIterator[tuple[Session, str]]:
-        """See `Home.use`."""
         name = self._name or (native(context.agent) or {}).get("name")
         if not isinstance(name, str):
             name = (await self._server.agent(None))["name"]
@@ -59,11 +58,9 @@ class Template:
         return agent if agent.config_schema else replace(agent, config_schema={"type": "object"})
 
     def use(self, context: RunContext, capabilities: JsonObject) -> AbstractAsyncContextManager[tuple[Session, str]]:
-        """See `Home.use`."""
         return self._created.use(context.run.request.config, capabilities)
 
     async def aclose(self) -> None:
-        """See `Home.aclose`."""
         await self._created.aclose()
 
 
@@ -76,16 +73,13 @@ class Calls(Turns):
         self._home = home
 
     async def describe(self) -> Agent:
-        """See `Outbound.describe`."""
         return await self._home.describe()
 
     @property
     def reachable(self) -> bool | None:
-        """See `Supervised.reachable`."""
         return self._server.reachable
 
     async def aclose(self) -> None:
-        """See `Outbound.aclose`."""
         await self._home.aclose()
 
 
@@ -101,6 +95,5 @@ class Found(Calls):
         self._entry = entry
 
     async def describe(self) -> Agent:
-        """See `Outbound.describe`."""
         entry, self._entry = self._entry, None
         return await super().describe() if entry is None else agent_of(entry)

@@ -72,7 +72,6 @@ class Server:
 
     @property
     def reachable(self) -> bool | None:
-        """See `gateway.contract.Supervised`."""
         known = [pool.reachable for pool in self._pools.values() if pool.reachable is not None]
         return any(known) if known else None
 

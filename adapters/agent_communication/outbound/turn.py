@@ -64,13 +64,11 @@ class Turn(calls.Turn):
         return self._repeats.new(told)
 
     def again(self) -> None:
-        """See `Listener.again`."""
         self._repeats.again(self._decoder.said)
         self.losses += self._decoder.losses
         self._decoder = DeltaDecoder(self.context.agent)
 
     async def asked(self, method: str, params: Raw) -> Any:
-        """See `Listener.asked`."""
         return await self._asks.answer(method, params)
 
     def counted(self) -> Counter[str]:

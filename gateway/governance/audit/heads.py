@@ -116,7 +116,7 @@ async def stored_head(url: str, name: str | None) -> tuple[str, Head]:
 
     Raises Unavailable, NotFound, Invalid (several, a URL that is none).
     """
-    from gateway.store import open_store
+    from gateway.store.opening import open_store
 
     try:
         store = open_store(url)

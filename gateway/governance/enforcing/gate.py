@@ -105,7 +105,6 @@ class Gate(Judge):
             await asyncio.wait([self._worker])
 
     def close(self) -> None:
-        """See `Judge.close`."""
         super().close()
         self._queue.clear()
         if self._worker is not None and self._worker is not asyncio.current_task():
@@ -128,7 +127,6 @@ class Gate(Judge):
         self.before.clear()
 
     def replay(self, event: e.Event) -> None:
-        """See `Judge.replay`."""
         if isinstance(event, e.ToolCallStarted):
             call = self.calls[event.call] = Call(id=event.call)
             call.started(event, risk_of(event.kind))

@@ -40,7 +40,6 @@ class RouteGovernor:
 
     @property
     def about(self) -> JsonObject:
-        """See `Governor.about`."""
         manifest, operator = self.binding.manifest, self.binding.operator
         said = {"tier": manifest.tier, "acp_rev": manifest.acp_rev}
         if not spoken(manifest.acp_rev):
@@ -49,17 +48,14 @@ class RouteGovernor:
 
     @property
     def ephemeral(self) -> bool:
-        """See `Governor.ephemeral`."""
         return self.binding.operator is not None and not self.binding.operator.memory.lasting
 
     @functools.cached_property
     def home(self) -> str | None:
-        """See `Governor.home`."""
         return next((root.path for root in self._roots.roots if root.here and os.path.isdir(root.path)), None)
 
     @property
     def servers(self) -> tuple[ToolServer, ...]:
-        """See `Governor.servers`."""
         bound = self._now.binding
         return tuple(
             ToolServer(one.name, one.transport, found.command, found.env, found.url)
@@ -67,35 +63,28 @@ class RouteGovernor:
         )
 
     def lends(self, can: JsonObject) -> JsonObject:
-        """See `Governor.lends`."""
         return tiers.lent(self._now.binding.manifest, can)
 
     def effective(self, can: JsonObject) -> JsonObject:
-        """See `Governor.effective`."""
         return tiers.effective(self.binding.manifest, can)
 
     def check(self, can: JsonObject) -> None:
-        """See `Governor.check`."""
         if missing := self._missing(can):
             what = ", ".join(missing)
             raise Unavailable(f"the manifest promises {what}, and the agent cannot")
 
     def admit(self, path: str, *, write: bool = False) -> str:
-        """See `Governor.admit`."""
         return self._now._roots.admit(path, write=write)
 
     def offers(self, tool: str, server: str | None = None) -> bool:
-        """See `Governor.offers`."""
         return self._now.rules.grant(tool, server) is not None
 
     async def opened(self, thread: str, *, principal: str | None = None, protocol: str = "") -> None:
-        """See `Governor.opened`."""
         session = self._session(thread)
         if session.state is None:
             await session.moved("invoked", by(principal, protocol))
 
     async def stray(self, thread: str, tool: str, arguments: Json, *, call: str = "", why: str = "") -> None:
-        """See `Governor.stray`."""
         found = Call(id=call, tool=tool, arguments=arguments)
         try:
             await self._session(thread).refused(found, why or "it came outside of any run")
@@ -103,7 +92,6 @@ class RouteGovernor:
             log.error("a call of %s outside of any run is not audited: %s", tool, error)
 
     async def closed(self, thread: str) -> None:
-        """See `Governor.closed`."""
         await self._session(thread).closed()
 
     # --- what the engine asks ------------------------------------------------------------------------------------

@@ -55,7 +55,6 @@ class Judge:
     # --- what adapters call --------------------------------------------------------------------------------------
 
     async def forgotten(self) -> None:
-        """See `RunGovernor.forgotten`."""
         await self.host.tell_again()
 
     def describe(
@@ -68,7 +67,6 @@ class Judge:
         arguments: Json = None,
         pending: bool = False,
     ) -> None:
-        """See `RunGovernor.describe`."""
         found = self.begin(call)
         if found.phase is Phase.NEW:
             found.pending = pending
@@ -85,7 +83,6 @@ class Judge:
         question: Interrupt,
         grants: Callable[[Answer], bool],
     ) -> Answer | None:
-        """See `RunGovernor.permission`."""
         if self.closed:
             return DECLINED
         found = self.begin(call)
@@ -104,7 +101,6 @@ class Judge:
             return DECLINED if found.stale or (grants(answer) and not found.allowed) else answer
 
     async def act(self, tool: str, arguments: Json, *, risk: int, server: str | None = None) -> str:
-        """See `RunGovernor.act`."""
         if self.closed:
             raise Denied("the run is over")
         name = f"act-{secrets.token_hex(6)}"
@@ -141,7 +137,6 @@ class Judge:
             await self.decide(call)
 
     async def acted(self, call: str, *, result: Json = None, error: Json = None) -> None:
-        """See `RunGovernor.acted`."""
         found = self.calls.pop(call, None)
         if found is not None and found.phase is Phase.ALLOWED:
             with self._audited():

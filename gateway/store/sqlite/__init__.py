@@ -1,38 +1,139 @@
 """The default store: one SQLite file (WAL), shared by several processes if need be, or a database in memory.
 
-event loop --append, save, commit--> queue --> file                group commit, see writer.py
-thread --fsync--> wake all who wait for the disk; and all that takes long
-event loop --read--> reader threads --> file                       after this run's appends are written
-event loop --read one record--> file                               the same, without a thread
+event loop --append, save, commit--> queue --> file       group commit (writer.py)
+thread --fsync--> answers those who wait for the disk; does all long work
+event loop --read--> reader threads --> file              after the run's appends are written
+event loop --read one record--> file                      the same without a thread
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import Artifact, Checkpoint, Run, RunQuery, Thread, ThreadChange, ThreadQuery
-from gateway.store import Change, Delivery, Entry, Recovered, Registration
-from gateway.store.sqlite import changes, files, lease, log, queries, registered, retention, schema
+from gateway.store import Delivery, LogEntry, Recovered, Registration, RunChange
+from gateway.store.sqlite import changes, files, lease, log, queries, retention, schema
 from gateway.store.sqlite.disk_thread import DiskThread
-from gateway.store.sqlite.faults import closed
-from gateway.store.sqlite.readers import Locked, Readers
+from gateway.store.sqlite.faults import closed, unavailable
 from gateway.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
+READER_THREADS = 2
+
+
+class Locked(Exception):
+    """A read would have to wait for another connection."""
+
+
+class Readers:
+    """Threads that read, each with its own connection, so that neither the event loop nor the writer waits for a read.
+
+    Its methods are called on the event loop. A read sees everything that was committed before it began.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="store-reader")
+        self._local = threading.local()
+        self._here: sqlite3.Cursor | None = None
+        self._connections: list[sqlite3.Connection] = []
+
+    async def __call__(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run `work` in a thread with a cursor that cannot write, and return its result. Raises Unavailable."""
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._pool, self._read, work)
+        except RuntimeError as error:  # how an executor says that it is shut down
+            raise Unavailable("the store is closed", detail=str(error)) from error
+        return await future
+
+    def at_once(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """Run `work`, which reads a record or two, on the event loop: some 20 us, a tenth of the way through a thread.
+
+        Raises Locked if it would have to wait.
+        """
+        try:
+            if self._here is None:
+                self._here = self._connect(waits=False).cursor()
+            return work(self._here)
+        except sqlite3.OperationalError as error:
+            raise Locked from error
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
+    async def close(self) -> None:
+        """Wait for running reads, then disconnect."""
+        await asyncio.to_thread(self._pool.shutdown)
+        for connection in self._connections:
+            connection.close()
+
+    def _read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        try:
+            cursor: sqlite3.Cursor | None = getattr(self._local, "cursor", None)
+            if cursor is None:
+                cursor = self._local.cursor = self._connect().cursor()
+            return work(cursor)
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
+    def _connect(self, *, waits: bool = True) -> sqlite3.Connection:
+        connection = schema.connect_reader(self._path, waits=waits)
+        self._connections.append(connection)
+        return connection
+
+
+def _registration_changes(cursor: sqlite3.Cursor) -> int:
+    """Read the counter of writes to the registrations, which triggers keep (see schema.py)."""
+    ((count,),) = cursor.execute("SELECT value FROM counters WHERE name = 'registrations'").fetchall()
+    return int(count)
+
+
+class RegistrationCache:
+    """All registrations, expired ones too, as of `changes`. They are asked for often and change seldom.
+
+    Records are shared with the callers, so they never change.
+    """
+
+    def __init__(self, count: int = -1, records: dict[bytes, Registration] | None = None) -> None:
+        self.changes = count
+        self._records = records or {}
+        self._list: list[Registration] = []
+        self._since, self._until = math.inf, -math.inf
+
+    def read(self, cursor: sqlite3.Cursor) -> RegistrationCache:
+        """Read the current registrations. A record that has not changed stays the same object."""
+        count = _registration_changes(cursor)  # first: what is written meanwhile is read again
+        known = self._records
+        rows = cursor.execute("SELECT record FROM registrations ORDER BY name").fetchall()
+        return RegistrationCache(
+            count, {record: known.get(record) or queries.decode_registration(record) for (record,) in rows}
+        )
+
+    def at(self, now: float) -> list[Registration]:
+        """List those that have not expired. Returns the same list object while its members are the same."""
+        if not self._since <= now < self._until:
+            ends = [one.expires_at for one in self._records.values() if one.expires_at is not None]
+            self._since = max((end for end in ends if end <= now), default=-math.inf)
+            self._until = min((end for end in ends if end > now), default=math.inf)
+            self._list = [one for one in self._records.values() if one.expires_at is None or one.expires_at > now]
+        return self._list
+
 
 class SqliteStore:
-    """`gateway.store.Store` on SQLite; the contract of every method is there.
+    """Implements `gateway.store.Store`, which has the contract of every method, on SQLite.
 
-    One per process and file. `host` and `lease_seconds` are for tests: the name under which the lease is taken, and how
-    long it lasts without being refreshed.
+    Make one per process and file. `host` and `lease_seconds` are for tests: the name under which the lease is taken,
+    and how long it lasts without being refreshed.
     """
 
     def __init__(
@@ -60,7 +161,7 @@ class SqliteStore:
         )
         self._readers: Readers | None = None
         self._swept = False
-        self._registered = registered.Table()
+        self._registered = RegistrationCache()
         self._closing: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
@@ -76,12 +177,12 @@ class SqliteStore:
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)  # whoever is cancelled here, the rest still gets written
+        await asyncio.shield(self._closing)  # everything is written even if the caller is cancelled
 
     async def _close(self) -> None:
         self._writer.usable = False
         if self._readers is not None:
-            await self._readers.close()  # first: the last connection tidies up, which these may not
+            await self._readers.close()  # first: the last connection to close cleans up, which a reader must not
         await self._writer.stop()
 
     @property
@@ -95,7 +196,7 @@ class SqliteStore:
             self._swept = True
 
     async def _read(self, work: Callable[[sqlite3.Cursor], T], run: str | None = None, *, one: bool = False) -> T:
-        """Read on a reader's connection, after what was appended for `run`. `one`: no more than a record or two."""
+        """Read on a reader's connection, after everything appended for `run`. `one`: it reads a record or two."""
         if not self._writer.usable:
             raise closed()
         if self._readers is None:
@@ -109,7 +210,7 @@ class SqliteStore:
 
     # runs
 
-    async def create_run(self, run: Run, events: Sequence[Entry], *, reserved: int, soon: bool = False) -> bool:
+    async def create_run(self, run: Run, events: Sequence[LogEntry], *, reserved: int, soon: bool = False) -> bool:
         record = queries.encode(run)
         work = partial(changes.create_run, owner=self.owner, run=run, events=events, reserved=reserved, record=record)
         return await self._writer.submit(work, soon=soon, own=True, size=len(record))
@@ -117,12 +218,12 @@ class SqliteStore:
     async def activate(self, run_id: str) -> bool:
         return await self._writer.submit(partial(changes.activate, owner=self.owner, run_id=run_id))
 
-    async def commit(self, run_id: str, change: Change, *, soon: bool = False) -> None:
-        records = changes.Records.of(change.run, change.checkpoint)
+    async def commit(self, run_id: str, change: RunChange, *, soon: bool = False) -> None:
+        records = changes.EncodedRecords.of(change.run, change.checkpoint)
         work = partial(changes.commit, owner=self.owner, run_id=run_id, change=change, records=records)
         await self._writer.submit(work, run=run_id, soon=soon, joins=True, own=True, size=records.size)
 
-    def append(self, run_id: str, entries: Sequence[Entry]) -> None:
+    def append(self, run_id: str, entries: Sequence[LogEntry]) -> None:
         self._writer.append(run_id, entries)
 
     def save(self, run: Run) -> None:
@@ -148,7 +249,7 @@ class SqliteStore:
 
     async def events(
         self, run_id: str, after: int = 0, *, max_bytes: int = 1 << 20, deltas: bool = True
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         work = partial(log.read, run_id=run_id, after=after, max_bytes=max_bytes, deltas=deltas)
         return await self._read(work, run_id)
 
@@ -170,7 +271,7 @@ class SqliteStore:
     async def update_thread(
         self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None, *, at: float
     ) -> Thread:
-        records = changes.Records.of(None, checkpoint)
+        records = changes.EncodedRecords.of(None, checkpoint)
         work = partial(
             changes.update_thread, thread_id=thread_id, change=change, checkpoint=checkpoint, records=records, at=at
         )
@@ -222,9 +323,9 @@ class SqliteStore:
         await self._writer.submit(partial(changes.put_registration, me=self._me, registration=registration))
 
     async def registrations(self, now: float) -> list[Registration]:
-        if await self._read(registered.changes, one=True) != self._registered.changes:
+        if await self._read(_registration_changes, one=True) != self._registered.changes:
             read = await self._read(self._registered.read)
-            if read.changes > self._registered.changes:  # else somebody else was faster
+            if read.changes > self._registered.changes:  # else a later read was faster
                 self._registered = read
         return self._registered.at(now)
 
@@ -249,4 +350,4 @@ class SqliteStore:
 
 
 def _nothing(_: sqlite3.Cursor) -> None:
-    """What a flush does: it is there when everything before it is written."""
+    """Work of a flush: when it has run, everything before it is written."""

@@ -1,8 +1,7 @@
-"""Writing a batch of pieces: one transaction, in order, each piece answered by itself.
+"""Writes a batch of pieces in one transaction, in order, with an answer for each piece.
 
-Work fails alone: if a batch cannot be written as a whole, it is tried piece by piece. What was appended without anybody
-waiting is kept and tried again, and until it is written nothing behind it is: a commit never overtakes the events
-before it.
+If a batch cannot be written as a whole, it is tried piece by piece, so that work fails alone. Appends that fail are
+kept and tried again, and nothing behind them is written before: a commit never overtakes the events before it.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import time
 from gateway.core.errors import InterlinguaError
 from gateway.store.sqlite import log
 from gateway.store.sqlite.faults import CannotBegin, NotWhole, is_engines, unavailable
-from gateway.store.sqlite.job import Answer, Job, Piece, Work
+from gateway.store.sqlite.job import Answer, Piece, Work, WriteJob
 from gateway.store.sqlite.write_behind import WriteBehind
 
 RETRY_SECONDS = 0.5
@@ -23,23 +22,24 @@ logger = logging.getLogger(__name__)
 
 
 class Batches:
-    """The one connection that writes. Used by one thread at a time; which, is for the Writer to see to."""
+    """The one connection that writes. One thread uses it at a time: the holder of the DiskThread's lock."""
 
     def __init__(self, connection: sqlite3.Connection, owner: str, *, syncs: bool) -> None:
-        """`syncs`: SQLite itself syncs a transaction in which somebody wants durability."""
+        """`syncs`: SQLite itself syncs a transaction that has a durable job."""
         self.cursor = connection.cursor()
         self.kept: list[Piece] = []
-        """What could not be written and goes before everything else."""
+        """Pieces that could not be written; they go before everything else."""
         self.retry_at = 0.0
         self.written = 0
-        """Bytes of entries that nobody waited for."""
+        """Bytes of appended entries, all told."""
         self._owner = owner
         self._syncs = syncs
         self._synchronous = ""
 
     def write(self, batch: list[Piece], *, waits: bool) -> list[Answer]:
-        """All of the batch, as far as that is possible. `waits`: for other processes, as the connection is set to now.
-        Raises CannotBegin or NotWhole, with nothing done, where only who waits can do it.
+        """Write the batch, as much of it as possible. `waits`: the connection is set to wait for other processes.
+
+        Raises CannotBegin or NotWhole, with nothing written, if the batch needs a caller that may wait.
         """
         try:
             return self._transact(batch)
@@ -51,8 +51,13 @@ class Batches:
                 raise NotWhole from error
             return self._fail(batch, error) if alone or isinstance(error, CannotBegin) else self._write_each(batch)
 
+    def take_kept(self) -> list[Piece]:
+        """Hand out what could not be written, to go before everything else."""
+        kept, self.kept = self.kept, []
+        return kept
+
     def alone(self, work: Work[None]) -> None:
-        """Work of the Writer's own, in a transaction that nobody waits for."""
+        """Do the store's own work (the lease) in a transaction of its own, not synced."""
         self._begin(durable=False)
         try:
             work(self.cursor)
@@ -73,8 +78,8 @@ class Batches:
         return answers
 
     def _transact(self, batch: list[Piece]) -> list[Answer]:
-        """All of it in one transaction, or an exception and none of it."""
-        self._begin(durable=self._syncs and any(type(piece) is Job and piece.durable for piece in batch))
+        """Write all of it in one transaction, or raise and write nothing."""
+        self._begin(durable=self._syncs and any(type(piece) is WriteJob and piece.durable for piece in batch))
         try:
             answers, size = self._perform(batch)
             self.cursor.execute("COMMIT")
@@ -109,9 +114,9 @@ class Batches:
                 behind.append(piece)
                 size += piece.size
                 continue
-            assert type(piece) is Job
+            assert type(piece) is WriteJob
             joined = behind.pop() if behind and piece.joins and behind[-1].run == piece.run else None
-            if behind:  # the work may look at what is in it
+            if behind:  # the work may read it
                 self._write_behind(behind)
                 behind.clear()
             before = connection.total_changes
@@ -119,7 +124,7 @@ class Batches:
                 result = piece.work(cursor, joined) if piece.joins else piece.work(cursor)
             except InterlinguaError as error:
                 if piece.future is None or connection.total_changes != before:
-                    raise  # half done: it is tried again in a transaction of its own, and undone with that
+                    raise  # half done: tried again in a transaction of its own, which is rolled back
                 answers.append((piece, None, error))
                 if joined is not None:
                     self._write_behind([joined])
@@ -137,11 +142,11 @@ class Batches:
                 one.record(self.cursor)
 
     def _fail(self, batch: list[Piece], error: Exception) -> list[Answer]:
-        """Tell those who wait; keep the rest if the engine failed, drop it if it can never be written."""
+        """Answer jobs with the error. Keep appends if the engine failed; drop them if they can never be written."""
         again = isinstance(error, sqlite3.Error) and is_engines(error)
         answers: list[Answer] = []
         for piece in batch:
-            if type(piece) is Job and piece.future is not None:
+            if type(piece) is WriteJob and piece.future is not None:
                 answers.append((piece, None, unavailable(error)))
             elif again:
                 self.kept.append(piece)

@@ -1,5 +1,6 @@
-"""Writing runs, threads, owed calls and registrations. Every function runs in the writer's transaction, looks before it
-writes, and raises errors of the tree.
+"""Writes runs, threads, webhook deliveries and registrations.
+
+Every function runs in the writer's transaction, checks before it writes, and raises an InterlinguaError.
 """
 
 from __future__ import annotations
@@ -13,21 +14,23 @@ import msgspec
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import NULL, Artifact, Checkpoint, IfBusy, Run, Thread, ThreadChange, ThreadStatus
-from gateway.store import Change, Entry, Recovered, Registration
+from gateway.store import LogEntry, Recovered, Registration, RunChange
 from gateway.store.sqlite import lease, log
 from gateway.store.sqlite.queries import decode_artifact, decode_run, encode, require, thread, whose
 from gateway.store.sqlite.schema import ACTIVE, QUEUED, RELEASED, UNFINISHED
 from gateway.store.sqlite.write_behind import WriteBehind
 
 
-class Records(NamedTuple):
-    """The records of a change, encoded: that is done before it is submitted, since their size says who writes them."""
+class EncodedRecords(NamedTuple):
+    """The encoded records of a change. Encoded before it is submitted, because their size decides which thread
+    writes.
+    """
 
     run: bytearray | None = None
     checkpoint: bytearray | None = None
 
     @classmethod
-    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> Records:
+    def of(cls, run: Run | None, checkpoint: Checkpoint | None) -> EncodedRecords:
         return cls(None if run is None else encode(run), None if checkpoint is None else encode(checkpoint))
 
     @property
@@ -41,11 +44,11 @@ def create_run(
     *,
     owner: str,
     run: Run,
-    events: Sequence[Entry],
+    events: Sequence[LogEntry],
     reserved: int,
     record: bytearray,
 ) -> bool:
-    """See `Store.create_run`. `record` is the run, encoded."""
+    """Implements `Store.create_run`. `record` is the encoded run."""
     request = run.request
     place = ACTIVE
     if run.thread is not None:
@@ -90,7 +93,7 @@ def create_run(
 
 
 def _claim(cursor: sqlite3.Cursor, artifact_id: str, run: Run) -> None:
-    """A file that was stored for this run belongs to it from now on, and to its thread."""
+    """Give a file that was stored for this run to it and its thread."""
     row = cursor.execute(
         "SELECT seq, record FROM artifacts WHERE id = ? AND run IS NULL AND thread IS NULL AND uploader IS NULL",
         (artifact_id,),
@@ -104,7 +107,7 @@ def _claim(cursor: sqlite3.Cursor, artifact_id: str, run: Run) -> None:
 
 
 def activate(cursor: sqlite3.Cursor, owner: str, run_id: str) -> bool:
-    """See `Store.activate`. A run of another owner is that one's to start."""
+    """Implements `Store.activate`. Only its owner starts a run."""
     row = cursor.execute("SELECT seq, owner, place, thread FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFound(f"no run {run_id}")
@@ -127,10 +130,10 @@ def commit(
     *,
     owner: str,
     run_id: str,
-    change: Change,
-    records: Records,
+    change: RunChange,
+    records: EncodedRecords,
 ) -> None:
-    """See `Store.commit`. `behind` was held of the run until now; `records` are those of `change`."""
+    """Implements `Store.commit`. `behind` has the run's held writes; `records` are those of `change`."""
     if change.checkpoint is not None:
         require(cursor, "threads", change.checkpoint.thread)
     entries = [*(behind.entries if behind is not None else ()), *change.events]
@@ -181,7 +184,7 @@ def commit(
 
 
 def save(cursor: sqlite3.Cursor, owner: str, run: Run) -> None:
-    """See `Store.save`; a run that is gone or taken over is left alone."""
+    """Implements `Store.save`. Leaves a run alone that is gone or another owner's by now."""
     cursor.execute(
         "UPDATE runs SET status = ?, updated_at = ?, record = ? WHERE id = ? AND owner = ?",
         (run.status.value, run.updated_at, encode(run), run.id, owner),
@@ -189,7 +192,6 @@ def save(cursor: sqlite3.Cursor, owner: str, run: Run) -> None:
 
 
 def delete_run(cursor: sqlite3.Cursor, run_id: str) -> None:
-    """See `Store.delete_run`."""
     row = cursor.execute("SELECT seq FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFound(f"no run {run_id}")
@@ -197,7 +199,7 @@ def delete_run(cursor: sqlite3.Cursor, run_id: str) -> None:
 
 
 def remove_run(cursor: sqlite3.Cursor, seq: int, run_id: str) -> None:
-    """A run and everything that is only there for it."""
+    """Remove a run and everything that belongs to it alone."""
     log.remove(cursor, seq)
     cursor.execute("DELETE FROM chunks WHERE artifact IN (SELECT seq FROM artifacts WHERE run = ?)", (run_id,))
     cursor.execute("DELETE FROM artifacts WHERE run = ?", (run_id,))
@@ -206,7 +208,6 @@ def remove_run(cursor: sqlite3.Cursor, seq: int, run_id: str) -> None:
 
 
 def create_thread(cursor: sqlite3.Cursor, thread: Thread, checkpoints: Sequence[Checkpoint]) -> None:
-    """See `Store.create_thread`."""
     if cursor.execute("SELECT 1 FROM threads WHERE id = ?", (thread.id,)).fetchone() is not None:
         raise Conflict(f"thread {thread.id} exists already")
     cursor.execute(
@@ -233,10 +234,9 @@ def update_thread(
     thread_id: str,
     change: ThreadChange,
     checkpoint: Checkpoint | None,
-    records: Records,
+    records: EncodedRecords,
     at: float,
 ) -> Thread:
-    """See `Store.update_thread`."""
     _change_thread(cursor, thread_id, change, checkpoint, at)
     if checkpoint is not None:
         _add_checkpoint(cursor, checkpoint, checkpoint.thread, records.checkpoint)
@@ -244,7 +244,7 @@ def update_thread(
 
 
 class _Thread(Thread, frozen=True, kw_only=True):
-    """A thread whose state stays encoded: most changes leave it as it is, and it may be large."""
+    """A thread with its state left encoded: the state may be large, and most changes do not touch it."""
 
     values: msgspec.Raw = NULL
 
@@ -256,7 +256,7 @@ _decode_thread = msgspec.json.Decoder(_Thread).decode
 def _change_thread(
     cursor: sqlite3.Cursor, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None, at: float
 ) -> None:
-    """Read, change and write the record in this transaction, which no other process writes beside."""
+    """Read, change and write the record in this transaction, so that no other process writes in between."""
     row = cursor.execute("SELECT record FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
         raise NotFound(f"no thread {thread_id}")
@@ -272,7 +272,9 @@ def _change_thread(
 
 
 def _follow(cursor: sqlite3.Cursor, thread_id: str, run: Run) -> None:
-    """Set the status of a run's thread. That is a column of its own: the record, which may be large, is not written."""
+    """Set the status of a run's thread. It is a column of its own, so the record, which may be large, is not
+    written.
+    """
     status = ThreadStatus.after(run.status).value
     cursor.execute(
         "UPDATE threads SET status = ?, updated_at = max(updated_at, ?) WHERE id = ? AND status <> ?",
@@ -288,7 +290,6 @@ def _add_checkpoint(cursor: sqlite3.Cursor, checkpoint: Checkpoint, thread_id: s
 
 
 def delete_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
-    """See `Store.delete_thread`."""
     require(cursor, "threads", thread_id)
     if cursor.execute(
         "SELECT 1 FROM runs WHERE thread = ? AND place IN (?, ?) LIMIT 1", (thread_id, ACTIVE, QUEUED)
@@ -298,7 +299,7 @@ def delete_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
 
 
 def remove_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
-    """A thread with its checkpoints and uploads; what runs made stays with them."""
+    """Remove a thread with its checkpoints and uploads. Files that runs made stay with the runs."""
     for seq, record in cursor.execute("SELECT seq, record FROM runs WHERE thread = ?", (thread_id,)).fetchall():
         run = decode_run(record)
         loose = msgspec.structs.replace(run, request=msgspec.structs.replace(run.request, thread=None))
@@ -316,27 +317,25 @@ def remove_thread(cursor: sqlite3.Cursor, thread_id: str) -> None:
 
 
 def remove_artifact(cursor: sqlite3.Cursor, seq: int) -> None:
-    """A file with its content."""
+    """Remove a file with its content."""
     cursor.execute("DELETE FROM chunks WHERE artifact = ?", (seq,))
     cursor.execute("DELETE FROM artifacts WHERE seq = ?", (seq,))
 
 
 def delivered(cursor: sqlite3.Cursor, delivery_id: str) -> None:
-    """See `Store.delivered`."""
     cursor.execute("DELETE FROM deliveries WHERE id = ?", (delivery_id,))
     if not cursor.rowcount:
         raise NotFound(f"no delivery {delivery_id}")
 
 
 def postpone(cursor: sqlite3.Cursor, delivery_id: str, due_at: float) -> None:
-    """See `Store.postpone`."""
     cursor.execute("UPDATE deliveries SET due_at = ?, attempts = attempts + 1 WHERE id = ?", (due_at, delivery_id))
     if not cursor.rowcount:
         raise NotFound(f"no delivery {delivery_id}")
 
 
-def put_registration(cursor: sqlite3.Cursor, me: lease.Identity, registration: Registration) -> None:
-    """See `Store.put_registration`. A registration dies with its owner's lease, if its owner is a process."""
+def put_registration(cursor: sqlite3.Cursor, me: lease.StoreProcess, registration: Registration) -> None:
+    """Implements `Store.put_registration`. If its owner is a store's, a registration ends with that owner's lease."""
     row = cursor.execute(
         "SELECT owner, held, expires_at, EXISTS (SELECT 1 FROM leases WHERE leases.owner = registrations.owner) "
         "FROM registrations WHERE name = ?",
@@ -354,14 +353,12 @@ def put_registration(cursor: sqlite3.Cursor, me: lease.Identity, registration: R
 
 
 def delete_registration(cursor: sqlite3.Cursor, name: str) -> None:
-    """See `Store.delete_registration`."""
     cursor.execute("DELETE FROM registrations WHERE name = ?", (name,))
     if not cursor.rowcount:
         raise NotFound(f"no registration {name}")
 
 
-def claim(cursor: sqlite3.Cursor, me: lease.Identity) -> list[Recovered]:
-    """See `Store.claim`."""
+def claim(cursor: sqlite3.Cursor, me: lease.StoreProcess) -> list[Recovered]:
     owners = [
         owner
         for (owner,) in cursor.execute(

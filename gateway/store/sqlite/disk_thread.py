@@ -1,7 +1,6 @@
-"""The thread beside the event loop: it waits for the disk, for other processes and for what takes long, and keeps the
-lease.
+"""The store's thread: it waits for the disk, for other processes and for long work, and keeps the lease.
 
-Whoever uses the connection, here or on the event loop, holds its lock.
+The thread and the event loop share one connection; the one that uses it holds the lock.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 class DiskThread:
-    """Owns the connection that writes. `start`, `do` and `finish` are called on the event loop, the rest in the thread
-    but for what says otherwise.
+    """Owns the connection that writes. `start`, `try_lock`, `unlock`, `do` and `finish` are called on the event loop,
+    everything else in the thread.
 
     `beat` is called in a transaction of its own every `beat_seconds`, `farewell` in the last one.
     """
@@ -58,28 +57,46 @@ class DiskThread:
         self._path = path
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._over = False
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
         self.batches: Batches | None = None
-        """What writes, once there is a connection; used with the lock held."""
+        """Writes, once there is a connection. Used with the lock held."""
         self.shared = False
-        """Whether the event loop may write too: in memory, and in WAL, where no reader holds up a writer."""
+        """Whether the event loop may write too: in memory and in WAL mode, where readers do not block a writer."""
         self.wal: int | None = None
-        """What is to be synced for a transaction to outlast a power cut. None: nothing, or SQLite does it."""
-        self._doubted = False  # a sync failed: what it was to write may be lost to the next one, which then succeeds
-        self.wanted = False
-        """The loop found the lock taken: `free` is to be called when it is not any more."""
-        self.free: Callable[[], None] = _nothing
-        self.died: Callable[[BaseException], None] = _unheard
+        """The descriptor to sync for a transaction to survive a power cut. None: nothing to sync, or SQLite does it."""
+        self._doubted = False  # a sync failed: the next may succeed without having written the same pages
+        self._wanted = False  # the loop found the lock taken, and `free` is to be called when it is released
 
-    def start(self, ready: asyncio.Future[None], gone: asyncio.Future[None]) -> None:
-        """Connect. `ready` gets what `connect` or the first `beat` raises, there is no thread then; `gone` is done when
-        the thread has ended, with why it could not write everything.
+    def start(
+        self,
+        ready: asyncio.Future[None],
+        gone: asyncio.Future[None],
+        *,
+        free: Callable[[], None],
+        died: Callable[[BaseException], None],
+    ) -> None:
+        """Connect. `ready` gets what `connect` or the first `beat` raises; there is no thread then. `gone` is done when
+        the thread has ended, with the reason if it could not write everything.
+
+        `free` is called on the event loop after a `try_lock` that failed, `died` when the thread cannot go on.
         """
+        self._free, self._died = free, died
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._main, args=(ready, gone), name="store-writer", daemon=True).start()
 
+    def try_lock(self) -> bool:
+        """Take the connection for the event loop. False while the thread has it: `free` is called afterwards."""
+        self._wanted = True
+        if not self._lock.acquire(blocking=False):
+            return False
+        self._wanted = False
+        return True
+
+    def unlock(self) -> None:
+        self._lock.release()
+
     def do(self, order: Callable[[], None]) -> None:
-        """Have the thread call this, after what it was given before."""
+        """Have the thread call this, in order."""
         self._orders.put(order)
 
     def finish(self, last: Callable[[], None]) -> None:
@@ -99,11 +116,11 @@ class DiskThread:
             logger.debug("the event loop is gone; an answer of the store goes nowhere")
 
     def holding(self, work: Callable[[Batches], T]) -> T:
-        """Use the connection, and wait for others on the file, which the event loop never does."""
+        """Use the connection, and wait for other processes, which the event loop never does."""
         batches = self.batches
         assert batches is not None
         try:
-            with self.lock:
+            with self._lock:
                 if self.shared and self._path is not None:
                     batches.cursor.execute(f"PRAGMA busy_timeout = {int(schema.BUSY_SECONDS * 1000)}")
                 try:
@@ -112,11 +129,11 @@ class DiskThread:
                     if self.shared and self._path is not None:
                         batches.cursor.execute("PRAGMA busy_timeout = 0")
         finally:
-            if self.wanted:
-                self.post(self.free)
+            if self._wanted:
+                self.post(self._free)
 
     def on_disk(self, answers: Sequence[Answer]) -> Sequence[Answer]:
-        """Sync what is written. What to tell then those who asked for it."""
+        """Sync everything written. Returns the answers, with Unsynced for durable jobs if it failed."""
         if self.wal is None:
             return answers
         try:
@@ -132,12 +149,12 @@ class DiskThread:
         return answers
 
     def checkpoint(self) -> None:
-        """Move what is in the WAL to the file."""
+        """Move the WAL's pages to the file."""
 
         def work(batches: Batches) -> None:
             batches.cursor.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
             if self._path is not None:
-                batches.alone(self._beat)  # SQLite syncs what begins the WAL anew: not on the event loop
+                batches.alone(self._beat)  # the first write to a new WAL makes SQLite sync: not on the event loop
 
         try:
             self.holding(work)
@@ -165,11 +182,11 @@ class DiskThread:
             self.holding(lambda batches: batches.alone(self._farewell))
         except sqlite3.Error as error:
             failure = failure or unavailable(error)
-            self.post(self.died, error)
+            self.post(self._died, error)
         except BaseException as error:
             logger.critical("the store's writer died", exc_info=True)
             failure = error
-            self.post(self.died, error)
+            self.post(self._died, error)
         finally:
             self._close(connection)
             self.post(_settle, gone, failure)
@@ -188,7 +205,7 @@ class DiskThread:
         return batches
 
     def _close(self, connection: sqlite3.Connection) -> None:
-        with self.lock:
+        with self._lock:
             if self.wal is not None:
                 os.close(self.wal)
             if self.batches is not None:
@@ -213,18 +230,10 @@ class DiskThread:
 
 
 def _empty_wal(batches: Batches) -> None:
-    """Move all that is in the WAL to the file, which is synced, and begin it anew. Raises `sqlite3.Error`."""
+    """Move all of the WAL to the file, sync it, and truncate the WAL. Raises `sqlite3.Error`."""
     ((busy, _, _),) = batches.cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     if busy:
         raise sqlite3.OperationalError("the WAL is in use")
-
-
-def _nothing() -> None:
-    """Where nobody waits for the lock."""
-
-
-def _unheard(_: BaseException) -> None:
-    """Where nobody waits for anything."""
 
 
 def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:

@@ -1,4 +1,4 @@
-"""What SQLite's errors mean to those who asked."""
+"""Maps SQLite's errors to the gateway's."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from gateway.core.errors import Conflict, InterlinguaError, Unavailable
 
 
 class CannotBegin(sqlite3.OperationalError):
-    """The transaction did not start (locked by others for too long, disk gone): no use in trying piece by piece."""
+    """The transaction did not start (locked for too long, disk gone), so trying piece by piece would not help."""
 
 
 class NotWhole(Exception):
-    """The batch is to be written piece by piece."""
+    """The batch has to be written piece by piece."""
 
 
 def is_engines(error: sqlite3.Error) -> bool:
-    """True where another try may work: locked, full, broken disk. False where the values are at fault."""
+    """True if another try may succeed (locked, full, broken disk). False if the values are at fault."""
     values = sqlite3.IntegrityError | sqlite3.DataError | sqlite3.InterfaceError | sqlite3.ProgrammingError
     return not isinstance(error, values)
 
 
 def unavailable(error: BaseException) -> InterlinguaError:
-    """What a failure is to a caller. What SQLite said is for the log."""
+    """Map a failure to the error that the caller gets. SQLite's message goes into `detail`, which is only logged."""
     if isinstance(error, InterlinguaError):
         return error
     if isinstance(error, sqlite3.IntegrityError):
@@ -31,5 +31,5 @@ def unavailable(error: BaseException) -> InterlinguaError:
 
 
 def closed() -> Unavailable:
-    """What who comes before `open` or after `close` is told."""
+    """The error of a call before `open` or after `close`."""
     return Unavailable("the store is closed")

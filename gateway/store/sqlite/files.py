@@ -1,4 +1,4 @@
-"""Artifacts: their content goes to disk in chunks as it arrives, and is nobody's until the last one is there."""
+"""Artifacts: content is written in chunks as it arrives, and cannot be read before the last one is there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def upload(
     write: Callable[..., Awaitable[Any]],
     forget: Callable[[Callable[[sqlite3.Cursor], None]], object],
 ) -> Artifact:
-    """See `Store.put_artifact`. `write` runs work in the writer and waits, `forget` does not wait."""
+    """Implements `Store.put_artifact`. `write` runs work in the writer and waits; `forget` does not wait."""
     seq = await write(begin, durable=False)
     done = False
     try:
@@ -44,7 +44,7 @@ async def upload(
 async def _store(
     content: AsyncIterator[bytes], max_bytes: int, add: Callable[..., None], write: Callable[..., Awaitable[Any]]
 ) -> int:
-    """Cut what comes into chunks, one in memory at a time. Returns the size."""
+    """Cut the content into chunks, holding one in memory. Returns the size."""
     waiting = bytearray()
     size = number = 0
     async for piece in content:
@@ -62,7 +62,7 @@ async def _store(
 
 
 def begin(cursor: sqlite3.Cursor, *, owner: str, artifact: Artifact) -> int:
-    """Make room for a file that `owner` uploads. Returns its `seq`."""
+    """Create the record of a file that `owner` uploads. Returns its `seq`."""
     if artifact.run is not None:
         require(cursor, "runs", artifact.run)
     if artifact.thread is not None:
@@ -103,8 +103,8 @@ def _give_up(cursor: sqlite3.Cursor, *, seq: int, artifact_id: str) -> None:
         remove_artifact(cursor, seq)
 
 
-def sweep(cursor: sqlite3.Cursor, me: lease.Identity) -> None:
-    """Remove what processes that are dead had begun to upload."""
+def sweep(cursor: sqlite3.Cursor, me: lease.StoreProcess) -> None:
+    """Remove unfinished uploads of dead processes."""
     unfinished = cursor.execute("SELECT seq, uploader FROM artifacts WHERE uploader IS NOT NULL").fetchall()
     dead = {owner: lease.is_dead(cursor, owner, me) for owner in {owner for _, owner in unfinished}}
     for seq, owner in unfinished:

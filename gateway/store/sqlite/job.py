@@ -1,4 +1,4 @@
-"""What the event loop gives to be written, and what comes of it."""
+"""What the event loop submits to be written, and the answers to it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gateway.store.sqlite.write_behind import WriteBehind
 
 T = TypeVar("T")
 Work = Callable[..., T]
-"""What is done with a cursor. Where it `joins`, it is also given what was held of its run, or None, to write it."""
+"""Called with a cursor. If the job `joins`, also with the run's held writes (or None), which it has to write."""
 
 
-class Job:
-    """Something to do in a transaction. Without a `future` nobody waits and it is tried until it is done.
+class WriteJob:
+    """Work to do in a transaction. Without a `future` it is tried until it succeeds.
 
-    durable: whoever waits is told when it is on the disk. soon: told when it is written; the disk follows.
-    long: it takes so long that the event loop had better not do it. size: bytes that it writes, about.
+    durable: answered when it is on the disk. soon: answered when it is written; the sync follows.
+    long: takes too long for the event loop. size: about how many bytes it writes.
     """
 
     __slots__ = ("durable", "future", "joins", "long", "run", "size", "soon", "work")
@@ -44,17 +44,17 @@ class Job:
         self.size = size
 
 
-Piece = Job | WriteBehind
-Answer = tuple[Job, Any, BaseException | None]
-"""What to tell whoever waits for the job: a result or an error."""
+Piece = WriteJob | WriteBehind
+Answer = tuple[WriteJob, Any, BaseException | None]
+"""A job with its result or its error."""
 
 
 def answer(answers: Sequence[Answer]) -> None:
-    """Tell who waits. On the event loop."""
+    """Resolve the futures of the jobs. Called on the event loop."""
     for job, result, error in answers:
         future = job.future
         if future is None or future.done():
-            continue  # whoever waited was cancelled
+            continue  # the caller was cancelled
         if error is None:
             future.set_result(result)
         else:

@@ -1,8 +1,8 @@
-"""Who owns what, and whether that process still lives.
+"""Leases: which process owns a run, and whether that process is alive.
 
-A process keeps a row in `leases` that runs out unless it is refreshed. On the same host nobody needs to wait for that:
-a process is looked up by pid and start time (pids are used again). "Same host" means same name, same boot and same pid
-namespace, else a pid says nothing.
+A process keeps a row in `leases` that expires unless it is refreshed. A process of the same host is instead looked up
+by pid and start time (pids are reused), without waiting for that. "Same host" means the same name, boot and pid
+namespace: otherwise a pid means nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import msgspec
 TTL_SECONDS = 10.0
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """This process, as the others see it. `started` is empty where the system does not tell."""
+class StoreProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """This process as others see it. `started` is empty if the system does not say."""
 
     owner: str
     host: str
@@ -29,27 +29,27 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     started: str
 
 
-def identify(host: str | None = None) -> Identity:
-    """A fresh owner name for this process; `host` pretends to be elsewhere."""
+def identify(host: str | None = None) -> StoreProcess:
+    """Make a new owner name for this process. `host` replaces the name of this host, for tests."""
     name = host or this_host()
     pid = os.getpid()
     owner = f"{socket.gethostname()}-{pid}-{uuid.uuid4().hex[:12]}"
-    return Identity(owner=owner, host=name, pid=pid, started=process_start(pid) or "")
+    return StoreProcess(owner=owner, host=name, pid=pid, started=process_start(pid) or "")
 
 
 def this_host() -> str:
-    """Within it, a pid means the same process to everyone."""
+    """Name the host so that a pid means the same process everywhere it is known by that name."""
     parts = [socket.gethostname()]
     try:
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
         parts.append(os.readlink("/proc/self/ns/pid"))
     except OSError:
-        pass  # not Linux: the name has to do
+        pass  # not Linux: the name has to be enough
     return "/".join(parts)
 
 
 def process_start(pid: int) -> str | None:
-    """When process `pid` started, in the system's own units; "" if it lives but that is unknown, None if it is gone."""
+    """When process `pid` started, in the system's units. "" if it is alive but this is unknown, None if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
         fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
@@ -70,8 +70,8 @@ def process_start(pid: int) -> str | None:
     return ""
 
 
-def keep(cursor: sqlite3.Cursor, me: Identity, ttl: float) -> None:
-    """Take the lease, or make it last longer."""
+def keep(cursor: sqlite3.Cursor, me: StoreProcess, ttl: float) -> None:
+    """Take the lease or extend it."""
     cursor.execute(
         "INSERT OR REPLACE INTO leases (owner, host, pid, started, expires_at, expires_tick) VALUES (?, ?, ?, ?, ?, ?)",
         (me.owner, me.host, me.pid, me.started, time.time() + ttl, time.monotonic() + ttl),
@@ -79,15 +79,15 @@ def keep(cursor: sqlite3.Cursor, me: Identity, ttl: float) -> None:
 
 
 def drop(cursor: sqlite3.Cursor, owner: str) -> None:
-    """End an owner's lease; what it registered may then be registered by others."""
+    """End an owner's lease. Other owners may then register the names that it registered."""
     cursor.execute("DELETE FROM leases WHERE owner = ?", (owner,))
     cursor.execute("UPDATE registrations SET held = 0 WHERE owner = ?", (owner,))
 
 
-def is_dead(cursor: sqlite3.Cursor, owner: str, me: Identity) -> bool:
-    """True if `owner` has no lease, let it run out, or is a process of this host that is gone.
+def is_dead(cursor: sqlite3.Cursor, owner: str, me: StoreProcess) -> bool:
+    """True if `owner` has no lease, its lease has run out, or it is a process of this host that is gone.
 
-    A process holds one store: another owner under our own pid was a process before us, or a store that was left.
+    A process has one store, so another owner with our own pid is an earlier process, or a store that was abandoned.
     """
     if owner == me.owner:
         return False
@@ -105,5 +105,5 @@ def is_dead(cursor: sqlite3.Cursor, owner: str, me: Identity) -> bool:
     now = process_start(pid)
     if now is None or (now and started and now != started):
         return True
-    # a machine that slept is not a process that hung: the monotonic clock sleeps too, and is one for all on Linux
+    # the monotonic clock stops while the machine sleeps, and all processes of a Linux host share it
     return run_out and (not now or bool(expires_tick < time.monotonic()))

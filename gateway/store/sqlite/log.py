@@ -1,11 +1,11 @@
 """The event log: neighbours of one kind share a row, each entry stays separately readable.
 
-A short run has no rows: the entries that are written with its creation and those that are written with its end are in
-its own row (`head`, `tail`), which is written then anyhow, if there are few.
+A short run has no rows in the log: the few entries written with its creation and with its end are kept in the run's own
+row (`head`, `tail`), which is written at those moments anyway.
 
-A row holds entries `first` to `last`, one a line. An entry that itself contains a newline (an agent's own document may,
-where it is kept as it came) has a row to itself, and a row of one entry is never split. A row's key is the run's `seq`
-in the upper half and `first` in the lower: the table itself is in order of run and number, without a second index.
+A row holds entries `first` to `last`, one per line. An entry that contains a newline (an agent's own document, kept as
+it came, may) has a row to itself, and a row of one entry is never split. A row's key is the run's `seq` in the upper
+half and `first` in the lower, so the table itself is in order of run and number, without a second index.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from itertools import chain
 import msgspec
 
 from gateway.core.errors import NotFound
-from gateway.store import Entry
+from gateway.store import LogEntry
 
 ROW_BYTES = 64 * 1024
 FEW_BYTES = 2048
-"""Entries that have a place in their run's own row, all together."""
+"""The most bytes of entries that go into their run's own row."""
 RUN_BITS = 32
 LF = 10
 
@@ -32,22 +32,22 @@ _ADD = (
 )
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[Entry]).decode
+_decode = msgspec.msgpack.Decoder(list[LogEntry]).decode
 
 Row = tuple[int, int, int, bytearray]
-"""first, last, delta (0 or 1), data. The sqlite3 module binds these types as they are, but not `bool` and `bytes`."""
+"""first, last, delta (0 or 1), data. The sqlite3 module binds these types directly, but not `bool` and `bytes`."""
 
 
-def few(entries: Sequence[Entry]) -> bytearray | None:
-    """Entries as they are in their run's own row; None if there are none, or too many."""
+def few(entries: Sequence[LogEntry]) -> bytearray | None:
+    """Encode entries for their run's own row. None if there are none, or too many."""
     size = 0
     for entry in entries:
         size += len(entry.data)
     return bytearray(_encode(entries)) if 0 < size <= FEW_BYTES else None
 
 
-def pack(entries: Iterable[Entry]) -> list[Row]:
-    """As few rows as may be, of about `ROW_BYTES` at most, in the order of the entries."""
+def pack(entries: Iterable[LogEntry]) -> list[Row]:
+    """Pack entries in order into as few rows as possible, of about `ROW_BYTES` at most."""
     rows: list[Row] = []
     lines: list[bytes] = []
     first = following = -1
@@ -76,13 +76,13 @@ def pack(entries: Iterable[Entry]) -> list[Row]:
     return rows
 
 
-def write(cursor: sqlite3.Cursor, owner: str, run_id: str, entries: Iterable[Entry]) -> None:
-    """Add to a run's log, unless the run is gone or belongs to another owner by now."""
+def write(cursor: sqlite3.Cursor, owner: str, run_id: str, entries: Iterable[LogEntry]) -> None:
+    """Add to a run's log, unless the run is gone or another owner's by now."""
     write_all(cursor, owner, [(run_id, entries)])
 
 
-def write_all(cursor: sqlite3.Cursor, owner: str, runs: Iterable[tuple[str, Iterable[Entry]]]) -> None:
-    """`write` for many runs."""
+def write_all(cursor: sqlite3.Cursor, owner: str, runs: Iterable[tuple[str, Iterable[LogEntry]]]) -> None:
+    """Add to the logs of many runs, as `write` does."""
     rows = [(*row, run_id, owner) for run_id, entries in runs for row in pack(entries)]
     if len(rows) == 1:
         cursor.execute(_ADD, rows[0])
@@ -90,8 +90,8 @@ def write_all(cursor: sqlite3.Cursor, owner: str, runs: Iterable[tuple[str, Iter
         cursor.executemany(_ADD, rows)
 
 
-def write_new(cursor: sqlite3.Cursor, seq: int, entries: Iterable[Entry]) -> None:
-    """The first entries of a run that was created just now."""
+def write_new(cursor: sqlite3.Cursor, seq: int, entries: Iterable[LogEntry]) -> None:
+    """Write the first entries of a new run."""
     cursor.executemany(
         "INSERT INTO log (key, last, delta, data) VALUES (?, ?, ?, ?)",
         [(seq << RUN_BITS | first, last, delta, data) for first, last, delta, data in pack(entries)],
@@ -99,7 +99,7 @@ def write_new(cursor: sqlite3.Cursor, seq: int, entries: Iterable[Entry]) -> Non
 
 
 def remove(cursor: sqlite3.Cursor, seq: int) -> None:
-    """The whole log of a run."""
+    """Remove the whole log of a run."""
     cursor.execute("DELETE FROM log WHERE key BETWEEN ? AND ?", _span(seq))
 
 
@@ -107,13 +107,13 @@ def _span(seq: int) -> tuple[int, int]:
     return seq << RUN_BITS, (seq + 1 << RUN_BITS) - 1
 
 
-def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas: bool) -> list[Entry]:
-    """See `Store.events`."""
+def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas: bool) -> list[LogEntry]:
+    """Implements `Store.events`."""
     found = cursor.execute("SELECT seq, head, tail FROM runs WHERE id = ?", (run_id,)).fetchone()
     if found is None:
         raise NotFound(f"no run {run_id}")
     seq, head, tail = found
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     room = max_bytes
     with closing(_rows(cursor, seq, after, deltas)) as rows:
         for entry in chain(_few(head), rows, _few(tail)):
@@ -126,12 +126,12 @@ def read(cursor: sqlite3.Cursor, run_id: str, after: int, max_bytes: int, deltas
     return entries
 
 
-def _few(data: bytes | None) -> list[Entry]:
+def _few(data: bytes | None) -> list[LogEntry]:
     return _decode(data) if data is not None else []
 
 
-def _rows(cursor: sqlite3.Cursor, seq: int, after: int, deltas: bool) -> Generator[Entry, None, None]:
-    """Entries from the row on that has what follows `after`."""
+def _rows(cursor: sqlite3.Cursor, seq: int, after: int, deltas: bool) -> Generator[LogEntry, None, None]:
+    """Read entries, beginning with the row that has the one after `after`."""
     lowest, highest = _span(seq)
     (start,) = cursor.execute(
         "SELECT max(key) FROM log WHERE key BETWEEN ? AND ?", (lowest, lowest + max(0, after) + 1)
@@ -146,4 +146,4 @@ def _rows(cursor: sqlite3.Cursor, seq: int, after: int, deltas: bool) -> Generat
             first = key - lowest
             lines = [data] if first == last else data.split(b"\n")
             for number, line in enumerate(lines, first):
-                yield Entry(number, line, bool(delta))
+                yield LogEntry(number, line, bool(delta))

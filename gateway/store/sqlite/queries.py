@@ -1,5 +1,7 @@
-"""Reading: records by id, filtered lists and their counts, files, owed calls. Every function gets a cursor and returns
-decoded records; the same functions run on a reader's connection or, for a store in memory, on the writer's.
+"""Reads records by id, filtered lists and their counts, files, and deliveries.
+
+Every function takes a cursor and returns decoded records. It runs on a reader's connection or, for a store in memory,
+on the writer's.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from gateway.store import Delivery, Registration
 T = TypeVar("T")
 
 COLUMNS = {"runs": "record", "threads": "record, status, updated_at"}
-"""What a record is made of."""
+"""The columns of which a record is made."""
 
 _encode = msgspec.json.Encoder().encode
 decode_run = msgspec.json.Decoder(Run).decode
@@ -45,7 +47,7 @@ class _Request(msgspec.Struct):
 
 
 class _RunParts(msgspec.Struct):
-    """What a run's record is searched by, decoded without the rest."""
+    """The fields of a run's record that a search needs, decoded without the rest."""
 
     request: _Request
 
@@ -60,17 +62,17 @@ _thread_parts = msgspec.json.Decoder(_ThreadParts).decode
 
 
 def encode(record: msgspec.Struct) -> bytearray:
-    """A record as JSON. As a `bytearray`, which the sqlite3 module binds as it is: it looks up adapters for `bytes`."""
+    """Encode a record as JSON: as a `bytearray`, which the sqlite3 module binds directly (it looks up adapters for
+    `bytes`).
+    """
     return bytearray(_encode(record))
 
 
 def run(cursor: sqlite3.Cursor, run_id: str) -> Run:
-    """See `Store.run`."""
     return _one(cursor, "runs", run_id, decode_run)
 
 
 def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
-    """See `Store.thread`."""
     row = cursor.execute(f"SELECT {COLUMNS['threads']} FROM threads WHERE id = ?", (thread_id,)).fetchone()
     if row is None:
         raise NotFound(f"no thread {thread_id}")
@@ -78,12 +80,12 @@ def thread(cursor: sqlite3.Cursor, thread_id: str) -> Thread:
 
 
 def _thread(record: bytes, status: str, updated_at: float) -> Thread:
-    """The columns change with the thread's runs; what the record says of them is out of date."""
+    """Decode a thread. Its columns change with its runs, so they replace what its record says."""
     return replace(decode_thread(record), status=ThreadStatus(status), updated_at=updated_at)
 
 
 def artifact(cursor: sqlite3.Cursor, artifact_id: str) -> Artifact:
-    """See `Store.artifact`; one still being uploaded is not there yet."""
+    """Implements `Store.artifact`. Raises NotFound until the upload is complete."""
     return _one(cursor, "artifacts", artifact_id, decode_artifact, " AND uploader IS NULL")
 
 
@@ -95,29 +97,25 @@ def _one(cursor: sqlite3.Cursor, table: str, key: str, decode: Callable[[bytes],
 
 
 def require(cursor: sqlite3.Cursor, table: str, key: str) -> None:
-    """Raises NotFound unless `table` has it."""
+    """Raise NotFound unless `table` has the id."""
     if cursor.execute(f"SELECT 1 FROM {table} WHERE id = ?", (key,)).fetchone() is None:
         raise NotFound(f"no {table.removesuffix('s')} {key}")
 
 
 def runs(cursor: sqlite3.Cursor, query: RunQuery) -> list[Run]:
-    """See `Store.runs`."""
     found = _page(cursor, "runs", query, *_match_runs(cursor, query))
     return [decode_run(record) for (record,) in found]
 
 
 def count_runs(cursor: sqlite3.Cursor, query: RunQuery) -> int:
-    """See `Store.count_runs`."""
     return _count(cursor, "runs", *_match_runs(cursor, query))
 
 
 def threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> list[Thread]:
-    """See `Store.threads`."""
     return [_thread(*row) for row in _page(cursor, "threads", query, *_match_threads(cursor, query))]
 
 
 def count_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> int:
-    """See `Store.count_threads`."""
     return _count(cursor, "threads", *_match_threads(cursor, query))
 
 
@@ -162,13 +160,13 @@ def _match_threads(cursor: sqlite3.Cursor, query: ThreadQuery) -> tuple[str, lis
 
 
 def whose(attributes: JsonObject) -> str | None:
-    """The column `whose` of a thread with these marks."""
+    """The value of column `whose` for a thread with these marks."""
     owner = attributes.get(OWNER)
     return owner if isinstance(owner, str) else None
 
 
 def _marks(wanted: JsonObject) -> list[bytes]:
-    """What is in every record that has these keys with these values: most others need not be decoded."""
+    """Strings that every record with these keys and values contains, so that most others need not be decoded."""
     return [_encode(key) + b":" + _encode(value) for key, value in wanted.items() if isinstance(value, str)]
 
 
@@ -178,7 +176,9 @@ def _equal(**columns: str | None) -> tuple[list[str], list[Any]]:
 
 
 def _filter(cursor: sqlite3.Cursor, predicate: Callable[[bytes], bool]) -> None:
-    """JSON equality is not SQL's (json_extract makes `true` a 1, and paths cannot name every key): ask Python."""
+    """Compare in Python: SQL's JSON equality differs (json_extract makes `true` a 1, and paths cannot name every
+    key).
+    """
     cursor.connection.create_function("wanted", 1, predicate)
 
 
@@ -198,7 +198,6 @@ def _count(cursor: sqlite3.Cursor, table: str, where: str, values: list[Any]) ->
 
 
 def history(cursor: sqlite3.Cursor, thread_id: str, limit: int, before: str | None) -> list[Checkpoint]:
-    """See `Store.history`."""
     require(cursor, "threads", thread_id)
     older, bound = "", ()
     if before is not None:
@@ -216,7 +215,6 @@ def history(cursor: sqlite3.Cursor, thread_id: str, limit: int, before: str | No
 
 
 def artifacts(cursor: sqlite3.Cursor, run_id: str | None, thread_id: str | None) -> list[Artifact]:
-    """See `Store.artifacts`."""
     if run_id is not None:
         require(cursor, "runs", run_id)
     if thread_id is not None:
@@ -230,7 +228,7 @@ def artifacts(cursor: sqlite3.Cursor, run_id: str | None, thread_id: str | None)
 
 
 def chunk(cursor: sqlite3.Cursor, artifact_id: str, number: int) -> bytes | None:
-    """Part `number` (from 0) of a file's content; None after the last."""
+    """Read chunk `number` (from 0) of a file. None after the last."""
     row = cursor.execute(
         "SELECT data FROM artifacts LEFT JOIN chunks ON artifact = seq AND number = ? "
         "WHERE id = ? AND uploader IS NULL",
@@ -243,7 +241,6 @@ def chunk(cursor: sqlite3.Cursor, artifact_id: str, number: int) -> bytes | None
 
 
 def deliveries(cursor: sqlite3.Cursor, owner: str, now: float, limit: int) -> list[Delivery]:
-    """See `Store.deliveries`."""
     cursor.execute(
         "SELECT id, record, due_at, attempts FROM deliveries WHERE owner = ? AND due_at <= ? "
         "ORDER BY due_at, seq LIMIT ?",

@@ -1,7 +1,7 @@
-"""Forgetting: ended runs by age, then by size, threads that nobody uses likewise, and giving the room back.
+"""Removes ended runs by age, then by size, unused threads likewise, and gives the space back to the file system.
 
-Each step is a short transaction of its own (`BUDGET_SECONDS`), so that commits pass between them; it says how many runs
-it removed and whether there is more to do.
+Each step is a short transaction of its own (`BUDGET_SECONDS`), so that commits can pass in between. It returns how many
+runs it removed and whether there is more to do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.store.sqlite.schema import UNFINISHED
 BUDGET_SECONDS = 0.02
 VACUUM_PAGES = 128
 SLACK = 0.05
-"""Free pages, as a part of the file, that are not worth giving back."""
+"""The share of free pages that is not worth giving back."""
 
 Step = Callable[[sqlite3.Cursor], tuple[int, bool]]
 
@@ -28,7 +28,7 @@ IDLE_THREADS = (
 
 
 def steps(older_than: float, max_bytes: int | None, now: float) -> Iterator[Step]:
-    """What `Store.prune` does, in order; each until it says that there is no more."""
+    """The steps of `Store.prune` in order. Each is repeated until it says that there is no more to do."""
     yield partial(_aged_runs, older_than)
     yield partial(_aged_threads, older_than)
     yield partial(_stray, older_than, now)
@@ -52,7 +52,7 @@ def _aged_threads(older_than: float, cursor: sqlite3.Cursor) -> tuple[int, bool]
 
 
 def _stray(older_than: float, now: float, cursor: sqlite3.Cursor) -> tuple[int, bool]:
-    """Files that belong to nothing, registrations that have run out."""
+    """Remove files that belong to nothing, and expired registrations."""
     where = "SELECT seq, id FROM artifacts WHERE run IS NULL AND thread IS NULL AND uploader IS NULL AND created_at < ?"
     for seq, _ in cursor.execute(where, (older_than,)).fetchall():
         remove_artifact(cursor, seq)

@@ -1,4 +1,4 @@
-"""The file: its tables, their history, and how a connection to it is made.
+"""The file: its tables, their migrations, and the connections to it.
 
 Records are JSON in `record`; the other columns are what queries, the queue on a thread and recovery need. `seq` is the
 order of creation. A statement that ever ran on somebody's disk is never edited: the next version is a new tuple.
@@ -18,10 +18,10 @@ from gateway.core.errors import Unavailable
 logger = logging.getLogger(__name__)
 
 QUEUED, ACTIVE, RELEASED = 0, 1, 2
-"""`runs.place`: waits for its thread, occupies it, does not need it any more."""
+"""`runs.place`: waits for its thread, occupies it, has released it."""
 
 UNFINISHED = "(status = 'pending' OR status = 'running' OR status = 'interrupted')"
-"""Queries must say it in these words, or SQLite will not use the partial index.
+"""Queries must use exactly these words, or SQLite does not use the partial index.
 
 Not as `IN`: for a list of three SQLite makes a table in memory, for every row that is written.
 """
@@ -31,10 +31,10 @@ COUNT_REGISTRATIONS = "UPDATE counters SET value = value + 1 WHERE name = 'regis
 WHOSE = """CASE WHEN json_valid(CAST(record AS TEXT)) THEN
     CASE json_type(CAST(record AS TEXT), '$.attributes.owner') WHEN 'text'
         THEN json_extract(CAST(record AS TEXT), '$.attributes.owner') END END"""
-"""`threads.whose` of a record that was written before there was such a column."""
+"""`threads.whose` for a record that was written before the column existed."""
 
 BUSY_SECONDS = 5.0
-"""How long a process waits for another one's transaction before it gives up with Unavailable."""
+"""How long a process waits for another's transaction before it raises Unavailable."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -142,7 +142,7 @@ def _create(path: Path) -> None:
 
 
 def connect_reader(path: Path, *, waits: bool = True) -> sqlite3.Connection:
-    """A connection that cannot write, for any one thread at a time. `waits`: whether for another one's lock."""
+    """Connect read-only, for one thread at a time. `waits`: whether reads wait for another connection's lock."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     timeout = BUSY_SECONDS if waits else 0.0
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
@@ -165,7 +165,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file to this version, all or nothing, whichever process comes first."""
+    """Migrate the file to this version, all or nothing. The first process to come does it."""
     if _version(connection) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")

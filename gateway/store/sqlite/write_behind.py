@@ -1,7 +1,7 @@
-"""What nobody waits for, by run: held back a moment, so that more of it shares a row and a run's end takes it along.
+"""Holds back appends and saves for a moment, by run, so that entries share rows and a run's end takes them along.
 
-Text that streams is held longest: there is much of it, and who loses its last moments in a crash has the agent's word
-for the whole. Where much is held, all of it is let go.
+Deltas of streaming text are held longest: there are many of them, and if a crash loses the last moments, the agent's
+final result still has the whole. When too much is held, all of it is released.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.store import Entry
+from gateway.store import LogEntry
 
 SECONDS = 0.05
-"""How old a record, or an event that is no delta, may become here."""
+"""How long a record, or an event that is not a delta, is held."""
 DELTA_SECONDS = 0.25
-"""How old a delta may."""
+"""How long a delta is held."""
 SHARED_SECONDS = 0.025
-"""What is due within this time goes along with what is due now: one transaction for many runs."""
+"""Whatever is due within this time is written with what is due now: one transaction for many runs."""
 MOST_BYTES = 128 * 1024
-"""Of entries, all runs together."""
+"""The most bytes of entries to hold, over all runs."""
 
 
 class WriteBehind:
-    """What is to be written behind for a run: entries of its log (and their bytes), its newest record."""
+    """What one run has to write: entries of its log (and their size), its newest record."""
 
     __slots__ = ("due", "entries", "patience", "record", "run", "size")
 
     def __init__(self, run: str) -> None:
         self.run = run
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.size = 0
         self.record: Callable[..., None] | None = None
         """Writes the record, given a cursor."""
@@ -38,7 +38,7 @@ class WriteBehind:
 
 
 class HeldWrites:
-    """Used on the event loop. `ripe` is called with what has been held long enough."""
+    """The held writes of all runs. Used on the event loop. `ripe` is called with those that are due."""
 
     def __init__(self, ripe: Callable[[list[WriteBehind]], Any]) -> None:
         self._ripe = ripe
@@ -53,7 +53,7 @@ class HeldWrites:
     def __contains__(self, run: object) -> bool:
         return run in self._runs
 
-    def append(self, run: str, entries: Sequence[Entry]) -> int:
+    def append(self, run: str, entries: Sequence[LogEntry]) -> int:
         """Hold entries of a run's log. Returns their size."""
         size = 0
         patience = DELTA_SECONDS
@@ -72,18 +72,18 @@ class HeldWrites:
         return size
 
     def save(self, run: str, record: Callable[..., None]) -> None:
-        """Hold a run's record instead of one that is held."""
+        """Hold a run's record; it replaces one that is held."""
         self._hold(run, SECONDS).record = record
 
     def take(self, run: str) -> WriteBehind | None:
-        """What is held for a run, no more held."""
+        """Release what is held for a run."""
         held = self._runs.pop(run, None)
         if held is not None:
             self._size -= held.size
         return held
 
     def take_all(self) -> list[WriteBehind]:
-        """What is held, the oldest first, no more held."""
+        """Release everything, the oldest first."""
         held = list(self._runs.values())
         self._runs.clear()
         self._size = 0
@@ -100,7 +100,7 @@ class HeldWrites:
         return held
 
     def _ring(self, due: float) -> None:
-        """Have the alarm ring then if not before."""
+        """Set the alarm to ring then, unless it rings earlier."""
         if due >= self._rings:
             return
         if self._alarm is not None:
@@ -109,7 +109,7 @@ class HeldWrites:
         self._alarm = asyncio.get_running_loop().call_at(due, self._rang)
 
     def _rang(self) -> None:
-        """Most of what it was set for may have been taken along meanwhile."""
+        """Release what is due. Much of it may have been taken by then."""
         self._alarm, self._rings = None, math.inf
         until = asyncio.get_running_loop().time() + SHARED_SECONDS
         ripe = [held for held in self._runs.values() if held.due <= until]

@@ -1,18 +1,17 @@
-"""Group commit: what is to be written is gathered, written in one transaction, and synced while the next is gathered.
+"""Group commit: gathers writes into one transaction, and syncs it while the next one is gathered.
 
-event loop --submit--> queue --next turn of the loop--> one transaction, written --> who need not wait is told
-                                                        thread: fdatasync        --> who waits for the disk is told
+event loop --submit--> queue --next turn of the loop--> one transaction, written --> answers jobs that are not durable
+                                                        thread: fdatasync        --> answers durable jobs
 
-A small transaction takes less time than handing it to another thread and back, so the event loop writes it itself; it
-never waits for the disk, for another process, or for work that is long. All of that is lent to the one thread there is
-(disk_thread.py), and the loop goes on when it comes back.
+The event loop writes a small transaction itself, since that takes less time than handing it to a thread and back. It
+never waits for the disk, for another process or for long work: those go to the disk thread (disk_thread.py), and the
+loop continues with the queue when the thread is done.
 
-In WAL a transaction is written when it commits, and is there after the process is killed; a sync of the WAL makes it
-and all before it outlast a power cut. Where there is no WAL (a file system without shared memory) the thread writes
-everything and SQLite itself syncs.
+In WAL mode a committed transaction survives the end of the process; a sync of the WAL makes it and all before it
+survive a power cut. Without a WAL (a file system without shared memory) the thread writes everything, and SQLite syncs.
 
-What nobody waits for is held back for a moment (write_behind.py). It goes before any later work on its run, and
-before work that may look at any run.
+Appends and saves are held back for a moment (write_behind.py). They are written before any later work on their run, and
+before work that may read any run.
 """
 
 from __future__ import annotations
@@ -23,35 +22,34 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
-from gateway.store import Entry
+from gateway.store import LogEntry
 from gateway.store.sqlite.batch import Batches
 from gateway.store.sqlite.disk_thread import DiskThread
 from gateway.store.sqlite.faults import CannotBegin, NotWhole, closed, unavailable
-from gateway.store.sqlite.job import Answer, Job, Piece, Work, answer
+from gateway.store.sqlite.job import Answer, Piece, Work, WriteJob, answer
 from gateway.store.sqlite.write_behind import HeldWrites, WriteBehind
 
 T = TypeVar("T")
 
 SOON_SECONDS = 0.02
-"""How long what was written may stay without a sync that somebody else's commit causes."""
+"""How long a `soon` job may wait for its sync, unless another commit causes one."""
 LONGEST_BATCH = 4096
-"""Pieces in one transaction: bounds how long one batch keeps the others waiting."""
+"""Pieces in one transaction: limits how long a batch delays the next one."""
 SMALL_BATCH = 256
 SMALL_BYTES = 256 * 1024
-"""What the event loop writes itself: jobs, bytes."""
+"""The most that the event loop writes itself: jobs, bytes."""
 CHECKPOINT_PAGES = 2000
-"""Pages, about, that are written to the WAL before they are moved to the file."""
+"""About how many pages are written to the WAL before a checkpoint moves them to the file."""
 PAGE_BYTES = 4096
 PAGES, PAGES_A_JOB = 2, 3
-"""What a transaction and each job writes, about, beside the bytes that are its own."""
+"""About how many pages a transaction and each job write in addition to their own bytes."""
 
 
 class Writer:
-    """Every method is called on the event loop. `disk` is this one's alone."""
+    """Gathers and writes. Every method is called on the event loop. `disk` serves no other writer."""
 
     def __init__(self, disk: DiskThread) -> None:
         self._disk = disk
-        self._disk.free, self._disk.died = self._turn, self._died
         self._queue: deque[Piece] = deque()
         self._held = HeldWrites(self._ripe)
         self._planned = False
@@ -59,7 +57,7 @@ class Writer:
         self._alarm: asyncio.TimerHandle | None = None
         self._unsynced: list[Answer] = []
         self._syncing: list[Answer] | None = None
-        self._owed = False  # what was answered is to be synced
+        self._owed = False  # a `soon` job was answered and is to be synced
         self._sync_alarm: asyncio.TimerHandle | None = None
         self._pages = 0
         self._put = 0
@@ -70,14 +68,14 @@ class Writer:
         """Between `start` and `stop`."""
 
     def settled(self, run: str | None = None) -> bool:
-        """Whether nothing that was appended, for `run` if it is given, waits to be written. It may say no too often."""
+        """Whether everything appended (for `run`, if given) is written. May return False although it is."""
         batches = self._disk.batches
         held = self._held if run is None else run in self._held
         return not (held or self._queue or self._lent is not None or (batches is not None and batches.kept))
 
     @property
     def backlog(self) -> int:
-        """Bytes appended and not written."""
+        """Bytes appended but not yet written."""
         return self._put - (self._disk.batches.written if self._disk.batches is not None else 0)
 
     async def start(self) -> None:
@@ -85,7 +83,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = self._loop.create_future()
         self._gone = self._loop.create_future()
-        self._disk.start(ready, self._gone)
+        self._disk.start(ready, self._gone, free=self._turn, died=self._died)
         try:
             await asyncio.shield(ready)
         except BaseException:
@@ -94,7 +92,7 @@ class Writer:
         self.usable = True
 
     async def stop(self) -> None:
-        """Write what waits, say farewell, disconnect. Raises Unavailable if something could not be written."""
+        """Write everything that waits, drop the lease, disconnect. Raises Unavailable if that was not possible."""
         self._stop()
         if self._gone is not None:
             await asyncio.shield(self._gone)
@@ -111,15 +109,14 @@ class Writer:
         long: bool = False,
         size: int = 0,
     ) -> asyncio.Future[T]:
-        """Run `work` in the next transaction, after everything appended; the future has its result.
+        """Run `work` in the next transaction, after everything appended. The future gets its result.
 
-        own: it has to do with no run but `run`, or one that is new: then only what was appended for that goes before.
+        own: it touches no run but `run`, or a new one, so only the appends of that run must be written before it.
+        durable: answer when it is on the disk. With `soon`: answer when it is written; the sync follows within
+        SOON_SECONDS. `joins` is explained at `Work`, `long` and `size` at `WriteJob`.
 
-        durable: when it is on the disk; with `soon` when it is written, and it is on the disk within SOON_SECONDS.
-        joins: see `Work`. long, size: see `Job`.
-
-        `work` raises errors of the tree before it writes anything, or after: what it wrote is undone. Cancelling the
-        future does not undo the work.
+        `work` may raise an InterlinguaError before or after it writes; its writes are undone. Cancelling the future
+        does not undo the work.
         """
         if not self.usable:
             raise closed()
@@ -130,25 +127,25 @@ class Writer:
             self._queue += self._held.take_all()
         elif run is not None and (held := self._held.take(run)) is not None:
             self._queue.append(held)
-        self._queue.append(Job(work, run, future, durable=durable, soon=soon, joins=joins, long=long, size=size))
+        self._queue.append(WriteJob(work, run, future, durable=durable, soon=soon, joins=joins, long=long, size=size))
         self._plan()
         return future
 
     def behind(self, work: Work[None]) -> None:
-        """Run `work` soon, in order; nobody waits."""
+        """Run `work` soon and in order, without an answer."""
         if not self.usable:
             raise closed()
-        self._queue.append(Job(work, None, None))
+        self._queue.append(WriteJob(work, None, None))
         self._plan()
 
-    def append(self, run: str, entries: Sequence[Entry]) -> None:
+    def append(self, run: str, entries: Sequence[LogEntry]) -> None:
         """Write entries of a run's log behind."""
         if not self.usable:
             raise closed()
         self._put += self._held.append(run, entries)
 
     def save(self, run: str, record: Work[None]) -> None:
-        """Run `record`, which writes the record of `run`, behind; or not, where a later one is written at once."""
+        """Run `record`, which writes the record of `run`, behind. A later record of the run replaces it."""
         if not self.usable:
             raise closed()
         self._held.save(run, record)
@@ -166,25 +163,23 @@ class Writer:
         self._plan()
 
     def _again(self) -> None:
-        """What could not be written is tried again."""
+        """Try again what could not be written."""
         self._alarm = None
         self._turn()
         self._look_after()
 
     def _turn(self) -> None:
-        """Write what waits, or have it written."""
+        """Write what waits, or lend it to the thread."""
         self._planned = False
         if self._lent is not None or self._stopping or (batches := self._disk.batches) is None:
-            return  # what was lent calls again; the thread writes the rest at the end
-        self._disk.wanted = True
-        if not self._disk.lock.acquire(blocking=False):
-            return  # the thread calls when it is done
-        self._disk.wanted = False
+            return  # `_returned` goes on; the thread writes the rest at the end
+        if not self._disk.try_lock():
+            return  # the thread calls `_turn` when it releases the lock
         try:
             if batch := self._take(batches):
                 self._write(batches, batch)
         finally:
-            self._disk.lock.release()
+            self._disk.unlock()
         if self._queue and self._lent is None:
             self._plan()
 
@@ -192,7 +187,7 @@ class Writer:
         batch: list[Piece] = []
         waiting = self._queue
         if batches.kept and (waiting or self._stopping or time.monotonic() >= batches.retry_at):
-            batch, batches.kept = batches.kept, batch
+            batch = batches.take_kept()
         if len(waiting) <= LONGEST_BATCH:
             batch += waiting
             waiting.clear()
@@ -204,7 +199,7 @@ class Writer:
         size = jobs = 0
         long = not self._disk.shared
         for piece in batch:
-            if isinstance(piece, Job):
+            if isinstance(piece, WriteJob):
                 jobs += 1
                 size += piece.size
                 long = long or piece.long
@@ -216,12 +211,12 @@ class Writer:
                 self._tell(batches.write(batch, waits=False))
                 return
             except (CannotBegin, NotWhole):
-                pass  # another process writes, or may before all is done: the thread can wait for it
+                pass  # another process writes now, or may do so halfway: the thread can wait for it
         self._lent = batch
         self._disk.do(lambda: self._write_there(batch))
 
     def _tell(self, answers: list[Answer]) -> None:
-        """A transaction is written: tell who does not wait for the disk, and have it synced for who does."""
+        """Answer the jobs of a written transaction. Those that are durable are answered after a sync."""
         if self._disk.wal is None:
             answer(answers)
         else:
@@ -242,11 +237,11 @@ class Writer:
         self._look_after()
 
     def _look_after(self) -> None:
-        """What is to be done now and then, after a transaction."""
+        """After a transaction: plan another try of what could not be written, and checkpoint if the WAL is large."""
         batches = self._disk.batches
         assert self._loop is not None and batches is not None
         if self._stopping:
-            return  # the thread sees to the rest
+            return  # the thread writes the rest
         if batches.kept and self._alarm is None:
             wait = max(0.0, batches.retry_at - time.monotonic())
             self._alarm = self._loop.call_later(wait + 0.001, self._again)
@@ -266,7 +261,7 @@ class Writer:
             self._sync()
 
     def _sync(self) -> None:
-        """Have the thread sync what is written by now."""
+        """Have the thread sync everything written so far."""
         answers, self._unsynced = self._unsynced, []
         self._syncing = [*(self._syncing or ()), *answers]
         self._owed = False
@@ -279,7 +274,7 @@ class Writer:
         answer(answers)
 
     def _returned(self, answers: Sequence[Answer]) -> None:
-        """What was lent is written, and synced where somebody wanted that."""
+        """The thread has written the batch lent to it, and synced it if a job wanted that."""
         self._lent = None
         answer(answers)
         self._look_after()
@@ -298,9 +293,9 @@ class Writer:
         self._disk.finish(self._write_rest)
 
     def _died(self, error: BaseException) -> None:
-        """The thread has: nothing will be written any more."""
+        """The thread died, so nothing can be written: fail every job that waits."""
         self.usable = False
-        waiting = [piece for piece in (*(self._lent or ()), *self._queue) if type(piece) is Job]
+        waiting = [piece for piece in (*(self._lent or ()), *self._queue) if type(piece) is WriteJob]
         waiting += [job for job, _, _ in (*(self._syncing or ()), *self._unsynced)]
         answer([(job, None, unavailable(error)) for job in waiting])
 
@@ -313,7 +308,7 @@ class Writer:
         self._disk.post(self._returned, answers)
 
     def _write_rest(self) -> None:
-        """Nothing more comes."""
+        """Write all that is left; no more is submitted."""
 
         def rest(batches: Batches) -> list[Answer]:
             answers: list[Answer] = []

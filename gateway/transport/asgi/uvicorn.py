@@ -58,7 +58,6 @@ class PieceProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """See uvicorn."""
         super().__init__(*args, **kwargs)
         self._earlier: deque[RequestResponseCycle] = deque()
         """Requests before `cycle` that may not be answered. uvicorn itself has forgotten the one that is at work."""

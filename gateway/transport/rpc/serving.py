@@ -52,7 +52,6 @@ class Answers:
         self._came(len(messages))
 
     async def drain(self) -> None:
-        """As `Outbox.drain`."""
         await self._outbox.drain()
 
     def seal(self) -> None:

@@ -56,7 +56,6 @@ class LineReader:
         return lines
 
     def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
-        """See `gateway.transport.pipe.Direct`."""
         self._first = take
 
     def discard(self) -> None:

@@ -43,18 +43,15 @@ class OwnPipe:
         self._writer = LineWriter(output)
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See `Pipe.send`."""
         try:
             await self._writer.write(frame(messages))
         except OSError as error:
             raise AgentGone(f"{self.name} does not read any more") from error
 
     def offer(self, messages: Sequence[bytes]) -> bool:
-        """See `Eager.offer`."""
         return self._writer.offer(frame(messages))
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe.receive`."""
         return await self._reader.take()
 
     async def aclose(self) -> None:

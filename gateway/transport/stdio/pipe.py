@@ -72,15 +72,12 @@ class StdioPipe:
             raise self._gone("has closed its input") from None
 
     def offer(self, messages: Sequence[bytes]) -> bool:
-        """See `Eager.offer`."""
         return self._closing is None and self._writer.offer(frame(messages))
 
     def direct(self, take: Callable[[Sequence[bytes | Unreadable]], Sequence[bytes | Unreadable]]) -> None:
-        """See `Direct.direct`."""
         self._reader.direct(take)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See `Pipe.receive`."""
         if lines := await self._reader.take():
             return lines
         if self._closing is None:

@@ -40,11 +40,9 @@ class StderrLog:
         return [_text(line) for line in lines[-KEPT:]]
 
     def drain(self) -> None:
-        """See `Reader.drain`."""
         self._reader.drain()
 
     def finish(self) -> None:
-        """See `Reader.finish`."""
         self._reader.finish()
 
     def _take(self, data: bytes) -> None:

@@ -51,7 +51,6 @@ class ClientSocket:
         self._closed = False
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See Pipe."""
         await self._connection.send(messages)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
@@ -62,7 +61,6 @@ class ClientSocket:
         return [judged(message.encode(), self._limit) if isinstance(message, str) else binary(message)]
 
     async def aclose(self) -> None:
-        """See Pipe."""
         if not self._closed:
             self._closed = True
             await self._connection.close()

@@ -56,11 +56,9 @@ class ServerSocket:
 
     @property
     def name(self) -> str:
-        """See Pipe."""
         return self._name
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See Pipe."""
         send = self._websocket.send
         try:
             if self._short is not None:
@@ -72,7 +70,6 @@ class ServerSocket:
             raise AgentGone(f"{self._name} has gone", detail=repr(error)) from error
 
     def offer(self, messages: Sequence[bytes]) -> bool:
-        """See Eager."""
         return self._short is not None and self._short.offer(messages)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:

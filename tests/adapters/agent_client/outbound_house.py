@@ -18,7 +18,7 @@ from gateway.config import Route
 from gateway.core.types import Run, Thread
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.support.scripted import request, until
 
 PROGRAM = Path(__file__).with_name("outbound_program.py")

@@ -15,7 +15,7 @@ from gateway.core.types import Run, RunStatus
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.adapters.agent_client.governed_rules import Rules as Told
 from tests.adapters.agent_client.outbound_agent import OPTIONS, Rig, settled
 from tests.adapters.agent_client.v2_agent import Agent, rig

@@ -19,7 +19,7 @@ from gateway.config import Route
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.adapters.agent_client.editor import Editor
 from tests.support.pipes import LIMIT, pair
 

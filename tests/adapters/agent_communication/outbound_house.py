@@ -18,7 +18,7 @@ from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.types import Json, Run, RunRequest
 from gateway.runs import Engine
-from gateway.store import open_store
+from gateway.store.opening import open_store
 
 PATIENCE = 30.0
 

@@ -35,7 +35,8 @@ from gateway.core.errors import AgentFailed
 from gateway.core.types import Agent, AgentCapabilities, Interrupt, Run, RunQuery
 from gateway.paths import FixedPaths
 from gateway.runs import Engine
-from gateway.store import Store, open_store
+from gateway.store import Store
+from gateway.store.opening import open_store
 from tests.adapters.agent_context.inbound_talker import Talker, over_http, over_socket
 from tests.support.scripted import AGENT, Script, Scripted, echo, route, until, use
 

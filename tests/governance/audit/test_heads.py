@@ -16,7 +16,7 @@ from gateway.governance.audit.heads import OWNER, SCOPE, stored_head
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
 from gateway.runs.records import Records
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.governance.audit.support import event
 from tests.support.aio import run
 

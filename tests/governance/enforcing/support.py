@@ -18,7 +18,8 @@ from gateway.governance.binding import Binding, bind
 from gateway.governance.enforcing import Enforcement
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
-from gateway.store import Store, open_store
+from gateway.store import Store
+from gateway.store.opening import open_store
 from tests.governance.support import OPERATOR, governance, manifest, policy, with_, write
 from tests.support.scripted import Script, Scripted, request, route
 

@@ -22,7 +22,7 @@ from gateway.governance.budgets import DAY
 from gateway.governance.enforcing import Enforcement, reopened
 from gateway.governance.enforcing.reopened import UNKNOWN
 from gateway.runs.governed import GovernedRun
-from gateway.store import Change
+from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
 from tests.governance.enforcing.support import NO, YES, audited, call, calling, house, told, verified
 from tests.support.aio import run
@@ -398,7 +398,7 @@ def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
 def test_a_run_whose_end_is_not_stored_is_no_success_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def full(self: SqliteStore, run_id: str, change: Change, **how: object) -> None:
+    async def full(self: SqliteStore, run_id: str, change: RunChange, **how: object) -> None:
         raise Unavailable("the store failed")
 
     async def agent(context: RunContext) -> None:

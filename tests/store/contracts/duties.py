@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import RunStatus
-from gateway.store import Change, Delivery, Registration
+from gateway.store import Delivery, Registration, RunChange
 from tests.store.place import NOW, Place, make_run
 from tests.support.aio import run
 
@@ -24,7 +24,7 @@ class DutiesContract:
                 one = make_run()
                 await store.create_run(one, [], reserved=1)
                 for name, due in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
-                    await store.commit(one.id, Change(delivery=Delivery(id=name, run=one, due_at=NOW + due)))
+                    await store.commit(one.id, RunChange(delivery=Delivery(id=name, run=one, due_at=NOW + due)))
                 assert await store.deliveries(NOW) == []
                 assert [d.id for d in await store.deliveries(NOW + 2)] == ["a", "b"]
                 assert [d.id for d in await store.deliveries(NOW + 9)] == ["a", "b", "c"]
@@ -39,8 +39,8 @@ class DutiesContract:
                 await store.create_run(one, [], reserved=1)
                 then = make_run(one.id, status=RunStatus.INTERRUPTED)
                 owed = Delivery(id="d", run=then, due_at=NOW)
-                await store.commit(one.id, Change(run=then, delivery=owed))
-                await store.commit(one.id, Change(run=make_run(one.id, status=RunStatus.SUCCESS), release=True))
+                await store.commit(one.id, RunChange(run=then, delivery=owed))
+                await store.commit(one.id, RunChange(run=make_run(one.id, status=RunStatus.SUCCESS), release=True))
                 assert await store.deliveries(NOW) == [owed]
 
         run(main())
@@ -50,7 +50,7 @@ class DutiesContract:
             async with place.opened() as store:
                 one = make_run()
                 await store.create_run(one, [], reserved=1)
-                await store.commit(one.id, Change(delivery=Delivery(id="d", run=one, due_at=NOW)))
+                await store.commit(one.id, RunChange(delivery=Delivery(id="d", run=one, due_at=NOW)))
                 await store.postpone("d", NOW + 10)
                 assert await store.deliveries(NOW + 9) == []
                 await store.postpone("d", NOW + 20)

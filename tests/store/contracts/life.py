@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunQuery, RunStatus, ThreadChange, ThreadQuery
-from gateway.store import Change
+from gateway.store import RunChange
 from tests.store.place import Place, content, entry, make_artifact, make_run, make_thread, tokens
 from tests.support.aio import run
 
@@ -40,7 +40,7 @@ class LifeContract:
             for call in (
                 store.create_run(one, [], reserved=1),
                 store.activate(one.id),
-                store.commit(one.id, Change(run=one)),
+                store.commit(one.id, RunChange(run=one)),
                 store.flush(),
                 store.run(one.id),
                 store.runs(RunQuery()),
@@ -100,7 +100,7 @@ class LifeContract:
                     await store.create_run(record, [entry(1)], reserved=100)
                     store.append(record.id, tokens(2, 5))
                     ended = make_run(record.id, status=RunStatus.SUCCESS)
-                    await store.commit(record.id, Change(run=ended, events=(entry(7),), release=True))
+                    await store.commit(record.id, RunChange(run=ended, events=(entry(7),), release=True))
                     assert (await store.run(record.id)).status is RunStatus.SUCCESS
                     assert [e.number for e in await store.events(record.id)] == [1, 2, 3, 4, 5, 6, 7]
 

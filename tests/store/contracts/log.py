@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.core.errors import NotFound
 from gateway.core.types import RunStatus, ThreadStatus
-from gateway.store import Change, Delivery, Entry
+from gateway.store import Delivery, LogEntry, RunChange
 from tests.store.place import (
     NOW,
     Place,
@@ -90,7 +90,7 @@ class LogContract:
                 assert await store.run(one.id) == saved
                 store.save(make_run(one.id, status=RunStatus.INTERRUPTED))
                 ended = make_run(one.id, status=RunStatus.SUCCESS)
-                await store.commit(one.id, Change(run=ended, release=True))
+                await store.commit(one.id, RunChange(run=ended, release=True))
                 assert await store.run(one.id) == ended
 
         run(main())
@@ -101,7 +101,7 @@ class LogContract:
                 one = make_run()
                 await store.create_run(one, [entry(1)], reserved=1000)
                 store.append(one.id, tokens(2, 100))
-                await store.commit(one.id, Change(events=(entry(102),)))
+                await store.commit(one.id, RunChange(events=(entry(102),)))
                 store.append(one.id, tokens(103, 2))
                 assert numbers(await store.events(one.id)) == list(range(1, 105))
 
@@ -183,14 +183,14 @@ class LogContract:
             async with place.opened() as store:
                 one = make_run()
                 await store.create_run(one, [], reserved=1000)
-                entries = [Entry(n, data.encode(), delta) for n, (delta, data) in enumerate(kinds, 1)]
+                entries = [LogEntry(n, data.encode(), delta) for n, (delta, data) in enumerate(kinds, 1)]
                 rest = entries
                 for cut in cuts:
                     store.append(one.id, rest[:cut])
                     rest = rest[cut:]
                     if cut == 3:
                         await store.flush()
-                await store.commit(one.id, Change(events=tuple(rest)))
+                await store.commit(one.id, RunChange(events=tuple(rest)))
                 assert await store.events(one.id) == entries
                 assert await store.events(one.id, 5) == entries[5:]
                 assert await store.events(one.id, deltas=False) == [e for e in entries if not e.delta]
@@ -230,14 +230,14 @@ class LogContract:
                 await store.create_thread(thread)
                 one = make_run(thread="t")
                 await store.create_run(one, [entry(1)], reserved=5)
-                await store.commit(one.id, Change(events=(entry(2),), reserved=9))
+                await store.commit(one.id, RunChange(events=(entry(2),), reserved=9))
                 assert await store.run(one.id) == one
                 assert await store.thread("t") == replace(thread, status=ThreadStatus.BUSY)
                 running = make_run(one.id, thread="t", status=RunStatus.INTERRUPTED, at=NOW + 1)
                 after = replace(thread, values={"v": 1}, status=ThreadStatus.INTERRUPTED, updated_at=NOW + 1)
                 checkpoint = make_checkpoint("t", run=one.id, values={"v": 1})
                 owed = Delivery(id="d", run=running, due_at=NOW)
-                await store.commit(one.id, Change(run=running, checkpoint=checkpoint, delivery=owed))
+                await store.commit(one.id, RunChange(run=running, checkpoint=checkpoint, delivery=owed))
                 assert await store.run(one.id) == running
                 assert numbers(await store.events(one.id)) == [1, 2]
                 assert await store.thread("t") == replace(after, checkpoint=checkpoint.id)
@@ -254,11 +254,11 @@ class LogContract:
                 ended = make_run(one.id, status=RunStatus.SUCCESS)
                 nowhere = make_checkpoint("nowhere")
                 with pytest.raises(NotFound):
-                    change = Change(run=ended, events=(entry(2),), checkpoint=nowhere, release=True)
+                    change = RunChange(run=ended, events=(entry(2),), checkpoint=nowhere, release=True)
                     await store.commit(one.id, change)
                 assert await store.run(one.id) == one
                 assert numbers(await store.events(one.id)) == [1]
-                for change in (Change(run=ended), Change(events=(entry(2),)), Change()):
+                for change in (RunChange(run=ended), RunChange(events=(entry(2),)), RunChange()):
                     with pytest.raises(NotFound):
                         await store.commit("nothing", change)
 

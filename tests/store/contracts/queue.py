@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.types import IfBusy, RunStatus, ThreadQuery, ThreadStatus
-from gateway.store import Change, Store
+from gateway.store import RunChange, Store
 from tests.store.place import NOW, Place, entry, make_run, make_thread, numbers
 from tests.support.aio import run
 
@@ -17,7 +17,7 @@ WAITING = [IfBusy.ENQUEUE, IfBusy.INTERRUPT, IfBusy.ROLLBACK]
 
 async def release(store: Store, run_id: str, thread: str) -> None:
     ended = make_run(run_id, thread=thread, status=RunStatus.SUCCESS)
-    await store.commit(run_id, Change(run=ended, release=True))
+    await store.commit(run_id, RunChange(run=ended, release=True))
 
 
 class QueueContract:
@@ -173,7 +173,7 @@ class QueueContract:
                 for one in (first, cancelled, deleted, last):
                     await store.create_run(one, [], reserved=1)
                 await store.commit(
-                    cancelled.id, Change(run=make_run(cancelled.id, thread="t", status=RunStatus.CANCELLED))
+                    cancelled.id, RunChange(run=make_run(cancelled.id, thread="t", status=RunStatus.CANCELLED))
                 )
                 await store.delete_run(deleted.id)
                 await release(store, first.id, "t")
@@ -189,9 +189,9 @@ class QueueContract:
                 first, second = make_run(thread="t"), make_run(thread="t")
                 await store.create_run(first, [], reserved=1)
                 await store.create_run(second, [], reserved=1)
-                await store.commit(first.id, Change(run=make_run(first.id, thread="t", status=RunStatus.ERROR)))
+                await store.commit(first.id, RunChange(run=make_run(first.id, thread="t", status=RunStatus.ERROR)))
                 assert await store.activate(second.id) is False
-                await store.commit(first.id, Change(release=True))
+                await store.commit(first.id, RunChange(release=True))
                 assert await store.activate(second.id) is True
 
         run(main())

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.errors import NotFound
 from gateway.core.types import RunQuery, RunStatus, ThreadQuery
-from gateway.store import Change, Entry, Store
+from gateway.store import LogEntry, RunChange, Store
 from tests.store.place import NOW, Place, content, entry, make_artifact, make_checkpoint, make_run, make_thread
 from tests.support.aio import run
 
@@ -19,9 +19,9 @@ DAY = 86400.0
 async def ended(store: Store, name: str, at: float, *, size: int = 0, thread: str | None = None) -> None:
     """A run that was created and ended at `at`, with a log of about `size` bytes."""
     await store.create_run(make_run(name, at=at, thread=thread), [entry(1)], reserved=10)
-    noise = (Entry(2, os.urandom(size // 2).hex().encode()),) if size else ()
+    noise = (LogEntry(2, os.urandom(size // 2).hex().encode()),) if size else ()
     record = make_run(name, at=at, thread=thread, status=RunStatus.SUCCESS)
-    await store.commit(name, Change(run=record, events=noise, release=True))
+    await store.commit(name, RunChange(run=record, events=noise, release=True))
 
 
 async def names(store: Store) -> list[str]:
@@ -47,7 +47,7 @@ class RetentionContract:
             async with place.opened() as store:
                 await store.create_run(make_run("r", at=NOW), [], reserved=1)
                 late = make_run("r", at=NOW + DAY, status=RunStatus.SUCCESS)
-                await store.commit("r", Change(run=late, release=True))
+                await store.commit("r", RunChange(run=late, release=True))
                 assert await store.prune(older_than=NOW + DAY / 2) == 0
                 assert await store.prune(older_than=NOW + 2 * DAY) == 1
 
@@ -69,7 +69,7 @@ class RetentionContract:
             async with place.opened() as store:
                 await store.create_thread(make_thread("t"))
                 await store.create_run(make_run("r", thread="t"), [entry(1)], reserved=1)
-                await store.commit("r", Change(run=make_run("r", thread="t", status=status)))
+                await store.commit("r", RunChange(run=make_run("r", thread="t", status=status)))
                 assert await store.prune(older_than=NOW + 9 * DAY, max_bytes=0) == 0
                 assert (await store.run("r")).status is status
                 assert len(await store.events("r")) == 1

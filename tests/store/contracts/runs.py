@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core.errors import NotFound
 from gateway.core.types import RunQuery, RunStatus
-from gateway.store import Change, Delivery
+from gateway.store import Delivery, RunChange
 from tests.store.place import NOW, Place, content, entry, make_artifact, make_run, make_thread
 from tests.support.aio import run
 
@@ -84,7 +84,7 @@ class RunsContract:
                 ):
                     await store.create_run(one, [], reserved=1)
                 ended = make_run("c", agent="else", protocol="other", thread="t", status=RunStatus.SUCCESS)
-                await store.commit("c", Change(run=ended, release=True))
+                await store.commit("c", RunChange(run=ended, release=True))
                 found = await store.runs(query)
                 assert sorted(one.id for one in found) == list(expected)
                 assert await store.count_runs(query) == len(expected)
@@ -139,7 +139,7 @@ class RunsContract:
             async with place.opened() as store:
                 await store.create_run(make_run("a"), [], reserved=1)
                 for status in (RunStatus.RUNNING, RunStatus.INTERRUPTED, RunStatus.RUNNING, RunStatus.TIMEOUT):
-                    await store.commit("a", Change(run=make_run("a", status=status), release=status.ended))
+                    await store.commit("a", RunChange(run=make_run("a", status=status), release=status.ended))
                     assert [one.id for one in await store.runs(RunQuery(statuses=(status,)))] == ["a"]
                     assert await store.count_runs(RunQuery(statuses=(RunStatus.PENDING,))) == 0
 
@@ -152,7 +152,7 @@ class RunsContract:
                 for one in (gone, kept):
                     await store.create_run(one, [entry(1)], reserved=1)
                     owed = Delivery(id=f"d-{one.id}", run=one, due_at=NOW)
-                    await store.commit(one.id, Change(delivery=owed))
+                    await store.commit(one.id, RunChange(delivery=owed))
                     await store.put_artifact(make_artifact(f"a-{one.id}", run=one.id), content(b"x"), max_bytes=9)
                 await store.delete_run(gone.id)
                 for call in (

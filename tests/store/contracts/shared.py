@@ -11,7 +11,7 @@ import pytest
 
 from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.types import IfBusy, RunQuery, RunStatus, ThreadStatus
-from gateway.store import Change, Recovered, Registration, Store
+from gateway.store import Recovered, Registration, RunChange, Store
 from tests.store.child import RESERVED
 from tests.store.place import (
     NOW,
@@ -99,8 +99,8 @@ class SharedContract:
         async def main() -> None:
             async with place.opened() as store:
                 await store.create_run(make_run("a"), [entry(1)], reserved=100)
-                await store.commit("a", Change(reserved=2000))
-                await store.commit("a", Change(events=(entry(2),)))
+                await store.commit("a", RunChange(reserved=2000))
+                await store.commit("a", RunChange(events=(entry(2),)))
                 await store.create_run(make_run("b"), [], reserved=30)
                 await store.create_run(make_run("c"), [entry(1), entry(2)], reserved=9)
             async with place.opened() as store:
@@ -117,7 +117,7 @@ class SharedContract:
                     assert await store.claim() == []
                     assert await store.deliveries(NOW) == []
                     with pytest.raises(Conflict):
-                        await store.commit("run", Change(release=True))
+                        await store.commit("run", RunChange(release=True))
                     assert await store.activate("queued") is False
                     with pytest.raises(Conflict):
                         await store.put_registration(
@@ -141,7 +141,7 @@ class SharedContract:
                 assert await store.create_run(make_run(thread="other", if_busy=IfBusy.REJECT), [], reserved=1)
                 assert await store.activate("queued") is False
                 done = make_run("run", thread="thread", status=RunStatus.SUCCESS)
-                await store.commit("run", Change(run=done, events=(entry(51),), release=True))
+                await store.commit("run", RunChange(run=done, events=(entry(51),), release=True))
                 assert await store.activate("queued") is True
                 assert numbers(await store.events("run")) == [1, 2, 51]
                 await store.put_registration(
@@ -183,7 +183,7 @@ class SharedContract:
                     (recovered,) = await taken_from(store, other.pid)
                     first = recovered.reserved + 1
                     before = numbers(await store.events("r", max_bytes=1 << 30))
-                    await store.commit("r", Change(events=(entry(first),), reserved=first + 10))
+                    await store.commit("r", RunChange(events=(entry(first),), reserved=first + 10))
                     os.kill(other.pid, signal.SIGCONT)
                     with pytest.raises(AssertionError, match="ended"):
                         while True:
@@ -266,7 +266,7 @@ class SharedContract:
                     await store.create_run(run_of_ours, [], reserved=1)
                     point = make_checkpoint("t", run=run_of_ours.id, values=[2])
                     ended = make_run(run_of_ours.id, thread="t", status=RunStatus.ERROR)
-                    await store.commit(run_of_ours.id, Change(run=ended, checkpoint=point, release=True))
+                    await store.commit(run_of_ours.id, RunChange(run=ended, checkpoint=point, release=True))
                     for other in (one, two):
                         assert await other.said() == "done"
                 found = await store.thread("t")

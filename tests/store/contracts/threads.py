@@ -16,7 +16,7 @@ from gateway.core.types import (
     ThreadStatus,
     ThreadUpdate,
 )
-from gateway.store import Change
+from gateway.store import RunChange
 from tests.store.place import NOW, Place, content, make_artifact, make_checkpoint, make_run, make_thread
 from tests.support.aio import run
 
@@ -187,7 +187,7 @@ class ThreadsContract:
                 if queued:
                     await store.create_run(second, [], reserved=1)
                     ended = make_run(first.id, thread="t", status=RunStatus.SUCCESS)
-                    await store.commit(first.id, Change(run=ended, release=True))
+                    await store.commit(first.id, RunChange(run=ended, release=True))
                 with pytest.raises(Conflict):
                     await store.delete_thread("t")
                 assert (await store.thread("t")).id == "t"
@@ -203,7 +203,7 @@ class ThreadsContract:
                 await store.put_artifact(make_artifact("upload", thread="t"), content(b"x"), max_bytes=9)
                 await store.put_artifact(make_artifact("made", run=one.id, thread="t"), content(b"y"), max_bytes=9)
                 ended = make_run(one.id, thread="t", status=RunStatus.SUCCESS, metadata={"k": 1})
-                await store.commit(one.id, Change(run=ended, release=True))
+                await store.commit(one.id, RunChange(run=ended, release=True))
                 await store.delete_thread("t")
                 for call in (store.thread("t"), store.history("t"), store.artifact("upload"), store.delete_thread("t")):
                     with pytest.raises(NotFound):

@@ -23,7 +23,7 @@ from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Run, RunQuery, Standing
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.support.scripted import AGENT, Script, Scripted, route, until
 
 NAME = "interlingua-tasks"

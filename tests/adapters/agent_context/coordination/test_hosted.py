@@ -20,7 +20,7 @@ from gateway.core import events as e
 from gateway.core.errors import Conflict
 from gateway.core.types import Answer, Run, RunStatus
 from gateway.runs import Engine
-from gateway.store import open_store
+from gateway.store.opening import open_store
 from tests.adapters.agent_context.coordination.rig import holds, says, task
 from tests.adapters.agent_context.coordination.test_restarts import never
 from tests.support.aio import run

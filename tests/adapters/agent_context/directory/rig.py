@@ -20,7 +20,8 @@ from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.types import JsonObject, Run, RunRequest
 from gateway.mcp.server.contract import Client
 from gateway.runs import Engine
-from gateway.store import Store, open_store
+from gateway.store import Store
+from gateway.store.opening import open_store
 from tests.support.scripted import Scripted, use
 
 Reply = Callable[[str, JsonObject], Awaitable[Any]]
