@@ -195,6 +195,6 @@ def _describes(node: ast.AST) -> bool:
             return True
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log" | "logger" | "warnings")))):
             return True
-        case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.keyword(arg="gc"):
+        case ast.Assign(targets=[ast.Name(id="__all__")]) | ast.keyword(arg="gc" | "frozen" | "kw_only"):
             return True
     return False
