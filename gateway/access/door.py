@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from starlette.types import Scope
 
@@ -20,30 +20,31 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Door(Generic[T]):
-    """`make` makes what serves a gateway's clients: once where nobody is asked who it is, else for each request."""
+class Door:
+    """The clients of one inbound half, each of which shows who it is with every request, where clients are asked."""
 
-    def __init__(self, options: Authentication | None, gateway: Gateway, make: Callable[[Gateway], T]) -> None:
+    def __init__(self, options: Authentication | None, gateway: Gateway) -> None:
         self.people = People(options)
         self._gateway = gateway
-        self._make = make
 
     @property
     def open(self) -> bool:
         """Whether nobody is asked."""
         return not self.people.required
 
-    def everybody(self) -> T:
-        """What serves everybody, where nobody is asked."""
-        return self._make(self._gateway)
-
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """See `gateway.contract.Knowing`."""
         return self.people.sees(headers, self._gateway.created)
 
-    def enter(self, scope: Scope) -> T:
-        """What serves whoever sent a request. Raises Unauthenticated."""
-        return self._make(ScopedGateway(self._gateway, entering(self.people, scope)))
+    def serving(self, make: Callable[[Gateway], T]) -> Callable[[Scope], T]:
+        """What serves the client of a request, given that: made once where the door is open, else for each request.
+
+        It raises Unauthenticated.
+        """
+        if self.open:
+            everybody = make(self._gateway)
+            return lambda scope: everybody
+        return lambda scope: make(ScopedGateway(self._gateway, entering(self.people, scope)))
 
 
 def entering(people: People, scope: Scope) -> Visit:

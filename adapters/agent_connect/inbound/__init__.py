@@ -1,103 +1,148 @@
 """Serves clients of Agent Connect: every operation of openapi 0.2.3, below the mount point.
 
-agents.py   search, one agent, its descriptor
-threads.py  conversations
-runs.py     runs, stateless and on threads
-stream.py   runs as server-sent events
-call.py     one request and its answer, on ASGI itself
+This file has the agents: search, one agent, its descriptor, its instances.
+
+threads.py     conversations
+runs.py        runs, stateless and on threads
+stream.py      runs as server-sent events
+parameters.py  what requests say: bodies, path and query parameters
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
+import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from adapters.agent_connect import codec
-from adapters.agent_connect.inbound import call
-from adapters.agent_connect.inbound.agents import Agents
-from adapters.agent_connect.inbound.call import Call, Endpoint, Operation, Reply
-from adapters.agent_connect.inbound.runs import Runs
-from adapters.agent_connect.inbound.threads import Threads
+from adapters.agent_connect import codec, codec_agent, wire
+from adapters.agent_connect.inbound import parameters
+from adapters.agent_connect.inbound.runs import RunOperations
+from adapters.agent_connect.inbound.threads import ThreadOperations
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.access import Door
+from gateway.access import Door, challenge
 from gateway.contract import Callback, Gateway
-from gateway.core.errors import InterlinguaError
+from gateway.core.errors import InterlinguaError, NotFound, Unauthenticated, Unavailable, lookup
 from gateway.core.types import Run
+from gateway.transport.asgi import Headers, HttpRequest, Reply, RestEndpoint, RestOperation
 
-_THREAD = "/threads/{thread_id}"
-
-
-class Operations:
-    """The operations as one client has them, or everybody where nobody is asked who it is."""
-
-    def __init__(self, gateway: Gateway, keep_alive: float) -> None:
-        self.agents = Agents(gateway)
-        self.threads = Threads(gateway)
-        self.runs = Runs(gateway, keep_alive)
+T = TypeVar("T")
+Table = Mapping[str, Mapping[str, RestOperation[T]]]
+"""Operations by path and method. Those most used come first: the router tries paths in order."""
 
 
-Pick = Callable[[Operations], Operation]
+class AgentOperations:
+    """Every agent that clients of this protocol may call."""
+
+    def __init__(self, gateway: Gateway, limit: int) -> None:
+        """limit: bytes that a request's body may have."""
+        self._gateway = gateway
+        self._limit = limit
+
+    async def search(self, request: HttpRequest) -> Reply:
+        """`POST /agents/search`: by name (the route's, or the agent's own) and version."""
+        wanted = await parameters.body(request, wire.agent_search, self._limit)
+        name, version = wanted.get("name"), wanted.get("version")
+        found = [
+            agent
+            for agent in await self._gateway.agents(wire.PROTOCOL)
+            if (name is None or name in codec_agent.names(agent)) and version in (None, agent.version)
+        ]
+        offset = wanted.get("offset") or 0
+        return Reply(200, codec_agent.encode_agents(found[offset : offset + (wanted.get("limit") or 10)]))
+
+    async def get(self, request: HttpRequest) -> Reply:
+        """`GET /agents/{agent_id}`. A name will do for the id."""
+        return Reply(200, codec_agent.encode_agent(await self._gateway.agent(request.path["agent_id"], wire.PROTOCOL)))
+
+    async def errors(self, request: HttpRequest) -> Reply:
+        """`GET /agents/{agent_id}/errors`: which errors there are. The specification has no such operation, only the
+        prose documentation asks for it.
+        """
+        agent = await self._gateway.agent(request.path["agent_id"], wire.PROTOCOL)
+        return Reply(200, codec.encode_errors(codec_agent.own_errors(agent)))
+
+    async def configure(self, request: HttpRequest) -> Reply:
+        """`POST /agents/{agent_id}/instances`: an `Agent` that is this one with a configuration for all of its runs.
+
+        The prose documentation asks for it, and the specification has no such operation.
+        """
+        wanted = await parameters.body(request, wire.instance_create, self._limit)
+        config = (wanted.get("config") or {}).get("configurable") or {}
+        agent = await self._gateway.create_agent(request.path["agent_id"], wire.PROTOCOL, config)
+        return Reply(200, codec_agent.encode_agent(agent))
+
+    async def remove(self, request: HttpRequest) -> Reply:
+        """`DELETE /agents/{agent_id}/instances/{instance_id}`: of what `configure` made. Its runs go on."""
+        template = await self._gateway.agent(request.path["agent_id"], wire.PROTOCOL)
+        instance = await self._gateway.agent(request.path["instance_id"], wire.PROTOCOL)
+        made = self._gateway.created(instance.name)
+        if made is None or made[0] != template.name:
+            raise NotFound(f"agent {instance.name} is no instance of {template.name}")
+        await self._gateway.destroy_agent(instance.name, wire.PROTOCOL)
+        return Reply(204)
+
+    async def descriptor(self, request: HttpRequest) -> Reply:
+        """`GET /agents/{agent_id}/descriptor`, in prose documentation `/agents/agent/{agent_id}/descriptor`."""
+        return Reply(
+            200, codec_agent.encode_descriptor(await self._gateway.agent(request.path["agent_id"], wire.PROTOCOL))
+        )
 
 
-def _runs(under: str) -> dict[str, dict[str, Pick]]:
-    """The operations that start runs below a path."""
+_THREAD: Final = "/threads/{thread_id}"
+
+
+def _starting(under: str) -> Table[RunOperations]:
+    """The operations that start runs below a path, and are answered when they have stopped or with what they say."""
     return {
-        f"{under}/runs/wait": {"POST": lambda operations: operations.runs.create_and_wait},
-        f"{under}/runs/stream": {"POST": lambda operations: operations.runs.create_and_stream},
+        f"{under}/runs/wait": {"POST": RunOperations.create_and_wait},
+        f"{under}/runs/stream": {"POST": RunOperations.create_and_stream},
     }
 
 
-def _run(under: str) -> dict[str, dict[str, Pick]]:
+def _one_run(under: str) -> Table[RunOperations]:
     """The operations on one run below a path."""
     run = f"{under}/runs/{{run_id}}"
     return {
-        run: {
-            "GET": lambda operations: operations.runs.get,
-            "POST": lambda operations: operations.runs.resume,
-            "DELETE": lambda operations: operations.runs.delete,
-        },
-        f"{run}/wait": {"GET": lambda operations: operations.runs.wait},
-        f"{run}/stream": {"GET": lambda operations: operations.runs.stream},
-        f"{run}/cancel": {"POST": lambda operations: operations.runs.cancel},
+        run: {"GET": RunOperations.get, "POST": RunOperations.resume, "DELETE": RunOperations.delete},
+        f"{run}/wait": {"GET": RunOperations.wait},
+        f"{run}/stream": {"GET": RunOperations.stream},
+        f"{run}/cancel": {"POST": RunOperations.cancel},
     }
 
 
-_TABLE: dict[str, dict[str, Pick]] = {
-    **_runs(""),
-    "/runs": {"POST": lambda operations: operations.runs.create},
-    **_runs(_THREAD),
-    f"{_THREAD}/runs": {
-        "POST": lambda operations: operations.runs.create,
-        "GET": lambda operations: operations.runs.of_thread,
-    },
-    "/runs/search": {"POST": lambda operations: operations.runs.search},
-    **_run(""),
-    **_run(_THREAD),
-    "/threads": {"POST": lambda operations: operations.threads.create},
-    "/threads/search": {"POST": lambda operations: operations.threads.search},
-    _THREAD: {
-        "GET": lambda operations: operations.threads.get,
-        "PATCH": lambda operations: operations.threads.patch,
-        "DELETE": lambda operations: operations.threads.delete,
-    },
-    f"{_THREAD}/copy": {"POST": lambda operations: operations.threads.copy},
-    f"{_THREAD}/history": {"GET": lambda operations: operations.threads.history},
-    "/agents/search": {"POST": lambda operations: operations.agents.search},
-    "/agents/agent/{agent_id}/descriptor": {"GET": lambda operations: operations.agents.descriptor},
-    "/agents/{agent_id}/descriptor": {"GET": lambda operations: operations.agents.descriptor},
-    "/agents/{agent_id}/errors": {"GET": lambda operations: operations.agents.errors},
-    "/agents/{agent_id}/instances": {"POST": lambda operations: operations.agents.configure},
-    "/agents/{agent_id}/instances/{instance_id}": {"DELETE": lambda operations: operations.agents.remove},
-    "/agents/{agent_id}": {"GET": lambda operations: operations.agents.get},
+_RUNS: Final[Table[RunOperations]] = {
+    **_starting(""),
+    "/runs": {"POST": RunOperations.create},
+    **_starting(_THREAD),
+    f"{_THREAD}/runs": {"POST": RunOperations.create, "GET": RunOperations.of_thread},
+    "/runs/search": {"POST": RunOperations.search},
+    **_one_run(""),
+    **_one_run(_THREAD),
 }
-"""Every operation that asks who the client is, by path and method. Those most used come first: the router tries paths
-in order.
-"""
-
-
-SCHEMES = "/authentication"
+_THREADS: Final[Table[ThreadOperations]] = {
+    "/threads": {"POST": ThreadOperations.create},
+    "/threads/search": {"POST": ThreadOperations.search},
+    _THREAD: {
+        "GET": ThreadOperations.get,
+        "PATCH": ThreadOperations.patch,
+        "DELETE": ThreadOperations.delete,
+    },
+    f"{_THREAD}/copy": {"POST": ThreadOperations.copy},
+    f"{_THREAD}/history": {"GET": ThreadOperations.history},
+}
+_AGENTS: Final[Table[AgentOperations]] = {
+    "/agents/search": {"POST": AgentOperations.search},
+    "/agents/agent/{agent_id}/descriptor": {"GET": AgentOperations.descriptor},
+    "/agents/{agent_id}/descriptor": {"GET": AgentOperations.descriptor},
+    "/agents/{agent_id}/errors": {"GET": AgentOperations.errors},
+    "/agents/{agent_id}/instances": {"POST": AgentOperations.configure},
+    "/agents/{agent_id}/instances/{instance_id}": {"DELETE": AgentOperations.remove},
+    "/agents/{agent_id}": {"GET": AgentOperations.get},
+}
+SCHEMES: Final = "/authentication"
 """Where anybody learns how to authenticate. The prose documentation wants such a path, and names none."""
 
 
@@ -105,8 +150,8 @@ class AgentConnectInbound:
     """See `Inbound` and `Knowing` of `gateway.contract`."""
 
     def __init__(self, options: AgentConnectServe, gateway: Gateway) -> None:
-        self._limit = options.max_body
-        self._door = Door(options.authentication, gateway, lambda own: Operations(own, options.keep_alive))
+        self._options = options
+        self._door = Door(options.authentication, gateway)
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """See `gateway.contract.Knowing`."""
@@ -114,30 +159,35 @@ class AgentConnectInbound:
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route a path, for any method: what its operations do not have is 405, and no other path is looked at."""
-        served = self._everybody() if self._door.open else self._asked
+        options = self._options
         return [
-            Route(path, Endpoint({method: served(pick) for method, pick in operations.items()}, self._limit))
-            for path, operations in _TABLE.items()
-        ] + [Route(SCHEMES, Endpoint({"GET": self._schemes}, self._limit))]
+            *self._routes(_RUNS, lambda gateway: RunOperations(gateway, options)),
+            *self._routes(_THREADS, lambda gateway: ThreadOperations(gateway, options.max_body)),
+            *self._routes(_AGENTS, lambda gateway: AgentOperations(gateway, options.max_body)),
+            Route(SCHEMES, RestEndpoint({"GET": self._schemes}, lambda _: None, _refusal)),
+        ]
 
-    async def _schemes(self, _: Call) -> Reply:
-        return Reply(codec.encode_schemes(asked=not self._door.open))
+    def _routes(self, table: Table[T], make: Callable[[Gateway], T]) -> Sequence[BaseRoute]:
+        serving = self._door.serving(make)
+        return [Route(path, RestEndpoint(operations, serving, _refusal)) for path, operations in table.items()]
 
-    def _everybody(self) -> Callable[[Pick], Operation]:
-        operations = self._door.everybody()
-        return lambda pick: pick(operations)
-
-    def _asked(self, pick: Pick) -> Operation:
-        async def operation(call: Call) -> Reply | None:
-            return await pick(self._door.enter(call.scope))(call)
-
-        return operation
+    async def _schemes(self, _: None, request: HttpRequest) -> Reply:
+        return Reply(200, codec.encode_schemes(asked=not self._door.open))
 
     def refusal(self, error: InterlinguaError) -> Response:
         """See `Inbound.refusal`."""
-        reply = call.refusal(error)
-        return Response(reply.body, reply.status, reply.headers, "application/json")
+        return _refusal(error).for_starlette()
 
     def callback(self, run: Run) -> Callback:
         """A webhook's request: the `Run` object, as `GET .../runs/{run_id}` has it."""
         return Callback(body=codec.encode_run(run), headers={"content-type": "application/json"})
+
+
+def _refusal(error: InterlinguaError) -> Reply:
+    """An error as `ErrorResponse`: a JSON string."""
+    headers: Headers = ()
+    if isinstance(error, Unavailable):
+        headers = [(b"retry-after", b"1")]
+    elif isinstance(error, Unauthenticated):
+        headers = [(name.encode(), value.encode()) for name, value in challenge(error).items()]
+    return Reply(lookup(codec.ERRORS, error), msgspec.json.encode(codec.error_text(error)), headers)

@@ -8,13 +8,15 @@ from collections.abc import AsyncIterator, Sequence
 from msgspec.structs import replace
 
 from adapters.agent_connect import codec, codec_agent, codec_request, codec_thread, wire
-from adapters.agent_connect.inbound.call import NOTHING, Call, ClientGone, Reply, WhileConnected
-from adapters.agent_connect.inbound.stream import Stream
+from adapters.agent_connect.inbound import parameters
+from adapters.agent_connect.inbound.stream import RunStream
 from adapters.agent_connect.inbound.threads import new_thread
+from adapters.agent_connect.options import AgentConnectServe
 from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
 from gateway.core.stopping import cut_short
 from gateway.core.types import Agent, Run, RunQuery, RunRequest, RunStatus, Thread
+from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 
 KEPT = "kept"
 """Attribute of a stateless run whose thread is kept (`on_completion: keep`)."""
@@ -22,69 +24,70 @@ GONE = "the client has gone"
 PAGE = 200
 
 
-class Runs:
+class RunOperations:
     """Start, watch, answer, cancel, find runs."""
 
-    def __init__(self, gateway: Gateway, keep_alive: float) -> None:
+    def __init__(self, gateway: Gateway, options: AgentConnectServe) -> None:
         self._gateway = gateway
-        self._stream = Stream(gateway, keep_alive)
+        self._limit = options.max_body
+        self._stream = RunStream(gateway, options.keep_alive)
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    async def create(self, call: Call) -> Reply:
+    async def create(self, request: HttpRequest) -> Reply:
         """`POST /runs`, `/threads/{thread_id}/runs`: start, answer at once."""
-        run = await self._start(call, await self._body(call))
-        return Reply(codec.encode_run(run), headers=self._headers(call, run))
+        run = await self._start(request, await self._body(request))
+        return Reply(200, codec.encode_run(run), headers=self._headers(request, run))
 
-    async def create_and_wait(self, call: Call) -> Reply:
+    async def create_and_wait(self, request: HttpRequest) -> Reply:
         """`POST .../runs/wait`: start, answer when it has stopped."""
-        timeout = call.seconds("timeout")
-        body = await self._body(call)
-        run = await self._start(call, body, told=timeout is not None)
+        timeout = parameters.seconds(request, "timeout")
+        body = await self._body(request)
+        run = await self._start(request, body, told=timeout is not None)
         try:
-            return await self._wait(call, run.id, timeout)
+            return await self._wait(request, run.id, timeout)
         except ClientGone:
             await self._left(run, body)
             raise
 
-    async def create_and_stream(self, call: Call) -> None:
+    async def create_and_stream(self, request: HttpRequest) -> None:
         """`POST .../runs/stream`: start, answer with its events."""
-        body = await self._body(call)
+        body = await self._body(request)
         agent = await self._agent(body.get("agent_id") or self._only())
         modes = codec_request.modes(body.get("stream_mode"))
         if agent is not None and "custom" in modes and not codec_agent.streams(agent)[1]:
             raise Unsupported(f"/stream_mode: agent {agent.name} has no custom updates")
-        run = await self._start(call, body)
+        run = await self._start(request, body)
         agent = agent or await self._agent(run.agent)
-        headers = self._headers(call, run)
+        headers = self._headers(request, run)
         try:
-            await self._stream.send(call, run, agent, modes or _default(agent), headers)
+            await self._stream.send(request, run, agent, modes or _default(agent), headers)
         except ClientGone:
             await self._left(run, body)
             raise
 
-    async def _body(self, call: Call) -> wire.RunCreate:
-        if call.has("thread_id"):
-            return await call.read(wire.stateful)
-        return await call.read(wire.stateless)
+    async def _body(self, request: HttpRequest) -> wire.RunCreate:
+        if "thread_id" in request.path:
+            return await parameters.body(request, wire.stateful, self._limit)
+        return await parameters.body(request, wire.stateless, self._limit)
 
-    async def _start(self, call: Call, body: wire.RunCreate, *, told: bool = True) -> Run:
-        threaded = call.has("thread_id")
-        request = codec_request.run_request(
+    async def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Run:
+        threaded = "thread_id" in request.path
+        wanted = codec_request.run_request(
             body,
             body.get("agent_id") or self._only(),
-            thread=call.uuid("thread_id") if threaded else None,
+            thread=parameters.uuid(request, "thread_id") if threaded else None,
             now=time.time(),
-            traceparent=call.header(b"traceparent"),
+            traceparent=request.header("traceparent"),
         )
-        thread = await self._found(request.thread) if threaded else None
+        thread = await self._found(wanted.thread) if threaded else None
         if threaded and thread is None and body.get("if_not_exists") == "create":
-            return await self._start_on(new_thread(request.thread), request)
+            return await self._start_on(new_thread(wanted.thread), wanted)
         if not threaded and body.get("on_completion") == "keep":
             made = new_thread()
-            return await self._start_on(made, replace(request, thread=made.id, attributes={KEPT: True}))
-        unknown = await self._unknown(request, thread) if thread is not None else ()
-        run = await self._begin(request, told=told)
+            return await self._start_on(made, replace(wanted, thread=made.id, attributes={KEPT: True}))
+        unknown = await self._unknown(wanted, thread) if thread is not None else ()
+        run = await self._begin(wanted, told=told)
         for what in unknown:
             self._gateway.lost(run.id, what)
         return run
@@ -141,34 +144,34 @@ class Runs:
 
     # --- look ----------------------------------------------------------------------------------------------------
 
-    async def get(self, call: Call) -> Reply:
+    async def get(self, request: HttpRequest) -> Reply:
         """`GET .../runs/{run_id}`."""
-        run = await self._run(call)
-        return Reply(codec.encode_run(run), headers=_lost(run))
+        run = await self._run(request)
+        return Reply(200, codec.encode_run(run), headers=_lost(run))
 
-    async def wait(self, call: Call) -> Reply:
+    async def wait(self, request: HttpRequest) -> Reply:
         """`GET .../runs/{run_id}/wait`; `?timeout=SECONDS` answers 204 when they have passed."""
-        timeout = call.seconds("timeout")
-        run = await self._run(call)
-        return await self._wait(call, run.id, timeout, bare=True)
+        timeout = parameters.seconds(request, "timeout")
+        run = await self._run(request)
+        return await self._wait(request, run.id, timeout, bare=True)
 
-    async def stream(self, call: Call) -> None:
+    async def stream(self, request: HttpRequest) -> None:
         """`GET .../runs/{run_id}/stream`: what comes from now on, or from after `Last-Event-ID`."""
-        after = codec_request.cursor(call.header(b"last-event-id"))
-        run = await self._run(call)
+        after = codec_request.cursor(request.header("last-event-id"))
+        run = await self._run(request)
         agent = await self._agent(run.agent)
         modes = codec_request.modes(run.request.creation.get("stream_mode")) if _ours(run) else ()
-        await self._stream.send(call, run, agent, modes or _default(agent), _lost(run), joining=True, after=after)
+        await self._stream.send(request, run, agent, modes or _default(agent), _lost(run), joining=True, after=after)
 
-    async def _wait(self, call: Call, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
-        with WhileConnected(call.receive):
+    async def _wait(self, request: HttpRequest, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
+        with WhileConnected(request):
             run = await self._gateway.wait(run_id, timeout)
         if run is None:
-            return Reply(status=204, headers={"location": call.link(f"/runs/{run_id}")})
+            return Reply(204, headers=[(b"location", request.link(f"/runs/{run_id}").encode("latin-1"))])
         if not run.status.stopped:
             raise Unavailable(f"run {run_id} cannot be waited for here; ask again")
         messages = await self._messages(run) if run.status is RunStatus.SUCCESS else ()
-        return Reply(codec.encode_wait(run, messages, bare=bare), headers=_lost(run))
+        return Reply(200, codec.encode_wait(run, messages, bare=bare), headers=_lost(run))
 
     async def _messages(self, run: Run) -> Sequence[wire.Message]:
         """What a result says beside its values: the files that the agent made."""
@@ -178,9 +181,9 @@ class Runs:
         files = [file for file in await self._gateway.artifacts(run=run.id) if file.agent_created]
         return codec_thread.file_messages(files, run.output, agent.text_output if agent else None)
 
-    async def search(self, call: Call) -> Reply:
+    async def search(self, request: HttpRequest) -> Reply:
         """`POST /runs/search`: stateless runs, newest first."""
-        wanted = await call.read(wire.run_search)
+        wanted = await parameters.body(request, wire.run_search, self._limit)
         agent_id = wanted.get("agent_id")
         agent = await self._agent(agent_id) if agent_id else None
         status = wanted.get("status")
@@ -199,7 +202,7 @@ class Runs:
             found.append(run)
             if len(found) == limit:
                 break
-        return Reply(codec.encode_runs(found))
+        return Reply(200, codec.encode_runs(found))
 
     async def _stateless(self, query: RunQuery) -> AsyncIterator[Run]:
         """Runs that fit and were not started on a thread of the client's, page by page."""
@@ -213,51 +216,51 @@ class Runs:
                 return
             offset += PAGE
 
-    async def of_thread(self, call: Call) -> Reply:
+    async def of_thread(self, request: HttpRequest) -> Reply:
         """`GET /threads/{thread_id}/runs`, newest first."""
-        thread_id = call.uuid("thread_id")
-        limit, offset = call.integer("limit", 10, 1, 1000), call.integer("offset", 0, 0, wire.MOST)
+        thread_id = parameters.uuid(request, "thread_id")
+        limit = parameters.integer(request, "limit", 10, 1, 1000)
+        offset = parameters.integer(request, "offset", 0, 0, wire.MOST)
         await self._gateway.thread(thread_id)
-        return Reply(
-            codec.encode_runs(await self._gateway.runs(RunQuery(thread=thread_id, limit=limit, offset=offset)))
-        )
+        found = await self._gateway.runs(RunQuery(thread=thread_id, limit=limit, offset=offset))
+        return Reply(200, codec.encode_runs(found))
 
     # --- act -----------------------------------------------------------------------------------------------------
 
-    async def resume(self, call: Call) -> Reply:
+    async def resume(self, request: HttpRequest) -> Reply:
         """`POST .../runs/{run_id}`: the answer to what the run asks."""
-        body = await call.read(wire.resume)
-        run = await self._run(call)
+        body = await parameters.body(request, wire.resume, self._limit)
+        run = await self._run(request)
         answer, interrupt = codec.resume(body, run.interrupts)
-        return Reply(codec.encode_run(await self._gateway.answer(run.id, answer, interrupt)))
+        return Reply(200, codec.encode_run(await self._gateway.answer(run.id, answer, interrupt)))
 
-    async def cancel(self, call: Call) -> Reply:
+    async def cancel(self, request: HttpRequest) -> Reply:
         """`POST .../runs/{run_id}/cancel`; `action=rollback` also removes the run, of agents that can undo it."""
-        wait = call.flag("wait")
-        action = call.choice("action", ("interrupt", "rollback"))
-        run = await self._run(call)
+        wait = parameters.flag(request, "wait")
+        action = parameters.choice(request, "action", ("interrupt", "rollback"))
+        run = await self._run(request)
         if action == "interrupt":
             await self._gateway.cancel(run.id, wait=wait)
-            return NOTHING
+            return Reply(204)
         agent = await self._agent(run.agent)
         if agent is None or not agent.capabilities.rollback:
             raise Unsupported(f"agent {run.agent} cannot roll back a run")
         await self._gateway.cancel(run.id, reason=wire.ROLLBACK, wait=True)
         await self._gateway.delete_run(run.id)
-        return NOTHING
+        return Reply(204)
 
-    async def delete(self, call: Call) -> Reply:
+    async def delete(self, request: HttpRequest) -> Reply:
         """`DELETE .../runs/{run_id}`."""
-        run = await self._run(call)
+        run = await self._run(request)
         await self._gateway.delete_run(run.id)
-        return NOTHING
+        return Reply(204)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 
-    async def _run(self, call: Call) -> Run:
+    async def _run(self, request: HttpRequest) -> Run:
         """The run of the path; under a thread, only if it is that thread's."""
-        thread_id = call.uuid("thread_id") if call.has("thread_id") else None
-        run = await self._gateway.run(call.uuid("run_id"))
+        thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path else None
+        run = await self._gateway.run(parameters.uuid(request, "run_id"))
         if thread_id is not None and run.thread != thread_id:
             raise NotFound(f"thread {thread_id} has no run {run.id}")
         return run
@@ -269,10 +272,10 @@ class Runs:
         except NotFound:
             return None
 
-    def _headers(self, call: Call, run: Run) -> dict[str, str]:
+    def _headers(self, request: HttpRequest, run: Run) -> Headers:
         """Where the run is, which the answer of a stream or wait does not say before its end."""
-        under = f"/threads/{run.thread}" if call.has("thread_id") else ""
-        return {"content-location": call.link(f"{under}/runs/{run.id}")}
+        under = f"/threads/{run.thread}" if "thread_id" in request.path else ""
+        return [(b"content-location", request.link(f"{under}/runs/{run.id}").encode("latin-1"))]
 
 
 def _default(agent: Agent | None) -> tuple[str, ...]:
@@ -283,8 +286,9 @@ def _ours(run: Run) -> bool:
     return run.request.protocol == wire.PROTOCOL
 
 
-def _lost(run: Run) -> dict[str, str] | None:
-    told = {"x-interlingua-losses": codec.losses(run)} if run.losses else {}
+def _lost(run: Run) -> Headers:
+    """What a run lost on its way, and why it ended early."""
+    told = [(b"x-interlingua-losses", codec.losses(run).encode("latin-1"))] if run.losses else []
     if run.stop_reason is not None and cut_short(run.stop_reason) is not None:
-        told["x-interlingua-stop-reason"] = run.stop_reason.value
-    return told or None
+        told.append((b"x-interlingua-stop-reason", run.stop_reason.value.encode()))
+    return told

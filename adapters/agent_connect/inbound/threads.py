@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 from msgspec.structs import replace
 
 from adapters.agent_connect import codec_thread, decode_thread, wire
-from adapters.agent_connect.inbound.call import NOTHING, Call, Reply
+from adapters.agent_connect.inbound import parameters
 from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Conflict, Invalid, Unsupported
 from gateway.core.json_match import contains
 from gateway.core.types import Checkpoint, JsonObject, Thread, ThreadQuery, ThreadStatus
+from gateway.transport.asgi import HttpRequest, Reply
 
 PAGE = 1000
 
@@ -30,22 +31,24 @@ def new_thread(thread_id: str | None = None, metadata: JsonObject | None = None)
     )
 
 
-class Threads:
+class ThreadOperations:
     """Threads, with their state from wherever that is."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, limit: int) -> None:
+        """limit: bytes that a request's body may have."""
         self._gateway = gateway
+        self._limit = limit
 
-    async def create(self, call: Call) -> Reply:
+    async def create(self, request: HttpRequest) -> Reply:
         """`POST /threads`. 409 if the id exists, unless `if_exists: do_nothing`."""
-        wanted = await call.read(wire.thread_create)
+        wanted = await parameters.body(request, wire.thread_create, self._limit)
         thread = new_thread(wanted.get("thread_id"), wanted.get("metadata"))
         known = await self._gateway.create_thread(thread, or_get=wanted.get("if_exists") == "do_nothing")
         return await self._reply(known)
 
-    async def search(self, call: Call) -> Reply:
+    async def search(self, request: HttpRequest) -> Reply:
         """`POST /threads/search`: those that came in by this protocol."""
-        wanted = await call.read(wire.thread_search)
+        wanted = await parameters.body(request, wire.thread_search, self._limit)
         status = wanted.get("status")
         query = ThreadQuery(
             protocol=wire.PROTOCOL,
@@ -56,13 +59,13 @@ class Threads:
         limit, offset = wanted.get("limit") or 10, wanted.get("offset") or 0
         if not values:
             threads = await self._gateway.threads(replace(query, limit=limit, offset=offset))
-            return Reply(codec_thread.encode_threads([(one, await self._kept(one)) for one in threads]))
+            return Reply(200, codec_thread.encode_threads([(one, await self._kept(one)) for one in threads]))
         found: list[tuple[Thread, Checkpoint]] = []
         async for thread, state in self._with_values(query, values):
             found.append((thread, state))
             if len(found) == offset + limit:
                 break
-        return Reply(codec_thread.encode_threads(found[offset:]))
+        return Reply(200, codec_thread.encode_threads(found[offset:]))
 
     async def _with_values(self, query: ThreadQuery, values: JsonObject) -> AsyncIterator[tuple[Thread, Checkpoint]]:
         """Threads whose state has these values, page by page. States that are with agents are not looked at."""
@@ -77,34 +80,35 @@ class Threads:
     async def _kept(self, thread: Thread) -> Checkpoint:
         return await self._gateway.state(thread.id, ask=False)
 
-    async def get(self, call: Call) -> Reply:
+    async def get(self, request: HttpRequest) -> Reply:
         """`GET /threads/{thread_id}`."""
-        return await self._reply(await self._gateway.thread(call.uuid("thread_id")))
+        return await self._reply(await self._gateway.thread(parameters.uuid(request, "thread_id")))
 
-    async def delete(self, call: Call) -> Reply:
+    async def delete(self, request: HttpRequest) -> Reply:
         """`DELETE /threads/{thread_id}`. 422 while a run is active on it: the operation has no 409."""
-        thread_id = call.uuid("thread_id")
+        thread_id = parameters.uuid(request, "thread_id")
         try:
             await self._gateway.delete_thread(thread_id)
         except Conflict as error:
             raise Invalid(str(error), detail=error.detail) from None
-        return NOTHING
+        return Reply(204)
 
-    async def copy(self, call: Call) -> Reply:
+    async def copy(self, request: HttpRequest) -> Reply:
         """`POST /threads/{thread_id}/copy`."""
-        return await self._reply(await self._gateway.copy_thread(call.uuid("thread_id")))
+        return await self._reply(await self._gateway.copy_thread(parameters.uuid(request, "thread_id")))
 
-    async def history(self, call: Call) -> Reply:
+    async def history(self, request: HttpRequest) -> Reply:
         """`GET /threads/{thread_id}/history`: newest first; `before` is the checkpoint to start below."""
-        thread_id = call.uuid("thread_id")
-        limit = call.integer("limit", 10, 1, 1000)
-        before = call.query("before")
-        return Reply(codec_thread.encode_history(await self._gateway.states_of(thread_id, limit=limit, before=before)))
+        thread_id = parameters.uuid(request, "thread_id")
+        limit = parameters.integer(request, "limit", 10, 1, 1000)
+        before = request.query("before")
+        states = await self._gateway.states_of(thread_id, limit=limit, before=before)
+        return Reply(200, codec_thread.encode_history(states))
 
-    async def patch(self, call: Call) -> Reply:
+    async def patch(self, request: HttpRequest) -> Reply:
         """`PATCH /threads/{thread_id}`: metadata is merged; values, messages or a checkpoint make a new state."""
-        thread_id = call.uuid("thread_id")
-        wanted = await call.read(wire.thread_patch)
+        thread_id = parameters.uuid(request, "thread_id")
+        wanted = await parameters.body(request, wire.thread_patch, self._limit)
         metadata, said, ref = wanted.get("metadata"), wanted.get("messages"), wanted.get("checkpoint")
         if metadata is not None:  # a client may send back what it was told
             metadata.pop(wire.STATE_UNREAD, None)
@@ -125,5 +129,5 @@ class Threads:
         try:
             state = await self._gateway.state(thread.id)
         except (AgentError, Unsupported) as error:
-            return Reply(codec_thread.encode_thread(thread, await self._kept(thread), str(error)))
-        return Reply(codec_thread.encode_thread(thread, state))
+            return Reply(200, codec_thread.encode_thread(thread, await self._kept(thread), str(error)))
+        return Reply(200, codec_thread.encode_thread(thread, state))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
 
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
 
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.inbound.http import answer, page
 from gateway.contract import Gateway
 from gateway.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from gateway.core.types import Artifact, Thread
+from gateway.transport.asgi import HttpRequest, Reply, WhileConnected
 
 CHUNK = 256 * 1024
 _FORM_SLACK = 64 * 1024  # boundaries, part headers and relative_path beside the file itself
@@ -26,7 +24,7 @@ class _Oversized(MultiPartException):
     """The form outgrew its limit. A MultiPartException, so that the parser closes its temporary files."""
 
 
-async def listed(request: Request, gateway: Gateway, task: Thread) -> Response:
+async def listed(request: HttpRequest, gateway: Gateway, task: Thread) -> Reply:
     """`GET artifacts`."""
     wanted = page(request)
     artifacts = list(await gateway.artifacts(thread=task.id))
@@ -34,7 +32,7 @@ async def listed(request: Request, gateway: Gateway, task: Thread) -> Response:
     return answer(codec.page_json("artifacts", items, len(artifacts), wanted.number, wanted.size))
 
 
-async def upload(request: Request, gateway: Gateway, task: Thread, limit: int) -> Response:
+async def upload(request: HttpRequest, gateway: Gateway, task: Thread, limit: int) -> Reply:
     """`POST artifacts`: multipart `file` and perhaps `relative_path`.
 
     The form goes to a temporary file first, since `relative_path` may follow `file`. Raises Invalid, TooLarge, and
@@ -67,34 +65,30 @@ async def upload(request: Request, gateway: Gateway, task: Thread, limit: int) -
         await form.close()
 
 
-async def download(gateway: Gateway, task: Thread, artifact_id: str) -> Response:
+async def download(request: HttpRequest, gateway: Gateway, task: Thread, artifact_id: str) -> None:
     """`GET artifacts/{artifact_id}`: the bytes. Never shown by a browser, whatever they claim to be."""
     artifacts = await gateway.artifacts(thread=task.id)
     artifact = next((found for found in artifacts if found.id == artifact_id), None)
     if artifact is None:
         raise NotFound(f"Artifact with {artifact_id} not found.")
-    headers = {
-        "Content-Disposition": codec.disposition(artifact.name),
-        "Content-Length": str(artifact.size),
-        "X-Content-Type-Options": "nosniff",
-    }
-    content = _content(gateway, artifact)
-    return StreamingResponse(content, media_type=None, headers=headers | _type(artifact))
-
-
-def _type(artifact: Artifact) -> dict[str, str]:
-    return {"Content-Type": codec.media_type(artifact.media_type)}
-
-
-async def _content(gateway: Gateway, artifact: Artifact) -> AsyncIterator[bytes]:
-    content = gateway.open_artifact(artifact.id)
-    if isinstance(content, AsyncGenerator):
-        async with aclosing(content):
+    with WhileConnected(request):
+        await request.begin(
+            200,
+            [
+                (b"content-disposition", codec.disposition(artifact.name).encode("latin-1")),
+                (b"content-length", b"%d" % artifact.size),
+                (b"x-content-type-options", b"nosniff"),
+                (b"content-type", codec.media_type(artifact.media_type).encode("latin-1")),
+            ],
+        )
+        content = gateway.open_artifact(artifact.id)
+        try:
             async for chunk in content:
-                yield chunk
-    else:
-        async for chunk in content:
-            yield chunk
+                await request.send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            if isinstance(content, AsyncGenerator):
+                await content.aclose()
+        await request.send({"type": "http.response.body", "body": b""})
 
 
 async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
@@ -102,19 +96,19 @@ async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def _form(request: Request, limit: int) -> FormData:
+async def _form(request: HttpRequest, limit: int) -> FormData:
     whole = limit + _FORM_SLACK
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > whole:
+    if not request.announces(whole):
+        await request.discard()
         raise TooLarge(f"the file is larger than {limit} bytes")
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+    if not (request.header("content-type") or "").lower().startswith("multipart/form-data"):
         raise Invalid("the body must be multipart/form-data with a part `file`", path="/file")
-    parser = MultiPartParser(
-        request.headers, _limited(request, whole), max_files=1, max_fields=20, max_part_size=_FIELD
-    )
+    headers = Headers(scope=request.scope)
+    parser = MultiPartParser(headers, _limited(request, whole), max_files=1, max_fields=20, max_part_size=_FIELD)
     try:
         return await parser.parse()
     except _Oversized as error:
+        await request.discard()
         raise TooLarge(f"the file is larger than {limit} bytes") from error
     except MultiPartException as error:
         raise Invalid(f"the form cannot be read: {error.message}", path="/file") from error
@@ -122,9 +116,9 @@ async def _form(request: Request, limit: int) -> FormData:
         raise Unavailable("there is no room for the file now", detail=str(error)) from error
 
 
-async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
+async def _limited(request: HttpRequest, limit: int) -> AsyncGenerator[bytes, None]:
     read = 0
-    async for chunk in request.stream():
+    async for chunk in request.chunks():
         read += len(chunk)
         if read > limit:
             raise _Oversized("too large")

@@ -1,12 +1,28 @@
 """Serving HTTP on ASGI itself, where Starlette's requests and responses are too slow, or buffer.
 
-exchange.py  one request and its answer
-origin.py    which web pages may connect
-refusals.py  errors where no protocol has words yet
-uvicorn.py   PieceProtocol: the server's protocol with a short way for streams; what `serve` gives uvicorn
+request.py       one request and its answer
+endpoint.py      one path of a REST protocol: its operations by method
+event_stream.py  EventStream: an answer of server-sent events (loads the server's library)
+origin.py        which web pages may connect
+refusals.py      errors where no protocol has words yet
+uvicorn.py       PieceProtocol: the server's protocol with a short way for streams; what `serve` gives uvicorn
 """
 
-from gateway.transport.asgi import exchange, origin, refusals
-from gateway.transport.asgi.exchange import ClientGone, Exchange, Headers, Reply
+from gateway.transport.asgi import origin, refusals
+from gateway.transport.asgi.endpoint import RestEndpoint, RestOperation
+from gateway.transport.asgi.request import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 
-__all__ = ["ClientGone", "Exchange", "Headers", "Reply", "exchange", "origin", "refusals"]
+Exchange = HttpRequest
+
+__all__ = [
+    "ClientGone",
+    "Exchange",
+    "Headers",
+    "HttpRequest",
+    "Reply",
+    "RestEndpoint",
+    "RestOperation",
+    "WhileConnected",
+    "origin",
+    "refusals",
+]

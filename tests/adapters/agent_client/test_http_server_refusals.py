@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from gateway.core.errors import Unavailable
-from gateway.transport.asgi import exchange
+from gateway.transport.asgi import request
 from gateway.transport.pipe import Pipe
 from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, Rig, client, rig
 from tests.support.aio import run
@@ -194,7 +194,7 @@ def test_a_body_over_the_limit_is_not_read_for_ever(monkeypatch: pytest.MonkeyPa
                 answer = await here.http.post(here.url, content=endless(), headers=headers)
                 assert answer.status_code == 413
 
-    monkeypatch.setattr(exchange, "DISCARD_SECONDS", 0.1)
+    monkeypatch.setattr(request, "DISCARD_SECONDS", 0.1)
     run(case())
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
 
 from adapters.agent_connect.codec_stream import SMALL
-from adapters.agent_connect.inbound.call import Call
-from adapters.agent_connect.inbound.stream import Stream
+from adapters.agent_connect.inbound.stream import RunStream
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.runs import Engine
+from gateway.transport.asgi import HttpRequest
 from gateway.transport.asgi.uvicorn import EXTENSION
 from tests.support.aio import run
 from tests.support.scripted import AGENT, Scripted, engine, request, route, until
@@ -30,20 +29,19 @@ class Client:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.taken: list[bytes] = []
-        self.scope = {"extensions": {EXTENSION: self}}
 
     def put(self, piece: bytes) -> None:
         self.taken.append(piece)
 
-    async def send(self, message: dict[str, Any]) -> None:
+    async def send(self, message: MutableMapping[str, Any]) -> None:
         self.sent.append(message.get("body", b""))
 
     async def receive(self) -> dict[str, Any]:
         await asyncio.Event().wait()
         return {}
 
-    def call(self) -> Call:
-        return cast(Call, SimpleNamespace(send=self.send, receive=self.receive, scope=self.scope))
+    def request(self) -> HttpRequest:
+        return HttpRequest({"headers": [], "extensions": {EXTENSION: self}}, self.receive, self.send)
 
 
 def scene(agent: Callable[[Client, Engine, RunContext], Awaitable[None]]) -> Client:
@@ -57,7 +55,7 @@ def scene(agent: Callable[[Client, Engine, RunContext], Awaitable[None]]) -> Cli
 
         async with engine((route(), Scripted(speak))) as gateway:
             started = await gateway.start(request())
-            await Stream(gateway, 3600.0).send(client.call(), started, AGENT, ["values"], None)
+            await RunStream(gateway, 3600.0).send(client.request(), started, AGENT, ["values"], ())
 
     run(play())
     return client

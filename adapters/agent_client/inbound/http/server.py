@@ -125,7 +125,7 @@ class HttpServer:
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
         if kind != JSON or exchange.header("content-encoding") not in (None, "identity"):
             raise refusal(415, f"the Content-Type must be {JSON}, not encoded")
-        data = await exchange.body(self._options.max_body)
+        data = await exchange.body(self._options.max_body, "message")
         message = jsonrpc.decode(data)
         if isinstance(message, Batch) or (isinstance(message, Malformed) and data.lstrip().startswith(b"[")):
             raise refusal(501, "several messages in an array are not taken")

@@ -48,9 +48,7 @@ def refused(error: InterlinguaError) -> Reply:
 
 def response(error: InterlinguaError) -> Response:
     """The same for Starlette."""
-    reply = refused(error)
-    headers = {name.decode(): value.decode("latin-1") for name, value in reply.headers}
-    return Response(reply.body, reply.status, headers, reply.kind.decode())
+    return refused(error).for_starlette()
 
 
 def answer(status: int, id: Id, error: ErrorObject, headers: Headers = ()) -> Reply:
@@ -121,7 +119,7 @@ class Endpoint(ABC):
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
         if kind != wire.JSON or exchange.header("content-encoding") not in (None, "identity"):
             raise refusal(415, f"the Content-Type must be {wire.JSON}, not encoded")
-        return await exchange.body(self.options.max_body)
+        return await exchange.body(self.options.max_body, "message")
 
 
 def _headers(error: InterlinguaError) -> Headers:

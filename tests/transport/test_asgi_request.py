@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.core.errors import TooLarge
-from gateway.transport.asgi import Exchange
+from gateway.transport.asgi import HttpRequest
 from tests.support.aio import run
 
 
@@ -23,9 +23,9 @@ async def body(chunks: Sequence[bytes], limit: int, headers: Sequence[tuple[byte
     async def send(message: object) -> None:
         raise AssertionError("a body is only read")
 
-    exchange = Exchange({"type": "http", "headers": list(headers)}, receive, send)
+    request = HttpRequest({"type": "http", "headers": list(headers)}, receive, send)
     try:
-        return await exchange.body(limit), taken
+        return await request.body(limit), taken
     except TooLarge:
         return b"", taken
 

@@ -1,17 +1,13 @@
-"""What Agent Protocol clients ask for: a task is a thread, a step one leg of a run (openapi.yml v1, and the RFC)."""
+"""The operations of Agent Protocol (openapi.yml v1, and the RFC): a task is a thread, a step one leg of a run."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import time
 import uuid
 from typing import cast
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from adapters.agent_protocol import codec, requests, wire
 from adapters.agent_protocol.inbound import files
@@ -35,11 +31,12 @@ from gateway.core.types import (
     ThreadQuery,
     agent_id,
 )
+from gateway.transport.asgi import ClientGone, HttpRequest, Reply, WhileConnected
 
 log = logging.getLogger(__name__)
 
 
-class Tasks:
+class TaskOperations:
     """The operations as one client has them, or everybody where nobody is asked who it is."""
 
     def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
@@ -48,7 +45,7 @@ class Tasks:
 
     # tasks
 
-    async def create_task(self, request: Request) -> Response:
+    async def create_task(self, request: HttpRequest) -> Reply:
         """`POST tasks` (createAgentTask). Nothing is executed; an agent of this protocol gets the task at once."""
         agent = self._agent_name(request)
         asked = await body(request, wire.TaskRequestBody, self._options.max_body)
@@ -77,7 +74,7 @@ class Tasks:
             return None
         return msgspec.json.decode(found, type=Created)
 
-    async def list_tasks(self, request: Request) -> Response:
+    async def list_tasks(self, request: HttpRequest) -> Reply:
         """`GET tasks` (listAgentTasks), oldest first."""
         agent, wanted = self._agent_name(request), page(request)
         query = ThreadQuery(
@@ -88,14 +85,14 @@ class Tasks:
         tasks = [codec.task_json(thread, await self._gateway.artifacts(thread=thread.id)) for thread in found]
         return answer(codec.page_json("tasks", tasks, total, wanted.number, wanted.size))
 
-    async def get_task(self, request: Request) -> Response:
+    async def get_task(self, request: HttpRequest) -> Reply:
         """`GET tasks/{task_id}` (getAgentTask)."""
         thread = await self._task(request)
         return answer(codec.task_json(thread, await self._gateway.artifacts(thread=thread.id)))
 
     # steps
 
-    async def execute_step(self, request: Request) -> Response:
+    async def execute_step(self, request: HttpRequest) -> Reply:
         """`POST steps` (executeAgentTaskStep): start a run, or answer its question, and wait until it stops.
 
         Raises Conflict while a step is being executed, Invalid if the answer does not fit (it can be given again).
@@ -118,15 +115,14 @@ class Tasks:
                 raise Invalid(f"the answer does not fit: {said}", path=given + error.path) from error
         else:
             raise Conflict("a step of this task is being executed; wait until it has ended")
-        if not await self._stopped(request, run.id):
-            return Response(status_code=204)  # to nobody
+        await self._wait(request, run.id)
         run, legs = await self._legs(run.id)
         begun = [leg.index for leg in legs if question and leg.answered and leg.answered.id == question.id]
         last = begun[-1] if begun else 0 if question is None else len(legs) - 1
         return answer(step_json(task.id, run, legs[: last + 1], agent))
 
     async def _start(
-        self, request: Request, task: Thread, agent: Agent, asked: wire.StepRequestBody, *, first: bool
+        self, request: HttpRequest, task: Thread, agent: Agent, asked: wire.StepRequestBody, *, first: bool
     ) -> Run:
         created = codec.task_body(task)
         text = requests.prompt(created.get("input"), asked.input, first=first)
@@ -142,40 +138,35 @@ class Tasks:
                 thread=task.id,
                 config=given.config,
                 metadata=given.metadata,
-                traceparent=request.headers.get("traceparent"),
+                traceparent=request.header("traceparent"),
                 creation=asked.model_dump(exclude_unset=True),
                 attributes={codec.STEPS: task.id} if planned else {},
             )
         )
 
-    async def _stopped(self, request: Request, run_id: str) -> bool:
-        """Wait until the run stops. False if the client has gone first; the run is then cancelled, if so configured."""
-        stopped = asyncio.ensure_future(self._gateway.wait(run_id))
-        gone = asyncio.ensure_future(_gone(request))
-        try:
-            await asyncio.wait({stopped, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if stopped.done():
-                await stopped
-                return True
-        finally:
-            for waiter in (stopped, gone):
-                waiter.cancel()
-            with contextlib.suppress(Exception):
-                await asyncio.gather(stopped, gone, return_exceptions=True)
-        if self._options.on_disconnect == "cancel":
-            await self._gateway.cancel(run_id, reason="the client went away")
-        return False
+    async def _wait(self, request: HttpRequest, run_id: str) -> None:
+        """Wait until the run stops. If the client goes first the run is cancelled, where so configured.
 
-    async def list_steps(self, request: Request) -> Response:
+        Raises ClientGone then.
+        """
+        try:
+            with WhileConnected(request):
+                await self._gateway.wait(run_id)
+        except ClientGone:
+            if self._options.on_disconnect == "cancel":
+                await self._gateway.cancel(run_id, reason="the client went away")
+            raise
+
+    async def list_steps(self, request: HttpRequest) -> Reply:
         """`GET steps` (listAgentTaskSteps): executed ones in order, then what the agent has announced."""
         task, wanted = await self._task(request), page(request)
         steps = await self._steps(task)
         items = cast("list[JsonObject]", wanted.of(steps))
         return answer(codec.page_json("steps", items, len(steps), wanted.number, wanted.size))
 
-    async def get_step(self, request: Request) -> Response:
+    async def get_step(self, request: HttpRequest) -> Reply:
         """`GET steps/{step_id}` (getAgentTaskStep)."""
-        task, wanted = await self._task(request), request.path_params["step_id"]
+        task, wanted = await self._task(request), request.path["step_id"]
         for step in await self._steps(task):
             if step["step_id"] == wanted:
                 return answer(step)
@@ -203,25 +194,25 @@ class Tasks:
 
     # artifacts
 
-    async def list_artifacts(self, request: Request) -> Response:
+    async def list_artifacts(self, request: HttpRequest) -> Reply:
         """`GET artifacts` (listAgentTaskArtifacts)."""
         return await files.listed(request, self._gateway, await self._task(request))
 
-    async def upload_artifact(self, request: Request) -> Response:
+    async def upload_artifact(self, request: HttpRequest) -> Reply:
         """`POST artifacts` (uploadAgentTaskArtifacts)."""
         task = await self._task(request)
         return await files.upload(request, self._gateway, task, self._options.max_upload)
 
-    async def download_artifact(self, request: Request) -> Response:
+    async def download_artifact(self, request: HttpRequest) -> None:
         """`GET artifacts/{artifact_id}` (downloadAgentTaskArtifact)."""
-        return await files.download(self._gateway, await self._task(request), request.path_params["artifact_id"])
+        await files.download(request, self._gateway, await self._task(request), request.path["artifact_id"])
 
     # who is meant
 
-    def _agent_name(self, request: Request) -> str:
+    def _agent_name(self, request: HttpRequest) -> str:
         """The agent of the path, or the only one there is. Raises NotFound with the names."""
         names = self._gateway.names(codec.PROTOCOL)
-        wanted = request.path_params.get("agent")
+        wanted = request.agent
         for name in names:
             if wanted in (name, agent_id(name)) or (wanted is None and len(names) == 1):
                 return name
@@ -233,9 +224,9 @@ class Tasks:
     async def _agent(self, task: Thread) -> Agent:
         return await self._gateway.agent(task.agent or "", codec.PROTOCOL)
 
-    async def _task(self, request: Request) -> Thread:
+    async def _task(self, request: HttpRequest) -> Thread:
         """The task of the path. A thread of another agent or protocol is none."""
-        agent, wanted = self._agent_name(request), request.path_params["task_id"]
+        agent, wanted = self._agent_name(request), request.path["task_id"]
         try:
             thread = await self._gateway.thread(wanted)
         except NotFound:
@@ -243,9 +234,3 @@ class Tasks:
         if thread is None or thread.protocol != codec.PROTOCOL or thread.agent != agent:
             raise NotFound(f"Task with {wanted} not found.")
         return thread
-
-
-async def _gone(request: Request) -> None:
-    """Returns when the client has hung up. The body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -1,0 +1,224 @@
+"""One HTTP request and its answer, on ASGI itself: below is the server, above are the operations of a protocol.
+
+Nothing of a request is parsed unless an operation asks for it, and an answer is two messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TypeAlias
+from urllib.parse import parse_qsl
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gateway.core.errors import Invalid, TooLarge
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+DISCARD_SECONDS = 10.0
+"""How long the rest of a body is read that is too large."""
+PATIENCE_SECONDS = 0.25
+"""After which `WhileConnected` begins to listen; most requests are answered before, also under load."""
+MAX_PARAMETERS = 100
+"""Of a query."""
+
+
+class ClientGone(Exception):
+    """The client has closed the connection before it was answered."""
+
+
+class Reply(Exception):
+    """An answer; raised where it ends what was going on. `body` is JSON, unless `kind` says otherwise."""
+
+    def __init__(
+        self, status: int, body: bytes = b"", headers: Headers = (), kind: bytes = b"application/json"
+    ) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self.kind = kind
+
+    def for_starlette(self) -> Response:
+        """The same as a Starlette response."""
+        headers = {name.decode(): value.decode("latin-1") for name, value in self.headers}
+        return Response(self.body, self.status, headers, self.kind.decode())
+
+
+class HttpRequest:
+    """One request, and the way its answer goes out: `answer`, or `begin` and then `write` until `end`.
+
+    `extra` headers go on every answer. `begun`: the head of the answer is sent, so that no other can be.
+    """
+
+    __slots__ = ("_headers", "_more", "_query", "begun", "extra", "receive", "scope", "send")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.extra: list[tuple[bytes, bytes]] = []
+        self.begun = False
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._more = True
+        self._query: dict[str, str] | None = None
+
+    # --- what was asked --------------------------------------------------------------------------------------------
+
+    @property
+    def method(self) -> str:
+        """The method."""
+        return str(self.scope["method"])
+
+    @property
+    def path(self) -> dict[str, str]:
+        """The parameters in the path, by name."""
+        found: dict[str, str] = self.scope["path_params"]
+        return found
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that the path names."""
+        return self.path.get("agent")
+
+    def header(self, name: str) -> str | None:
+        """A request header, None if it was not sent or is empty. Of one that was sent twice, the last."""
+        value = self._headers.get(name.lower().encode())
+        return value.decode("latin-1").strip() or None if value is not None else None
+
+    def twice(self, name: str) -> bool:
+        """Whether a header was sent more than once."""
+        wanted = name.lower().encode()
+        return sum(1 for found, _ in self.scope["headers"] if found == wanted) > 1
+
+    def query(self, name: str) -> str | None:
+        """A query parameter, the last if it was given twice. Raises Invalid."""
+        if self._query is None:
+            raw = self.scope["query_string"].decode("latin-1")
+            try:
+                self._query = dict(parse_qsl(raw, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)) if raw else {}
+            except ValueError as error:
+                raise Invalid(f"the query cannot be read: {error}") from None
+        return self._query.get(name)
+
+    def link(self, path: str) -> str:
+        """The address of another resource of the same mount, without host."""
+        return f"{self.scope.get('root_path', '')}{path}"
+
+    # --- its body --------------------------------------------------------------------------------------------------
+
+    async def body(self, limit: int, called: str = "body") -> bytes:
+        """The body, as it came. Raises Invalid if it is compressed, TooLarge over `limit` bytes, ClientGone.
+
+        called: the body's name in the TooLarge.
+        """
+        if (encoding := self.header("content-encoding")) is not None and encoding.lower() != "identity":
+            raise Invalid(f"Content-Encoding: a body that is encoded ({encoding}) is not taken")
+        small = self.announces(limit)
+        chunks: list[bytes] = []
+        size = 0
+        while small and self._more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            chunk = message.get("body", b"")
+            self._more = message.get("more_body", False)
+            size += len(chunk)
+            small = size <= limit
+            chunks.append(chunk)
+        if not small:
+            await self.discard()
+            raise TooLarge(f"the {called} is larger than {limit} bytes")
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, however large. Raises ClientGone."""
+        while self._more:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            self._more = message.get("more_body", False)
+            yield message.get("body", b"")
+
+    def announces(self, limit: int) -> bool:
+        """Whether the length that was announced, if any was, is within a limit."""
+        announced = self.header("content-length")
+        return announced is None or not announced.isdecimal() or int(announced) <= limit
+
+    async def discard(self) -> None:
+        """Read the rest of the body before its refusal.
+
+        A connection that is closed while its client still writes is reset, and most clients do not read the answer
+        then. A client that asks first (`Expect`) is told at once.
+        """
+        if self.header("expect") is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DISCARD_SECONDS):
+                    async for _ in self.chunks():
+                        pass
+                    return
+        self.extra.append((b"connection", b"close"))
+
+    async def gone(self) -> None:
+        """Return when the client has closed the connection. After the body was read."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+    # --- its answer ------------------------------------------------------------------------------------------------
+
+    async def answer(self, reply: Reply) -> None:
+        """Send all of it."""
+        headers = [*reply.headers]
+        if reply.status != 204:
+            headers.append((b"content-length", b"%d" % len(reply.body)))
+        if reply.body:
+            headers.append((b"content-type", reply.kind))
+        await self.begin(reply.status, headers)
+        await self.send({"type": "http.response.body", "body": reply.body})
+
+    def begin(self, status: int, headers: Headers) -> Awaitable[None]:
+        """Send the head of an answer whose body comes by `send`."""
+        self.begun = True
+        return self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
+
+
+class WhileConnected:
+    """`with WhileConnected(request):` cancels its body when the client goes, and then raises ClientGone.
+
+    Enter it after the request's body was read. Nothing is polled: one task waits for the server's word.
+    """
+
+    __slots__ = ("_before", "_gone", "_listener", "_request", "_task", "_timer")
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+        self._gone = False
+        self._listener: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._before = task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._listener = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        await self._request.gone()
+        self._gone = True
+        self._task.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._listener is not None:
+            self._listener.cancel()
+        if self._gone and self._task.uncancel() <= self._before and kind is asyncio.CancelledError:
+            raise ClientGone from error
