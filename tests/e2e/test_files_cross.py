@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
 
 from tests.e2e.doors import way
-from tests.support import agent_client
+from tests.support import agent_client, agent_context
 from tests.support.agent_client import Sdk, agent_client_agent_command, agent_client_conversations
 from tests.support.agent_communication import clients
 from tests.support.peers import agent_protocol_client, peer_python
@@ -37,6 +37,7 @@ def gateway(agent_protocol_server: Process, tmp_path_factory: pytest.TempPathFac
         "words": {"protocol": "agent_context", "command": tools, "agent": "words"},
         "task": {"protocol": "agent_protocol", "url": agent_protocol_server.url},
         "coder": {"protocol": "agent_client", "command": agent_client_agent_command("py")},
+        "native": {"protocol": "agent_context", "command": agent_context.agents_command("stdio"), "agent": "echo"},
     }
     routes = [{"name": name, "target": target} for name, target in targets.items()]
     routes.append({"name": "lossy", "target": targets["words"], "lossy": "allow"})
@@ -47,7 +48,7 @@ def gateway(agent_protocol_server: Process, tmp_path_factory: pytest.TempPathFac
 
 @pytest.mark.parametrize("sdk", ["py", "ts-2"])
 def test_a_picture_of_an_editor_reaches_a_tool_an_uploading_agent_and_no_other(gateway: Gateway, sdk: Sdk) -> None:
-    told = {"look": "what is it", "task": "one files", "words": "hello", "lossy": "hello"}
+    told = {"look": "what is it", "task": "one files", "native": "files?", "words": "hello", "lossy": "hello"}
     said = dict(
         zip(
             told,
@@ -63,9 +64,10 @@ def test_a_picture_of_an_editor_reaches_a_tool_an_uploading_agent_and_no_other(g
         )
         for name, lines in said.items()
     }
-    assert image == {"look": True, "task": True, "words": False, "lossy": False}
+    assert image == {"look": True, "task": True, "native": True, "words": False, "lossy": False}
     assert agent_client.text(said["look"]) == f"1x1, {SIZE} bytes: what is it"
     assert agent_client.text(said["task"]).strip() == f"step 1 of 1: files image.png ({SIZE})"
+    assert agent_client.text(said["native"]) == f"image.png image/png {SIZE}"
     (refused,) = agent_client.errors(said["words"], "session/prompt")
     assert refused["code"] == -32602
     assert "agent words takes no files; with `lossy: allow`" in refused["message"]
@@ -79,6 +81,66 @@ def test_a_picture_goes_to_an_uploading_agent_once_and_to_a_tool_again(gateway: 
     first, second = (agent_client.text(turn) for turn in agent_client.turns(lines))
     assert f"files image.png ({SIZE})" in first
     assert second.count(f"image.png ({SIZE})") == 1, "its second task has it once, as its first had"
+
+
+def test_an_agent_of_agent_context_is_sent_a_file_once_in_a_conversation(gateway: Gateway) -> None:
+    steps = ("--blocks", blocks("files?"), "--say", "files?")
+    lines = agent_client_conversations("py", {"steps": steps, **way(gateway, "ws", "native")})[0]
+    assert [agent_client.text(turn) for turn in agent_client.turns(lines)] == [f"image.png image/png {SIZE}", "none"]
+
+
+BINARY = {"format": "binary", "subformat": "image/png", "content": PIXEL, "label": "pixel.png"}
+
+
+@pytest.mark.parametrize("client", ["mcp-1", "mcp-2"])
+def test_a_picture_in_a_payload_reaches_every_agent_that_takes_one_and_no_other(
+    gateway: Gateway, client: Literal["mcp-1", "mcp-2"]
+) -> None:
+    def said(text: str, *files: Any) -> dict[str, Any]:
+        return {"messages": [{"text": text}, *files]}
+
+    nlip = {"format": "text", "subformat": "english", "content": "files?", "submessages": [BINARY]}
+    payloads: list[tuple[str, Any]] = [
+        ("look", said("what is it", IMAGE)),
+        ("look", {"text": "what is it", "picture": DATA_URL}),
+        ("task", {"parts": [{"type": "text", "text": "one files"}, IMAGE]}),
+        ("coder", said("blocks", IMAGE)),
+        ("native", {**said("files?"), "submessages": [BINARY]}),
+        ("task", {**nlip, "content": "one files"}),
+        ("lossy", said("hello", IMAGE)),
+        ("words", said("hello", IMAGE)),
+    ]
+    messages = [{"target": name, "content": {"type": "request", "payload": each}} for name, each in payloads]
+    tasks = [
+        {"id": f"{client}-{name}", "type": "x", "payload": said("what is it", IMAGE)} for name in ("look", "words")
+    ]
+    calls = [f"agent/message {json.dumps(each)}" for each in messages]
+    calls += [
+        f"agent/delegate {json.dumps({'task': task, 'target': name})}"
+        for name, task in zip(("look", "words"), tasks, strict=True)
+    ]
+    steps = [word for call in calls for word in ("--call", call)]
+    lines = clients(client, {"steps": steps, "url": f"{gateway.url}/agent-context"})[0]
+    answers = [line for line in lines if line["op"] in ("agent/message", "agent/delegate")]
+    look, again, task, coder, native, nlip_task, lossy, words, done, undone = answers
+    for seen in (look, again):
+        assert answered(seen) == f"1x1, {SIZE} bytes: what is it"
+    assert f"files image.png ({SIZE})" in answered(task)
+    assert answered(coder).startswith("blocks text,image ")
+    assert answered(native) == f"pixel.png image/png {SIZE}"
+    assert f"files pixel.png ({SIZE})" in answered(nlip_task)
+    assert answered(lossy) == "hello"
+    assert lossy["result"]["_meta"]["interlingua/lost"] == {"uploads": 1}
+    assert words["error"]["code"] == -32001
+    assert "agent words takes no files; with `lossy: allow`" in words["error"]["message"]
+    assert done["result"]["task"]["result"]["messages"][0]["text"] == f"1x1, {SIZE} bytes: what is it"
+    assert undone["error"]["code"] == -32007, "no agent that the task may go to takes a picture"
+
+
+def answered(line: dict[str, Any]) -> str:
+    payload = line["result"]["content"]["payload"]
+    text: str = payload["content"] if "format" in payload else payload["messages"][0]["text"]
+    return text
 
 
 def uploaded(gateway: Gateway, agent: str, text: str, folder: Path) -> tuple[str, dict[str, Any]]:

@@ -53,7 +53,7 @@ def _registered(chunks: Iterable[bytes], given: Any) -> Any:
     assert record.auth is not None and record.auth.token is not None
     auth = [record.auth.token.get_secret_value(), record.auth.signature]
     agent = msgspec.structs.replace(agent, extra={}, interrupts=())
-    return {"agent": msgspec.to_builtins(agent), "auth": auth}
+    return {"agent": msgspec.json.decode(msgspec.json.encode(agent)), "auth": auth}
 
 
 def _sent(chunks: Iterable[bytes], given: Any) -> Any:
@@ -65,7 +65,7 @@ def _sent(chunks: Iterable[bytes], given: Any) -> Any:
         "source": asked.source,
         "target": asked.target,
         "type": asked.content.type,
-        "input": content.input_of(ANYBODY, asked.content.payload),
+        "input": content.task_of(ANYBODY, asked.content.payload).input,
         "session": said.context.session_id,
         "capabilities": said.requirements.capabilities,
         "deadline": said.requirements.constraints.deadline_at,
@@ -77,7 +77,7 @@ def _sent(chunks: Iterable[bytes], given: Any) -> Any:
 def _delegated(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/delegate`, to an agent that takes text: it is told the payload as JSON."""
     task = read(_message(chunks, c.DELEGATE).params, messages.Delegate).task
-    losses: list[str] = []
+    begun = content.task_of(ANYBODY, task.payload)
     return {
         "id": task.id,
         "type": task.type,
@@ -86,8 +86,8 @@ def _delegated(chunks: Iterable[bytes], given: Any) -> Any:
         "maxTokens": task.constraints.max_tokens,
         "priority": task.constraints.priority,
         "payload": task.payload,
-        "input": content.input_of(ANYBODY, task.payload, lost=losses.append),
-        "lost": losses,
+        "input": begun.input,
+        "lost": list(begun.losses),
     }
 
 

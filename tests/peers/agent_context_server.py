@@ -12,10 +12,11 @@ protocol itself): `agent_context_server.py stdio`, or `agent_context_server.py P
 
 It declares the capability `agent`, and has `agent://directory` with a record of each. All messages carry the
 correlation id. What is cancelled it remembers: the message `cancelled?` to `echo` is answered with the correlation ids
-of those.
+of those; `files?` with the parts of the payload that are binary (name, media type, size).
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import sys
@@ -117,6 +118,10 @@ async def done(work: Work) -> Any:
     name = work.params.target
     if name == "echo" and work.text == "cancelled?":
         return answer(json.dumps(cancelled))
+    if name == "echo" and work.text == "files?":
+        parts = work.params.content["payload"].get("submessages", [])
+        sizes = [(each["label"], each["subformat"], len(base64.b64decode(each["content"]))) for each in parts]
+        return answer(" ".join(f"{name} {media} {size}" for name, media, size in sizes) or "none")
     if name == "echo":
         for word in work.text.split():
             await work.update(f"{word} ")

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from adapters.agent_context.wire.constants import PROTOCOL, VERSION
 from adapters.agent_context.wire.records import AgentRecord
-from gateway.core import delta, projection
+from gateway.core import delta, files, projection
 from gateway.core.errors import AgentBroken
+from gateway.core.media import ANY
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject, Standing
 
 KINDS: Final = ("tools", "models", "specializations")
@@ -55,7 +57,7 @@ def agent_of(record: JsonObject) -> Agent:
     said = {key: value for key, value in record.items() if key != "auth"}
     input_schema = _either(said.get("inputSchema"), projection.MESSAGE_SCHEMA)
     output_schema = _either(said.get("outputSchema"), projection.MESSAGE_OUTPUT_SCHEMA)
-    return Agent(
+    agent = Agent(
         name=said["id"],
         version=_version(said),
         description=_description(said),
@@ -71,6 +73,9 @@ def agent_of(record: JsonObject) -> Agent:
         standing=standing_of(said),
         extra={PROTOCOL: said},
     )
+    if files.slots(agent):  # its own input has places for them
+        return agent
+    return replace(agent, capabilities=replace(agent.capabilities, files=(ANY,)))
 
 
 def standing_of(record: JsonObject) -> Standing:

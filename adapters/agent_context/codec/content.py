@@ -7,18 +7,20 @@ protocol gets the payload that its client sent as it is, and what it answers bec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from adapters.agent_context.codec import nlip
+from adapters.agent_context.codec import files, nlip
 from adapters.agent_context.codec.fitting import fits, misfit
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core import delta, projection
 from gateway.core.errors import Invalid
+from gateway.core.files import Attachment
 from gateway.core.memory import Recalled
 from gateway.core.types import Agent, Json, JsonObject, Run
 
-MESSAGES: Final = "messages"
+MESSAGES: Final = files.MESSAGES
 INPUT: Final = "input"
 OUTPUT: Final = "output"
 STRUCTURED: Final = "structured"
@@ -33,62 +35,86 @@ _ENVELOPE: Final = frozenset({CONTEXT, REQUIREMENTS})
 """What is about the payload, not in it."""
 
 
-def _nothing(loss: str) -> None:
-    pass
-
-
 # --- payload -> input ------------------------------------------------------------------------------------------------
 
 
-def input_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = _nothing, at: str = PAYLOAD) -> Json:
-    """The agent's input for a payload; it fits its input schema. `lost` is told the name of each loss.
+@dataclass(frozen=True)
+class PayloadRun:
+    """What a run is started with. Of `input` and `prompt` one is set; `losses` has the name of each."""
+
+    input: Json = None
+    prompt: str | None = None
+    files: Sequence[Attachment] = ()
+    losses: Sequence[str] = ()
+
+
+def start_of(agent: Agent, payload: Json) -> PayloadRun:
+    """The run that a message starts: `task_of`, or else the words of a payload that has no more to say, of which the
+    gateway makes an input and asks for the rest. Raises Invalid with a path below `PAYLOAD`.
+    """
+    payload, attached = _apart(agent, payload, PAYLOAD)
+    try:
+        return _input_of(agent, payload, attached, PAYLOAD)
+    except Invalid:
+        text, rest = _text_in(payload)
+        if text is None or rest:
+            raise
+        return PayloadRun(prompt=text, files=attached)
+
+
+def task_of(agent: Agent, payload: Json, *, at: str = PAYLOAD) -> PayloadRun:
+    """The run that does a task: its input fits the agent's schema with the files in their places.
 
     `payload.input` where that is given; else the payload itself, if it fits and the agent would find its text; else the
     text in it, or the whole of it as JSON text, where the agent takes text. Raises Invalid with a path below `at`.
     """
-    schema, pointer = agent.input_schema, agent.text_input
+    return _input_of(agent, *_apart(agent, payload, at), at)
+
+
+def _apart(agent: Agent, payload: Json, at: str) -> tuple[Json, Sequence[Attachment]]:
+    """A payload in the draft's form without its files, and these. An agent of this protocol is sent the payload."""
+    schema = agent.input_schema
     if nlip.spoken(payload):
         payload = nlip.plain(payload)
         if MESSAGES in payload and INPUT in payload and not fits(schema, payload[INPUT]):
             payload = {**payload, STRUCTURED: payload[INPUT]}  # beside its text, not instead of it
             del payload[INPUT]
+    if PROTOCOL in agent.extra:
+        return payload, ()
+    whole = fits(schema, payload) and not _lacks_text(payload, agent.text_input)
+    return files.taken(payload, schema.get("properties", ()) if whole else (), at=at)
+
+
+def _input_of(agent: Agent, payload: Json, attached: Sequence[Attachment], at: str) -> PayloadRun:
+    schema, pointer = agent.input_schema, agent.text_input
+
+    def fit(document: Json) -> bool:
+        return fits(schema, files.placed(agent, document, attached))
+
+    def started(document: Json, losses: Sequence[str] = ()) -> PayloadRun:
+        return PayloadRun(document, files=attached, losses=() if PROTOCOL in agent.extra else losses)
+
     given = isinstance(payload, dict) and INPUT in payload
-    if given and fits(schema, payload[INPUT]):
-        return payload[INPUT]
+    if given and fit(payload[INPUT]):
+        return started(payload[INPUT])
     text, rest = _text_in(payload)
-    if fits(schema, payload) and not (_is_said(payload) and _lacks_text(payload, pointer)):
-        return payload
-    if given and not fits(schema, payload):
+    whole = fit(payload)
+    if whole and not (_is_said(payload) and _lacks_text(payload, pointer)):
+        return started(payload)
+    if given and not whole:
         raise misfit(schema, payload[INPUT], f"{at}/{INPUT}")
-    if pointer is None:
-        if fits(schema, payload):
-            return payload
-        raise misfit(schema, payload, at)
-    losses = ["payload_rest"] if rest else []
-    if text is None:
-        text, losses = delta.encode(payload).decode(), ["payload_as_text"]
-    document = projection.wrap(text, pointer, schema)
-    if not fits(schema, document):
-        if fits(schema, payload):
-            return payload
-        raise misfit(schema, payload, at)
-    if PROTOCOL not in agent.extra:  # which is sent the payload itself (`request_of`)
-        for loss in losses:
-            lost(loss)
-    return document
-
-
-def start_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = _nothing) -> tuple[Json, str | None]:
-    """(input, prompt) of the run that a message starts: `input_of`, or else the words of a payload that has no more to
-    say, of which the gateway makes an input and asks for the rest. Raises Invalid with a path below `PAYLOAD`.
-    """
-    try:
-        return input_of(agent, payload, lost=lost), None
-    except Invalid:
-        text, rest = _text_in(payload)
-        if text is None or rest:
-            raise
-        return None, text
+    if pointer is not None:
+        losses = ["payload_rest"] if rest else []
+        if text is None and attached and not rest:
+            text = ""
+        if text is None:
+            text, losses = delta.encode(payload).decode(), ["payload_as_text"]
+        document = projection.wrap(text, pointer, schema)
+        if fit(document):
+            return started(document, losses)
+    if whole:
+        return started(payload)
+    raise misfit(schema, payload, at)
 
 
 def _is_said(payload: Json) -> bool:
@@ -148,19 +174,19 @@ def payload_of(agent: Agent, output: bytes) -> JsonObject:
 # --- run -> payload, for an agent of this protocol -------------------------------------------------------------------
 
 
-def request_of(agent: Agent, run: Run, given: Recalled) -> Json:
+def request_of(agent: Agent, run: Run, given: Recalled, uploads: files.Uploads = ()) -> Json:
     """The payload that an agent of this protocol is sent for a run, with what it is told of the conversation before.
 
     An agent that says it speaks NLIP is sent an NLIP message, every other none.
     What a client of this protocol sent goes as it is, below that. Else the input as text; as `input` too where the
-    agent published a schema for it or it is more than text; and the thread as the session.
+    agent published a schema for it or it is more than text; and the thread as the session. `uploads` go beside it.
     """
     said = _sent(run)
     if nlip.speaks(agent):
-        same = nlip.spoken(said) and not given.before
-        payload = said if same else _request_of(agent, run, given, nlip.plain(said))
+        same = nlip.spoken(said) and not given.before and not uploads
+        payload = said if same else files.with_parts(_request_of(agent, run, given, nlip.plain(said)), uploads)
         return nlip.of(payload) if isinstance(payload, dict) and not same else payload
-    return _request_of(agent, run, given, nlip.plain(said))
+    return files.with_parts(_request_of(agent, run, given, nlip.plain(said)), uploads)
 
 
 def _request_of(agent: Agent, run: Run, given: Recalled, said: Json) -> Json:

@@ -6,7 +6,7 @@
     structured                input, where there is one (JSON as text or as it is); else it stays a submessage
     token, conversation...    context.sessionId
     token, authorization...   left out: credentials are for the gateway
-    binary, location, ...     stay submessages
+    binary, location, ...     stay submessages, as does a structured link (`uri`)
 
 Pure. A control message is none of these: it stays what it is.
 """
@@ -61,11 +61,11 @@ def plain(payload: Json) -> Json:
         *(payload.get("submessages") or []),
     ]
     texts = [part["content"] for part in parts if _format(part) == "text" and isinstance(part["content"], str)]
-    documents = [part for part in parts if _format(part) == "structured"]
+    documents = [part for part in parts if _format(part) == "structured" and part["subformat"].casefold() != "uri"]
     out: JsonObject = {key: payload[key] for key in _ENVELOPE if key in payload}
     if texts:
         out["messages"] = [{"text": text} for text in texts]
-    kept = [part for part in parts if _format(part) not in ("text", "structured", "token")]
+    kept = [part for part in parts if _format(part) not in ("text", "token") and part not in documents]
     if len(documents) == 1:
         out["input"] = _document(documents[0]["content"])
     else:

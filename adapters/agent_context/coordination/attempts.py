@@ -18,7 +18,7 @@ from gateway.contract import Batch, Gateway
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.errors import AgentFailed, Denied, InterlinguaError, NotFound, Unavailable
-from gateway.core.types import Agent, Interrupt, Outcome, Run, RunQuery, RunRequest
+from gateway.core.types import Agent, Interrupt, Json, Outcome, Run, RunQuery, RunRequest
 
 log = logging.getLogger(__name__)
 
@@ -40,14 +40,14 @@ class OverLimit(AgentFailed):
     """It took more tokens than the task allows."""
 
 
-def request(job: Job, attempt: Attempt, agent: Agent) -> RunRequest:
-    """What the agent is asked. Raises Invalid if it does not take the payload after all."""
+def request(job: Job, attempt: Attempt, given: Json) -> RunRequest:
+    """What the agent is asked. `given`: its input."""
     task, whole = job.task, job.context.run.request
     marks = {key: value for key, value in whole.attributes.items() if key != TARGET}
     beside = {key: value for key, value in whole.metadata.items() if key != TASK}
     return RunRequest(
         agent=attempt.agent,
-        input=content.input_of(agent, task.payload, lost=job.context.lost, at="/task/payload"),
+        input=given,
         protocol=PROTOCOL,
         metadata={**beside, MARK: job.mark(attempt)},
         principal=whole.principal,
@@ -73,13 +73,17 @@ async def described(gateway: Gateway, name: str) -> Agent:
 
 
 async def start(gateway: Gateway, job: Job, attempt: Attempt) -> None:
-    """Start the attempt's run; `attempt` must be among what is kept by now. Raises the errors of `Gateway.start`.
+    """Start the attempt's run; `attempt` must be among what is kept by now. Raises the errors of `Gateway.start`, and
+    Invalid if the agent does not take the payload after all.
 
     A start that is under way goes through whatever happens here: a run whose task is cancelled meanwhile is cancelled.
     """
     agent = await gateway.agent(attempt.agent, PROTOCOL)
-    asked = request(job, attempt, agent)
-    starting = asyncio.ensure_future(gateway.start(asked, caller=job.context.caller))
+    begun = content.task_of(agent, job.task.payload, at="/task/payload")
+    for what in begun.losses:
+        job.context.lost(what)
+    asked = request(job, attempt, begun.input)
+    starting = asyncio.ensure_future(gateway.start(asked, files=begun.files, caller=job.context.caller))
     try:
         run = await asyncio.shield(starting)
     except asyncio.CancelledError:

@@ -12,7 +12,9 @@ from adapters.agent_context.codec.ranking import Candidate, Needs, Ranking, rank
 from adapters.agent_context.coordination.queue import Queue
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import Gateway
+from gateway.core import files
 from gateway.core.errors import InterlinguaError, Invalid
+from gateway.core.files import Attachment
 from gateway.core.types import Agent, Json
 
 PATIENCE: Final = 1.0
@@ -43,8 +45,8 @@ class Takes:
         known = self._known.get(agent.name)
         if known is None or (known[0] is not agent and known[0] != agent):
             try:
-                content.input_of(agent, self._payload)
-                known = agent, None
+                begun = content.task_of(agent, self._payload)
+                known = agent, _file_refusal(agent, begun.files)
             except Invalid as error:
                 known = agent, f"does not take the payload: {error}"
             self._known[agent.name] = known
@@ -132,6 +134,11 @@ class Chooser:
             return await self._gateway.agent(name, PROTOCOL)
         except InterlinguaError as error:  # it has gone, or is not for this protocol's clients
             return error
+
+
+def _file_refusal(agent: Agent, attached: Sequence[Attachment]) -> str | None:
+    refused = [each for each in attached if not files.takes(agent, each.media_type)]
+    return f"takes no such files: {refused[0].name} is {refused[0].media_type}" if refused else None
 
 
 def _refusal(agent: Agent | InterlinguaError, takes: Takes) -> str | None:

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from adapters.agent_context.codec import files
 from adapters.agent_context.coordination import attempts, consent
 from adapters.agent_context.coordination.choosing import Chooser, Directory
 from adapters.agent_context.coordination.job import Job, Kept, task_in
 from adapters.agent_context.coordination.work import Failed, Work
 from adapters.agent_context.options import AgentContextServe
+from adapters.agent_context.outbound.request import uploads_of
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import Gateway, RunContext
 from gateway.contract.hosting import Hosted
+from gateway.core.media import ANY
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
 
 INPUT: Final[JsonObject] = {
@@ -79,7 +82,7 @@ class Coordinator:
             text_input="/message",
             text_output="/messages/-/text",
             interrupts=(permission,),
-            capabilities=AgentCapabilities(interrupts=True, streaming=True, cancel=True, artifacts=True),
+            capabilities=AgentCapabilities(interrupts=True, streaming=True, cancel=True, artifacts=True, files=(ANY,)),
         )
 
     async def run(self, context: RunContext) -> None:
@@ -104,7 +107,12 @@ class Coordinator:
         """Nothing is open but runs."""
 
     async def _see_to(self, context: RunContext, kept: Kept, *, again: bool) -> None:
-        job = Job(context, task_in(context.run), kept)
+        task = task_in(context.run)
+        uploads = await context.uploads()
+        if uploads:
+            payload = files.with_parts(task.payload, await uploads_of(context, uploads))
+            task = task.model_copy(update={"payload": payload})
+        job = Job(context, task, kept)
         work = Work(self._gateway, self._chooser, self._options, job, self._failed)
         try:
             async with asyncio.timeout(job.left) as limit:

@@ -34,7 +34,7 @@ from adapters.agent_context.wire.constants import (
     SELF,
 )
 from adapters.agent_context.wire.messages import Constraints, Message, Payload, payload_of, read
-from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound
+from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
 from gateway.mcp.runs import Follow, Given, elsewhere, keys, questions
@@ -94,8 +94,7 @@ class Messages:
         run = await self._again(call, asked, agent)
         if run is None:
             await self._required(letter)
-            losses: list[str] = []
-            run = await self._start(call, letter, losses)
+            run, losses = await self._start(call, letter)
             return await self._follow(call, letter, run, losses)
         known = correlation_of(run.request.attributes) or letter.correlation
         return await self._follow(call, replace(letter, correlation=known), run)
@@ -157,12 +156,17 @@ class Messages:
         given = Given(questions.RESUME_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
         return await self._services.waiting.answer(call, handle, agent, given)
 
-    async def _start(self, call: Call, letter: Letter, losses: list[str]) -> Run:
-        """The run that the message becomes; `losses` gets the name of each."""
+    async def _start(self, call: Call, letter: Letter) -> tuple[Run, Sequence[str]]:
+        """The run that the message becomes, and the name of each loss."""
         services, agent, asked = self._services, letter.agent, letter.asked
         try:
-            given, prompt = content.start_of(agent, asked.content.payload, lost=losses.append)
-            if prompt is None and agent.name == services.options.tasks_of and letter.told.requirements is not None:
+            begun = content.start_of(agent, asked.content.payload)
+            given = begun.input
+            if (
+                begun.prompt is None
+                and agent.name == services.options.tasks_of
+                and letter.told.requirements is not None
+            ):
                 needs = letter.told.requirements.model_dump(by_alias=True, exclude_unset=True)
                 given = given if "task" in given else {**given, "requirements": needs}
             thread = None if letter.session is None else await self._thread(letter, letter.session)
@@ -174,7 +178,7 @@ class Messages:
             request = RunRequest(
                 agent=agent.name,
                 input=given,
-                prompt=prompt,
+                prompt=begun.prompt,
                 protocol=PROTOCOL,
                 thread=thread,
                 metadata={**metadata_of(call.meta), **_beside(nlip.plain(asked.content.payload))},
@@ -183,12 +187,16 @@ class Messages:
                 creation=sent(call, letter.source) if PROTOCOL in agent.extra else {},
                 attributes=attributes,
             )
-            run = await services.runs.start(request, call)
+            run = await services.runs.start(request, call, files=begun.files)
         except Invalid as error:
             raise elsewhere(error, {"/input": PATH}) from None
-        for what in losses:
+        except Unsupported as error:
+            if not begun.files:
+                raise
+            raise Invalid(f"{PATH}: {error}", path=PATH) from None
+        for what in begun.losses:
             services.gateway.lost(run.id, what)
-        return run
+        return run, begun.losses
 
     async def _thread(self, letter: Letter, session: str) -> str:
         """The conversation that a session id stands for: of this client, with this agent."""

@@ -111,7 +111,7 @@ class Sampling:
         wishes = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"messages", "meta", "system_prompt"})
         request = RunRequest(
             agent=agent.name,
-            input=content.input_of(agent, {"messages": [{"text": text}]}),
+            input=content.task_of(agent, {"messages": [{"text": text}]}).input,
             protocol=PROTOCOL,
             metadata={"sampling": wishes},
             traceparent=keys.traceparent(call.meta),

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.content import output_of
 from adapters.agent_context.codec.errors import note
+from adapters.agent_context.codec.files import Uploads
 from adapters.agent_context.outbound import answers, message_heads, request
 from adapters.agent_context.outbound.beside import Beside
 from adapters.agent_context.outbound.growing_text import GrowingText
@@ -78,12 +79,13 @@ class Messages:
         self._line = line
         context = self._context
         recalled = await context.recall(fresh=not context.upstream_thread)
-        method, params = self._first(line, recalled)
+        uploads, told = await self._uploads()
+        method, params = self._first(line, recalled, uploads)
         if not line.knows_agents and params["source"] != SELF:
             params = {**params, "source": SELF, META: {**params[META], SENDER: params["source"]}}
         self._source = params["source"]
         if context.thread is not None:
-            await context.set_thread({"sessionId": context.thread.id})
+            await context.set_thread({"sessionId": context.thread.id, **({"files": told} if told else {})})
         try:
             for _ in range(MOST_ROUNDS):
                 said = await self._answered(line, method, params)
@@ -99,13 +101,19 @@ class Messages:
             for task in tuple(self._asking):
                 task.cancel()
 
-    def _first(self, line: Line, given: Recalled) -> tuple[str, JsonObject]:
+    async def _uploads(self) -> tuple[Uploads, list[str]]:
+        """The files of clients that the agent has not been sent yet, and the ids of all that it has been by now."""
+        known = (self._context.upstream_thread or {}).get("files") or []
+        new = [each for each in await self._context.uploads() if each.id not in known]
+        return await request.uploads_of(self._context, new), [*known, *(each.id for each in new)]
+
+    def _first(self, line: Line, given: Recalled, uploads: Uploads) -> tuple[str, JsonObject]:
         delegates = self._how == "delegate"
         if self._how == "auto" and request.task_in(self._context) is not None:
             delegates = takes_tasks(line.capabilities)
         if delegates:
-            return DELEGATE, request.delegation(self._context, given, self._target)
-        return MESSAGE, request.message(self._context, given, self._target or "")
+            return DELEGATE, request.delegation(self._context, given, self._target, uploads)
+        return MESSAGE, request.message(self._context, given, self._target or "", uploads)
 
     @staticmethod
     def _next(params: JsonObject) -> JsonObject:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from adapters.agent_context.codec.content import request_of
+from adapters.agent_context.codec.files import Uploads
 from adapters.agent_context.wire.constants import CORRELATION, HOPS, META, PROGRESS_TOKEN, PROTOCOL, REQUEST, SELF
 from gateway.contract import RunContext
 from gateway.core.memory import Recalled
-from gateway.core.types import JsonObject
+from gateway.core.types import Artifact, JsonObject
 
 OURS: Final = ("io.modelcontextprotocol/", "modelcontextprotocol.io/", "interlingua/")
 """Keys of `_meta` that are about the connection they were sent on, or meant for a gateway."""
@@ -20,6 +22,22 @@ OF_THE_CALL: Final = frozenset(
 """Members of `params` that the gateway says itself, or that are its client's own business."""
 TASK: Final = "task"
 """Of a run's attributes: the task that it is an attempt at, whole."""
+
+
+INLINE_BYTES: Final = 16_000_000
+"""Of files that are sent with one message; more of them are links."""
+
+
+async def uploads_of(context: RunContext, given: Sequence[Artifact]) -> Uploads:
+    """Files of clients as they are sent to an agent."""
+    left = INLINE_BYTES
+    inline: list[str] = []
+    for file in given:
+        left -= file.size
+        if left >= 0 or not file.url.startswith("http"):
+            inline.append(file.id)
+    contents = await context.contents(inline) if inline else {}
+    return [(file, contents.get(file.id)) for file in given]
 
 
 def correlation(context: RunContext) -> str:
@@ -39,7 +57,7 @@ def task_in(context: RunContext) -> JsonObject | None:
     return found if isinstance(found, dict) else None
 
 
-def message(context: RunContext, given: Recalled, target: str) -> JsonObject:
+def message(context: RunContext, given: Recalled, target: str, uploads: Uploads = ()) -> JsonObject:
     """The params of an `agent/message`. Raises Invalid for an input that cannot be said.
 
     What a client of the same protocol sent besides goes along as it is.
@@ -47,14 +65,14 @@ def message(context: RunContext, given: Recalled, target: str) -> JsonObject:
     said = _said(context)
     content = said.get("content")
     content = {key: value for key, value in content.items() if key != "payload"} if isinstance(content, dict) else {}
-    content = {**content, "type": REQUEST, "payload": request_of(context.agent, context.run, given)}
+    content = {**content, "type": REQUEST, "payload": request_of(context.agent, context.run, given, uploads)}
     return {**_envelope(context, said, target), "content": content, META: meta(context, said)}
 
 
-def delegation(context: RunContext, given: Recalled, target: str | None) -> JsonObject:
+def delegation(context: RunContext, given: Recalled, target: str | None, uploads: Uploads = ()) -> JsonObject:
     """The params of an `agent/delegate`: of the task that the run is an attempt at, or of one made of it."""
     said = _said(context)
-    payload = request_of(context.agent, context.run, given)
+    payload = request_of(context.agent, context.run, given, uploads)
     known = task_in(context) or said.get("task")
     known = known if isinstance(known, dict) else {}
     requirements = payload.get("requirements") if isinstance(payload, dict) else None
@@ -63,7 +81,7 @@ def delegation(context: RunContext, given: Recalled, target: str | None) -> Json
         "type": "message",
         **({"requirements": requirements} if isinstance(requirements, dict) else {}),
         **known,
-        "payload": payload if given.before else known.get("payload", payload),
+        "payload": payload if given.before or uploads else known.get("payload", payload),
         "status": "pending",
     }
     return {**_envelope(context, said, target), "task": task, META: meta(context, said)}

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from gateway.access import ScopedGateway
 from gateway.contract import LIST_SECONDS, Gateway
 from gateway.core.errors import InterlinguaError, Invalid, NotFound
+from gateway.core.files import Attachment
 from gateway.core.types import Agent, Answer, Identity, Run, RunRequest
 from gateway.mcp.runs.caller import ASKABLE, CallCaller
 from gateway.mcp.runs.documents import Documents
@@ -86,12 +87,14 @@ class ClientRuns:
 
     # --- runs -------------------------------------------------------------------------------------------------
 
-    async def start(self, request: RunRequest, call: Call, *, outlives: bool = False) -> Run:
+    async def start(
+        self, request: RunRequest, call: Call, *, files: Sequence[Attachment] = (), outlives: bool = False
+    ) -> Run:
         """`Gateway.start`; a run that starts while its client takes the call back is cancelled. `outlives`: not so
         where that is because the client's connection ends, nor where its token has expired."""
         asked = call.can_ask or call.session.can_ask
         caller = CallCaller(self.protocol, call, self._askable) if asked else None
-        starting = asyncio.ensure_future(self.of(call.session).start(request, caller=caller))
+        starting = asyncio.ensure_future(self.of(call.session).start(request, files=files, caller=caller))
         try:
             run = await self.whole(starting)
         except asyncio.CancelledError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
-from adapters.agent_context.codec.content import input_of, output_of, payload_of, request_of
+from adapters.agent_context.codec.content import output_of, payload_of, request_of, start_of, task_of
 from adapters.agent_context.losses import LOSSES
 from gateway.core import delta, projection
 from gateway.core.errors import Invalid
@@ -54,6 +56,13 @@ def agent(input_schema: Any = MESSAGE_SCHEMA, output_schema: Any = MESSAGE_OUTPU
 def run_of(request_input: Json, protocol: str = "plain", **fields: Any) -> Run:
     request = RunRequest(agent="a", input=request_input, protocol=protocol, **fields)
     return Run(id="r", request=request, created_at=0.0, updated_at=0.0)
+
+
+def input_of(agent: Agent, payload: Json, *, lost: Callable[[str], None] = print) -> Json:
+    begun = task_of(agent, payload)
+    for each in begun.losses:
+        lost(each)
+    return begun.input
 
 
 # --- payload -> input ------------------------------------------------------------------------------------------------
@@ -158,6 +167,91 @@ def test_what_is_no_input_is_refused_where_it_is_not(schema: Any, payload: Json,
 def test_a_schema_that_leads_elsewhere_is_not_fetched_and_nothing_fits_it() -> None:
     with pytest.raises(Invalid):
         input_of(agent({"$ref": "http://127.0.0.1:9/schema.json"}), {"a": 1})
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+PNG = base64.b64encode(b"\x89PNG").decode()
+IMAGE = {"type": "image", "data": PNG, "mimeType": "image/png"}
+DATA_URL = f"data:image/png;base64,{PNG}"
+LINK = {"type": "resource_link", "uri": "https://example.com/a.csv", "name": "a.csv"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "text", "names"),
+    [
+        ({"messages": [{"text": "Hi"}, IMAGE]}, "Hi", ["image.png"]),
+        ({"messages": [{"type": "text", "text": "Hi"}, {"role": "user", "content": IMAGE}]}, "Hi", ["image.png"]),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, IMAGE]}]}, "Hi", ["image.png"]),
+        ({"messages": [{"role": "user", "text": "Hi", "parts": [IMAGE]}]}, "Hi", ["image.png"]),
+        ({"parts": [{"type": "text", "text": "Hi"}, IMAGE, IMAGE]}, "Hi", ["image.png", "image.png"]),
+        ({"text": "Hi", "files": [IMAGE, LINK]}, "Hi\n[a.csv](https://example.com/a.csv)", ["image.png"]),
+        ({"message": "Hi", "picture": DATA_URL}, "Hi", ["picture.png"]),
+        ([{"type": "text", "text": "Hi"}, IMAGE], "Hi", ["image.png"]),
+        (IMAGE, "", ["image.png"]),
+        (DATA_URL, "", ["file.png"]),
+        ({"messages": [{"text": "Hi"}, LINK]}, "Hi\n[a.csv](https://example.com/a.csv)", []),
+        (
+            {
+                "format": "text",
+                "subformat": "english",
+                "content": "Hi",
+                "submessages": [
+                    {"format": "binary", "subformat": "image/png", "content": PNG, "label": "a.png"},
+                    {"format": "structured", "subformat": "uri", "content": "https://example.com/b"},
+                ],
+            },
+            "Hi\nhttps://example.com/b",
+            ["a.png"],
+        ),
+    ],
+)
+def test_files_are_taken_out_of_a_payload_and_its_text_stays_text(payload: Json, text: str, names: list[str]) -> None:
+    begun = task_of(agent(), payload)
+    assert (begun.input, list(begun.losses)) == ({"message": text}, [])
+    assert [each.name for each in begun.files] == names
+    assert {each.content for each in begun.files} <= {b"\x89PNG"}
+
+
+LOOKING = {
+    "type": "object",
+    "properties": {"question": {"type": "string"}, "image": {"type": "string"}},
+    "required": ["question", "image"],
+}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"messages": [{"text": "Hi"}, IMAGE]},
+        {"question": "Hi", "files": [IMAGE]},
+        {"input": {"question": "Hi"}, "files": [IMAGE]},
+    ],
+)
+def test_a_file_has_its_place_in_the_agents_own_input(payload: Json) -> None:
+    begun = task_of(agent(LOOKING), payload)
+    assert begun.input == {"question": "Hi"} and len(begun.files) == 1, "the engine puts it there"
+
+
+def test_a_file_where_the_agent_has_it_stays_there() -> None:
+    payload = {"question": "Hi", "image": DATA_URL}
+    assert task_of(agent(LOOKING), payload).input == payload
+
+
+def test_what_is_missing_beside_a_file_is_asked_for() -> None:
+    begun = start_of(agent(LOOKING | {"required": ["question", "image", "size"]}), {"text": "Hi", "files": [IMAGE]})
+    assert (begun.input, begun.prompt, len(begun.files)) == (None, "Hi", 1)
+
+
+def test_base64_that_is_none_is_refused_where_it_stands() -> None:
+    with pytest.raises(Invalid) as caught:
+        task_of(agent(), {"messages": [{"text": "Hi"}, {**IMAGE, "data": "no!"}]})
+    assert caught.value.path == "/content/payload/messages/1"
+
+
+def test_an_agent_of_this_protocol_is_sent_the_payload_with_its_files() -> None:
+    begun = task_of(agent_of(example()), {"messages": [{"text": "Hi"}, IMAGE]})
+    assert begun.files == ()
 
 
 # --- outputs ---------------------------------------------------------------------------------------------------------

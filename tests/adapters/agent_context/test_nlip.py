@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.codec import nlip
-from adapters.agent_context.codec.content import input_of
+from adapters.agent_context.codec.content import task_of
 from gateway.core.types import RunQuery
 from tests.adapters.agent_context.inbound_rig import STRICT, rig
 from tests.adapters.agent_context.inbound_talker import AGENT, Talker
@@ -83,7 +83,8 @@ def test_nothing_of_a_payload_is_lost_in_a_message() -> None:
 
 
 def test_structured_content_is_the_input_of_an_agent_that_takes_documents() -> None:
-    assert input_of(STRICT, {"format": "structured", "subformat": "json", "content": '{"count": 3}'}) == {"count": 3}
+    begun = task_of(STRICT, {"format": "structured", "subformat": "json", "content": '{"count": 3}'})
+    assert begun.input == {"count": 3}
 
 
 async def send(client: Talker, target: str, payload: Any) -> Any:
