@@ -84,11 +84,11 @@ async def download(request: HttpRequest, gateway: Gateway, task: Thread, artifac
         content = gateway.open_artifact(artifact.id)
         try:
             async for chunk in content:
-                await request.send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await request.write(chunk)
         finally:
             if isinstance(content, AsyncGenerator):
                 await content.aclose()
-        await request.send({"type": "http.response.body", "body": b""})
+        await request.end()
 
 
 async def _chunks(file: UploadFile) -> AsyncIterator[bytes]:

@@ -57,14 +57,14 @@ class EventStream:
         if not self._request.begun:
             await self._begin()
         self._written_at = self._clock()
-        await self._request.send({"type": "http.response.body", "body": frames, "more_body": True})
+        await self._request.write(frames)
 
     async def end(self, frames: bytes = b"") -> None:
         """Write the last frames."""
         if not self._request.begun:
             await self._begin()
         self.ended = True
-        await self._request.send({"type": "http.response.body", "body": frames})
+        await self._request.end(frames)
 
     async def _begin(self) -> None:
         self._connection = short_way(self._request.scope)

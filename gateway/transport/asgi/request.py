@@ -178,12 +178,20 @@ class HttpRequest:
         if reply.body:
             headers.append((b"content-type", reply.kind))
         await self.begin(reply.status, headers)
-        await self.send({"type": "http.response.body", "body": reply.body})
+        await self.end(reply.body)
 
     def begin(self, status: int, headers: Headers) -> Awaitable[None]:
-        """Send the head of an answer whose body comes by `send`."""
+        """Send the head of an answer whose body comes in pieces."""
         self.begun = True
         return self.send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
+
+    def write(self, piece: bytes) -> Awaitable[None]:
+        """Send a piece of the body."""
+        return self.send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    def end(self, piece: bytes = b"") -> Awaitable[None]:
+        """Send the last piece of the body."""
+        return self.send({"type": "http.response.body", "body": piece})
 
 
 class WhileConnected:

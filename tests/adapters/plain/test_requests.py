@@ -55,6 +55,6 @@ def test_a_client_that_goes_in_the_middle_of_its_body_is_no_failure_of_ours() ->
             app = Starlette(routes=list(PlainInbound(PlainServe(), gateway).routes()))
             scope = {"type": "http", "method": "POST", "path": "/scripted", "query_string": b"", "headers": []}
             await app(scope, receive, send)
-        assert sent[0]["status"] == 400
+        assert sent == []
 
     run(case())
