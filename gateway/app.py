@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -17,14 +18,15 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from gateway import tracing
+from gateway.access import Asking, People, identifying
 from gateway.agents.directory import Entry
 from gateway.browsers import Doorkeeper, Names
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
-from gateway.contract import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Leaving, Outbound
+from gateway.contract import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Knowing, Leaving, Outbound
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
-from gateway.insiders import Insiders
+from gateway.insiders import Insiders, View
 from gateway.paths import FixedPaths, traced
 from gateway.readiness import readiness
 from gateway.runs import Engine
@@ -63,8 +65,9 @@ class App:
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
         names = Names(config.hosts, (address, config.public_url or ""))
-        self._insiders = Insiders(self._inbound.values(), config.telemetry.monitors, names)
+        self._views: list[View] = []
         mounts = self._mounts(config)
+        self._insiders = Insiders(self._views, config.telemetry.monitors, names)
         self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
@@ -216,7 +219,14 @@ class App:
             if adapter.serve is None or options is None:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
-            routes = [traced(route, name) for route in inbound.routes()]
+            routes = inbound.routes()
+            if isinstance(options, Asking) and options.by_request:
+                people = People(options.authentication)
+                routes = identifying(routes, people)
+                self._views.append(partial(people.sees, created=self.gateway.created))
+            elif isinstance(inbound, Knowing):
+                self._views.append(inbound.sees)
+            routes = [traced(route, name) for route in routes]
             path = self._paths[name] = options.path or adapter.path
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts

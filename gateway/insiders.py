@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from starlette.requests import Request
@@ -12,13 +12,14 @@ from gateway.access import bearer
 from gateway.browsers import Names
 from gateway.config.exposure import address
 from gateway.config.models import Monitors
-from gateway.contract import Inbound, Knowing
 
 FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 """Headers by which a proxy says that somebody else asks."""
 
 Sees = Callable[[str], bool]
 """Whether somebody may know of an agent, by its name."""
+View = Callable[[Iterable[tuple[bytes, bytes]]], Sees | None]
+"""See `gateway.contract.Knowing.sees`."""
 
 
 class Insiders:
@@ -26,8 +27,8 @@ class Insiders:
     are there for it; nobody else any.
     """
 
-    def __init__(self, doors: Iterable[Inbound], monitors: Monitors, names: Names) -> None:
-        """`doors` is read with each request. `names`: what the gateway is called, for browsers that are near."""
+    def __init__(self, doors: Sequence[View], monitors: Monitors, names: Names) -> None:
+        """`doors`: what a client of each may see. `names`: what the gateway is called, for browsers that are near."""
         self._doors = doors
         self._names = names
         self._networks = monitors.networks
@@ -38,9 +39,8 @@ class Insiders:
         if self._near(request) or self._monitors(request):
             return lambda agent: True
         headers = request.scope["headers"]
-        views = [door.sees(headers) for door in self._doors if isinstance(door, Knowing)]
-        known = [view for view in views if view is not None]
-        return (lambda agent: any(view(agent) for view in known)) if known else None
+        known = [sees for door in self._doors if (sees := door(headers)) is not None]
+        return (lambda agent: any(sees(agent) for sees in known)) if known else None
 
     def _monitors(self, request: Request) -> bool:
         """Whether it has a token of the options."""

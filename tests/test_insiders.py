@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from functools import partial
 
 import pytest
 from starlette.requests import Request
 
-from adapters.agent_connect.inbound import AgentConnectInbound
-from adapters.agent_connect.options import AgentConnectServe
-from gateway.access import Authentication, Door, Person, uncreated
+from gateway.access import Authentication, People, Person, uncreated
 from gateway.browsers import Names
 from gateway.config.models import Monitors
-from gateway.contract import Inbound
-from gateway.insiders import Insiders
+from gateway.insiders import Insiders, View
 
 AGENTS = ("mail", "mail-test", "code")
-GATEWAY: Any = SimpleNamespace(created=uncreated)
 
 
-def door(*people: Person) -> Any:
-    return Door(Authentication(clients=people) if people else None, GATEWAY, lambda own: None)
+def door(*people: Person) -> View:
+    known = People(Authentication(clients=people) if people else None)
+    return partial(known.sees, created=uncreated)
 
 
-DOORS: list[Inbound] = [
+DOORS = [
     door(),
     door(Person(name="ann", token="first", agents=("mail*",)), Person(name="eve", token="both", agents=("code",))),
     door(Person(name="bob", token="second"), Person(name="eve", token="both", agents=("mail",))),
@@ -102,5 +98,4 @@ def test_so_may_who_asks_from_a_network_of_the_monitors(host: str) -> None:
 
 
 def test_a_monitors_token_opens_no_door() -> None:
-    served = AgentConnectInbound(AgentConnectServe(), GATEWAY)
-    assert served.sees([(b"authorization", b"Bearer scraper")]) is None
+    assert [view([(b"authorization", b"Bearer scraper")]) for view in DOORS] == [None] * 3

@@ -53,6 +53,11 @@ class AgentClientServe(Asking):
     v2: bool = False
 
     @property
+    def by_request(self) -> bool:
+        """No: a client may also say by `authenticate` who it is."""
+        return False
+
+    @property
     def judges_pages(self) -> bool:
         """See `InboundOptions.judges_pages`: by `origins`."""
         return True

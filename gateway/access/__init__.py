@@ -7,7 +7,7 @@ authentication.py  `authentication`: the option that means the same at every doo
 people.py          whose token it is, by that option; visit.py: how long somebody may stay
 scoped_gateway.py  the gateway as it is for one of them; agents.py: its agents
 time_left.py       waits that end with a token
-door.py            what is served to whom, over plain requests
+door.py            who sends a request, found out in front of a protocol's routes
 
 Nothing here says which part of a credential was wrong, or logs any of it.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from gateway.access.authentication import Asking, Authentication, Person, Signed
 from gateway.access.credentials import Subjects, TokenOwners, bearer
-from gateway.access.door import Door, entering
+from gateway.access.door import identifying, serving, visit_of
 from gateway.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
 from gateway.access.patterns import Patterns, fits
 from gateway.access.people import EXPIRED, Created, People, Principal, challenge, roles_of, uncreated
@@ -33,7 +33,6 @@ __all__ = [
     "Authentication",
     "Created",
     "Credentials",
-    "Door",
     "JwtOptions",
     "Patterns",
     "People",
@@ -47,8 +46,10 @@ __all__ = [
     "bearer",
     "challenge",
     "each_its_own",
-    "entering",
     "fits",
+    "identifying",
     "roles_of",
+    "serving",
     "uncreated",
+    "visit_of",
 ]

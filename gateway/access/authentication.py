@@ -75,3 +75,11 @@ class Asking(InboundOptions):
     def authenticates(self) -> bool:
         """See `InboundOptions.authenticates`."""
         return self.authentication is not None
+
+    @property
+    def by_request(self) -> bool:
+        """Whether each request shows who sends it, so that it is found out in front of the routes (`identifying`).
+
+        Else the inbound half finds it out itself, also from what a message says, and is `Knowing`.
+        """
+        return self.authenticates

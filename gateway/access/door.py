@@ -1,14 +1,15 @@
-"""What a door serves to whom, where every request says for itself who sends it."""
+"""Who sends a request: found out once, in front of a protocol's routes, and told to them in the scope."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
-from starlette.types import Scope
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.access.authentication import Authentication
+from gateway.access.authentication import Asking
 from gateway.access.people import People
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
@@ -19,38 +20,44 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-
-class Door:
-    """The clients of one inbound half, each of which shows who it is with every request, where clients are asked."""
-
-    def __init__(self, options: Authentication | None, gateway: Gateway) -> None:
-        self.people = People(options)
-        self._gateway = gateway
-
-    @property
-    def open(self) -> bool:
-        """Whether nobody is asked."""
-        return not self.people.required
-
-    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.contract.Knowing`."""
-        return self.people.sees(headers, self._gateway.created)
-
-    def serving(self, make: Callable[[Gateway], T]) -> Callable[[Scope], T]:
-        """What serves the client of a request, given that: made once where the door is open, else for each request.
-
-        It raises Unauthenticated.
-        """
-        if self.open:
-            everybody = make(self._gateway)
-            return lambda scope: everybody
-        return lambda scope: make(ScopedGateway(self._gateway, entering(self.people, scope)))
+VISIT: Final = "interlingua.visit"
+"""Key of a request's scope: the client's `Visit`, or the `Unauthenticated` that it is to be refused with."""
 
 
-def entering(people: People, scope: Scope) -> Visit:
-    """Whoever sent a request, or asks for a WebSocket. Raises Unauthenticated."""
-    try:
-        return Visit(people, people.enters(scope["headers"]))
-    except Unauthenticated as error:
-        log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], error)
-        raise
+def identifying(routes: Sequence[BaseRoute], people: People) -> Sequence[BaseRoute]:
+    """Put who sends a request, or asks for a WebSocket, into the scope of each. The routes refuse whom they must."""
+    for route in routes:
+        if isinstance(route, Route | WebSocketRoute):
+            route.app = _identifying(route.app, people)
+    return routes
+
+
+def _identifying(app: ASGIApp, people: People) -> ASGIApp:
+    def identified(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
+        try:
+            scope[VISIT] = Visit(people, people.enters(scope["headers"]))
+        except Unauthenticated as error:
+            scope[VISIT] = error
+        return app(scope, receive, send)
+
+    return identified
+
+
+def visit_of(scope: Scope) -> Visit:
+    """Who sends a request. Raises Unauthenticated, and KeyError where nothing has found it out."""
+    found: Visit | Unauthenticated = scope[VISIT]
+    if isinstance(found, Unauthenticated):
+        log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], found)
+        raise found
+    return found
+
+
+def serving(make: Callable[[Gateway], T], gateway: Gateway, options: Asking) -> Callable[[Scope], T]:
+    """What serves the client of a request: made once where clients are not asked who they are, else for each request.
+
+    The function that is returned raises Unauthenticated.
+    """
+    if not options.authenticates:
+        everybody = make(gateway)
+        return lambda scope: everybody
+    return lambda scope: make(ScopedGateway(gateway, visit_of(scope)))

@@ -400,7 +400,7 @@ class Informed(Protocol):
 
 @runtime_checkable
 class Knowing(Protocol):
-    """Offered by inbound adapters that may ask their clients who they are."""
+    """Offered by inbound adapters that find out themselves who their clients are."""
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """Which agents, by name, are there for whoever sends a request with these headers (as ASGI has them).

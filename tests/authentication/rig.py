@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from adapters import agent_client, agent_communication, agent_connect, agent_protocol
-from gateway.access import People
+from gateway.access import People, identifying
 from gateway.contract import Adapter, RunContext
 from gateway.core import events as e
 from gateway.core.types import Interrupt
@@ -73,19 +73,14 @@ def bearer(shown: str | None) -> dict[str, str]:
 
 @dataclass
 class Doors:
-    """`url`: their address. `gate`: what the agent `held` waits for."""
+    """`url`: their address. `gate`: what the agent `held` waits for. `people`: those of each door."""
 
     url: str
     engine: Engine
     inbound: dict[str, Any]
     gate: asyncio.Event
     http: httpx2.AsyncClient
-
-    @property
-    def people(self) -> list[People]:
-        """Those of each door."""
-        connect, protocol = self.inbound["agent_connect"], self.inbound["agent_protocol"]
-        return [connect._door.people, protocol._door.people, self.inbound["agent_communication"].server._hub.people]
+    people: list[People]
 
     @contextlib.contextmanager
     def later(self, seconds: float) -> Iterator[None]:
@@ -176,11 +171,16 @@ async def doors(
     """The doors to an engine, on a free port of this machine, while the block lasts."""
     inbound: dict[str, Any] = {}
     mounts = []
+    asked: list[People] = []
     for adapter in (*ADAPTERS, agent_client.ADAPTER):
         options = adapter.serve_options.model_validate({"authentication": authentication})
         assert adapter.serve is not None
         inbound[adapter.name] = adapter.serve(options, running)
-        mounts.append(Mount(adapter.path, routes=list(inbound[adapter.name].routes())))
+        routes = inbound[adapter.name].routes()
+        if options.by_request:  # type: ignore[attr-defined]
+            asked.append(People(options.authentication))  # type: ignore[attr-defined]
+            routes = identifying(routes, asked[-1])
+        mounts.append(Mount(adapter.path, routes=list(routes)))
     config = uvicorn.Config(
         Starlette(routes=mounts), port=0, lifespan="off", log_level="warning", ws="websockets-sansio"
     )
@@ -190,7 +190,7 @@ async def doors(
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
         async with httpx2.AsyncClient(timeout=None) as http:
-            yield Doors(url, running, inbound, gate or asyncio.Event(), http)
+            yield Doors(url, running, inbound, gate or asyncio.Event(), http, asked)
     finally:
         inbound["agent_client"].quiet()
         inbound["agent_communication"].quiet()

@@ -1,4 +1,4 @@
-"""`/readyz` and `/metrics` of a whole gateway: agents are named to whoever may know them, by the token of any door."""
+"""A whole gateway: its own pages name agents to whoever may know them, by the token of any door, and each door asks."""
 
 from __future__ import annotations
 
@@ -74,3 +74,27 @@ def test_everybody_else_is_told_how_many_there_are_and_what_all_of_them_did(toke
 def test_a_scraper_with_the_token_of_the_file_and_one_on_this_machine_are_told_every_agent() -> None:
     assert run(named("scraper-token")) == ({"mail", "code"}, {"mail", "code"})
     assert run(named(None, host="127.0.0.1")) == ({"mail", "code"}, {"mail", "code"})
+
+
+@pytest.mark.parametrize(
+    ("path", "door"),
+    [
+        ("/agent-connect/agents/search", "connect"),
+        ("/agent-protocol/mail/ap/v1/agent/tasks", "protocol"),
+        ("/agent-communication/mcp", "communication"),
+    ],
+)
+def test_every_door_that_asks_refuses_whom_it_does_not_know(path: str, door: str) -> None:
+    async def answers() -> list[int]:
+        app = App(loads(FILE, registry.scan(), {}))
+        try:
+            transport = httpx2.ASGITransport(app.asgi)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+                shown = [None, "nobodys-token", f"{door}-token"]
+                headers = [{} if token is None else {"authorization": f"Bearer {token}"} for token in shown]
+                return [(await client.post(path, json={}, headers=each)).status_code for each in headers]
+        finally:
+            await app.stop()
+
+    *refused, served = run(answers())
+    assert refused == [401, 401] and served != 401

@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import httpx2
 import pytest
+from starlette.applications import Starlette
 
+from adapters import agent_communication, agent_connect, agent_protocol
+from gateway.contract import Adapter
 from gateway.transport.websocket import UpgradeRefused, connect
 from tests.authentication.rig import ANA, AUTHENTICATION, Doors, bearer, house, token, wrong_tokens
 from tests.support.aio import run
+from tests.support.scripted import engine
 
 SOME = "00000000-0000-4000-8000-000000000000"
 RUN = {"agent_id": "echo", "input": {"message": "hi"}}
@@ -129,6 +134,27 @@ def test_a_token_that_does_not_hold_is_refused_by_every_door_and_never_logged(
     run(main())
     ours = [each.getMessage() for each in caplog.records if each.name.startswith(("gateway", "adapters", "uvicorn"))]
     assert any("the token is not valid" in line for line in ours) and shown not in str(ours)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "path"),
+    [
+        (agent_connect.ADAPTER, "/agents/search"),
+        (agent_protocol.ADAPTER, "/agent/tasks"),
+        (agent_communication.ADAPTER, "/mcp"),
+    ],
+)
+def test_a_door_that_asks_serves_nobody_where_nothing_finds_out_who_it_is(adapter: Adapter, path: str) -> None:
+    async def main() -> None:
+        async with engine() as running:
+            assert adapter.serve is not None
+            served = adapter.serve(adapter.serve_options.model_validate({"authentication": AUTHENTICATION}), running)
+            transport = httpx2.ASGITransport(Starlette(routes=list(served.routes())))
+            async with httpx2.AsyncClient(transport=transport, base_url="http://gateway") as client:
+                headers = {**bearer(ANA), **EITHER}
+                assert (await client.post(path, json={}, headers=headers)).status_code == 500
+
+    run(main())
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -11,7 +11,7 @@ How a run is followed for a call is in gateway/mcp/runs.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from starlette.responses import Response
@@ -20,7 +20,6 @@ from starlette.routing import BaseRoute
 from adapters.agent_communication.inbound.service import AgentService
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import AGENTS_CHANGED, PROTOCOL, TOOLS_CHANGED
-from gateway.access import People
 from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
@@ -30,18 +29,14 @@ from gateway.transport.pipe import Pipe
 
 
 class AgentCommunicationInbound:
-    """See `Inbound`, `Conversing`, `Knowing`, `Informed` and `Leaving` of `gateway.contract`."""
+    """See `Inbound`, `Conversing`, `Informed` and `Leaving` of `gateway.contract`."""
 
     def __init__(self, options: AgentCommunicationServe, gateway: Gateway) -> None:
         self.runs = ClientRuns(PROTOCOL, gateway)
         self.service = AgentService(options, self.runs)
-        self._people = People(options.authentication)
         self.server = McpServer(
-            self.service, options, people=self._people, watching=partial(gateway.requests, PROTOCOL)
+            self.service, options, asks=options.authenticates, watching=partial(gateway.requests, PROTOCOL)
         )
-
-    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        return self._people.sees(headers, self.runs.gateway.created)
 
     def routes(self) -> Sequence[BaseRoute]:
         return self.server.routes()

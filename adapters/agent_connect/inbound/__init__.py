@@ -10,7 +10,7 @@ parameters.py  what requests say: bodies, path and query parameters
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -22,7 +22,7 @@ from adapters.agent_connect.inbound import parameters
 from adapters.agent_connect.inbound.runs import RunOperations
 from adapters.agent_connect.inbound.threads import ThreadOperations
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.access import Door, challenge
+from gateway.access import challenge, serving
 from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, NotFound, Unauthenticated, Unavailable, lookup
 from gateway.core.types import Run
@@ -147,15 +147,11 @@ SCHEMES: Final = "/authentication"
 
 
 class AgentConnectInbound:
-    """See `Inbound` and `Knowing` of `gateway.contract`."""
+    """See `gateway.contract.Inbound`."""
 
     def __init__(self, options: AgentConnectServe, gateway: Gateway) -> None:
         self._options = options
-        self._door = Door(options.authentication, gateway)
-
-    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.contract.Knowing`."""
-        return self._door.sees(headers)
+        self._gateway = gateway
 
     def routes(self) -> Sequence[BaseRoute]:
         """One route a path, for any method: what its operations do not have is 405, and no other path is looked at."""
@@ -168,11 +164,11 @@ class AgentConnectInbound:
         ]
 
     def _routes(self, table: Table[T], make: Callable[[Gateway], T]) -> Sequence[BaseRoute]:
-        serving = self._door.serving(make)
-        return [Route(path, RestEndpoint(operations, serving, _refusal)) for path, operations in table.items()]
+        serve = serving(make, self._gateway, self._options)
+        return [Route(path, RestEndpoint(operations, serve, _refusal)) for path, operations in table.items()]
 
     async def _schemes(self, _: None, request: HttpRequest) -> Reply:
-        return Reply(200, codec.encode_schemes(asked=not self._door.open))
+        return Reply(200, codec.encode_schemes(asked=self._options.authenticates))
 
     def refusal(self, error: InterlinguaError) -> Response:
         """See `Inbound.refusal`."""

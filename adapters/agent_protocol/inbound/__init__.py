@@ -7,7 +7,7 @@ http.py   what they share: bodies, pages, errors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from adapters.agent_protocol.inbound.http import refusal
 from adapters.agent_protocol.inbound.tasks import TaskOperations
 from adapters.agent_protocol.options import AgentProtocolServe
-from gateway.access import Door
+from gateway.access import serving
 from gateway.contract import Callback, Gateway
 from gateway.core.errors import InterlinguaError, Unsupported
 from gateway.core.types import Run
@@ -31,19 +31,15 @@ UNDECLARED = "{method} is not an operation of this path"
 
 
 class AgentProtocolInbound:
-    """See `Inbound` and `Knowing` of `gateway.contract`."""
+    """See `gateway.contract.Inbound`."""
 
     def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
         self._options = options
-        self._door = Door(options.authentication, gateway)
-
-    def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.contract.Knowing`."""
-        return self._door.sees(headers)
+        self._gateway = gateway
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`. Below `[/{agent}]`, `/ap/v1/agent/tasks...` and the RFC's `/agent/tasks...`."""
-        serving = self._door.serving(lambda gateway: TaskOperations(self._options, gateway))
+        serve = serving(lambda gateway: TaskOperations(self._options, gateway), self._gateway, self._options)
         task = "/agent/tasks/{task_id}"
         paths: dict[str, dict[str, RestOperation[TaskOperations]]] = {
             "/agent/tasks": {"GET": TaskOperations.list_tasks, "POST": TaskOperations.create_task},
@@ -55,7 +51,7 @@ class AgentProtocolInbound:
             paths[f"{task}/{word}"] = {"GET": TaskOperations.list_artifacts, "POST": TaskOperations.upload_artifact}
             paths[f"{task}/{word}/{{artifact_id}}"] = {"GET": TaskOperations.download_artifact}
         return [
-            Route(agent + prefix + path, RestEndpoint(operations, serving, refusal, undeclared=UNDECLARED))
+            Route(agent + prefix + path, RestEndpoint(operations, serve, refusal, undeclared=UNDECLARED))
             for agent in ("", "/{agent}")
             for prefix in PREFIXES
             for path, operations in paths.items()

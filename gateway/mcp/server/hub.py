@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 from starlette.types import Scope
 
-from gateway.access import People, Visit, entering
+from gateway.access import Visit, visit_of
 from gateway.contract import Requests, unwatched
 from gateway.core.errors import Unavailable
 from gateway.mcp import versions, wire
@@ -19,8 +19,6 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 log = logging.getLogger(__name__)
-
-NOBODY_ASKED: Final = People(None)
 
 
 class Watching(Protocol):
@@ -44,7 +42,7 @@ class Hub:
         service: Service,
         options: McpServeOptions,
         dialects: Mapping[str, str],
-        people: People = NOBODY_ASKED,
+        asks: bool = False,
         watching: Watching = nobody_watches,
     ) -> None:
         if unknown := set(dialects.values()) - set(versions.HANDSHAKE):
@@ -52,7 +50,7 @@ class Hub:
         self.service = service
         self.options = options
         self.dialects = dialects
-        self.people = people
+        self._asks = asks
         self.requests = watching({*service.methods, *wire.OWN}, _code, mcp=True)
         self.quiet = False
         """Nobody new is served."""
@@ -64,7 +62,7 @@ class Hub:
 
     def enter(self, scope: Scope) -> Visit | None:
         """Who sends a request; None where nobody is asked. Raises Unauthenticated."""
-        return entering(self.people, scope) if self.people.required else None
+        return visit_of(scope) if self._asks else None
 
     @property
     def versions(self) -> list[str]:

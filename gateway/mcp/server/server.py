@@ -8,13 +8,12 @@ from types import MappingProxyType
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from gateway.access import People
 from gateway.core.errors import InterlinguaError
 from gateway.mcp.server.contract import Service, Session
 from gateway.mcp.server.http.endpoint import response
 from gateway.mcp.server.http.events import MESSAGES, Events, Messages
 from gateway.mcp.server.http.streamable import Streamable
-from gateway.mcp.server.hub import NOBODY_ASKED, Hub, Watching, nobody_watches
+from gateway.mcp.server.hub import Hub, Watching, nobody_watches
 from gateway.mcp.server.options import McpServeOptions
 from gateway.mcp.server.pipe import converse
 from gateway.mcp.server.socket import Socket, Upgrade
@@ -34,15 +33,15 @@ class McpServer:
         options: McpServeOptions,
         *,
         dialects: Mapping[str, str] = MappingProxyType({}),
-        people: People = NOBODY_ASKED,
+        asks: bool = False,
         watching: Watching = nobody_watches,
     ) -> None:
         """dialects: further versions that a client may propose, oldest first, and the revision of MCP, one with a
-        handshake, that each stands for. See `Client.dialect` and `gateway.mcp.versions.dialect`. people: who may
-        connect over the network, where clients are asked who they are: see `Session.visit`. watching: traces and counts
-        the requests.
+        handshake, that each stands for. See `Client.dialect` and `gateway.mcp.versions.dialect`. asks: whether
+        clients over the network are asked who they are (`gateway.access.identifying`): see `Session.visit`. watching:
+        traces and counts the requests.
         """
-        self._hub = Hub(service, options, dialects, people, watching)
+        self._hub = Hub(service, options, dialects, asks, watching)
         self.streamable = Streamable(self._hub)
         """Streamable HTTP alone, an ASGI application, for who has it at another path (`{agent}` names the agent)."""
         self._socket = Socket(self._hub)

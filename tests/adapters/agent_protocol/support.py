@@ -18,6 +18,7 @@ from starlette.routing import Mount
 from adapters.agent_protocol import ADAPTER
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.outbound import AgentProtocolOutbound
+from gateway.access import People, identifying
 from gateway.config import Route
 from gateway.contract import TargetOptions
 from gateway.core import events as e
@@ -130,8 +131,11 @@ class Client:
 def app(gateway: Engine, **options: Any) -> Starlette:
     """The inbound half, mounted where it is by default."""
     assert ADAPTER.serve is not None
-    inbound = ADAPTER.serve(AgentProtocolServe(**options), gateway)
-    return Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
+    serve = AgentProtocolServe(**options)
+    routes = ADAPTER.serve(serve, gateway).routes()
+    if serve.by_request:
+        routes = identifying(routes, People(serve.authentication))
+    return Starlette(routes=[Mount(ADAPTER.path, routes=list(routes))])
 
 
 def native(name: str) -> Route:
