@@ -53,11 +53,16 @@ _ENDINGS: Final = {
 
 
 class Attachment(Record, frozen=True, kw_only=True):
-    """A file that comes with a request for a run."""
+    """A file that comes with a request for a run.
+
+    `at` points to its base64 in `RunRequest.creation`, if it is there, too: a reference takes its place, so that the
+    file is stored once.
+    """
 
     name: str
     media_type: str
     content: bytes
+    at: str | None = None
 
 
 class Slot(Record, frozen=True, kw_only=True):
@@ -211,20 +216,25 @@ def _placed(document: Json, slot: Slot, file: Artifact) -> Json:
     return delta.pointer_set(document, delta.join([*steps, name]), written)
 
 
+def reference(file: Artifact) -> str:
+    """What stands for the base64 of a stored file, until `fill` puts that there."""
+    return f"{_REFERENCE}{file.id.replace('-', '')}"
+
+
 def _written(slot: Slot, file: Artifact) -> Json:
-    reference = f"{_REFERENCE}{file.id.replace('-', '')}"
-    data_url = f"data:{file.media_type};base64,{reference}"
+    written = reference(file)
+    data_url = f"data:{file.media_type};base64,{written}"
     if slot.part is None:
         if slot.taking.form == "link" and urlsplit(file.url).scheme in ("http", "https"):
             return file.url
-        return reference if slot.taking.form == "base64" else data_url
+        return written if slot.taking.form == "base64" else data_url
     if "image_url" in slot.part:
         url = {"url": data_url} if slot.part["image_url"] else data_url
         return {"type": "image_url", "image_url": url}
     shape = slot.part
     found: JsonObject = {} if shape["type"] is None else {"type": shape["type"]}
     found[shape["media"]] = file.media_type
-    found[shape["data"]] = reference
+    found[shape["data"]] = written
     if shape["encoding"] is not None:
         found[shape["encoding"]] = "base64"
     if shape["name"] is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,11 +10,12 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gateway.agents.directory import Entry
-from gateway.core import files
+from gateway.contract.filling import Filled
+from gateway.core import delta, files
 from gateway.core.errors import TooLarge, Unsupported
 from gateway.core.files import Attachment
 from gateway.core.types import Agent, Artifact, RunRequest
-from gateway.runs.threads import new_id
+from gateway.runs.threads import EARLIER, new_id
 
 
 @dataclass
@@ -21,6 +23,8 @@ class GivenFiles:
     """What becomes of a request's files. `lost`: how many of them its agent does not get."""
 
     request: RunRequest
+    filled: Filled | None = None
+    """The input that was made of the request's words; None where it has none."""
     stored: list[tuple[Artifact, bytes]] = field(default_factory=list)
     """Files that are to be stored before the run is created."""
     lost: int = 0
@@ -37,7 +41,8 @@ def given(
     public_url: str,
     limit: int,
 ) -> GivenFiles:
-    """The request with references to its files in its input, where the input has places for them.
+    """The request with its input made of its words, if it has any, and with references to its files in the places that
+    the input has for them.
 
     `attached` come with the request, `uploaded` are those of its thread. `owner`: the id that the files' URLs name,
     `limit`: bytes that one file may have. Raises TooLarge, and Unsupported for a file that the agent does not take.
@@ -47,7 +52,9 @@ def given(
         document, more = files.taken(agent, request.input)
         found.request, attached = replace(request, input=document), [*attached, *more]
     if not attached and not uploaded:
+        _fill(found, entry, agent)
         return found
+    said: dict[str, str] = {}
     for each in attached:
         if len(each.content) > limit:
             raise TooLarge(f"the file {each.name} is larger than {limit} bytes")
@@ -56,25 +63,61 @@ def given(
             continue
         artifact = _artifact(each, owner, public_url)
         found.stored.append((artifact, each.content))
+        if each.at is not None:
+            said[artifact.id] = each.at
     new = [artifact for artifact, _ in found.stored]
-    given_now = {artifact.id for artifact in new}
-    waiting = [artifact for artifact in uploaded if artifact.run is None]
-    known = [artifact for artifact in reversed(uploaded) if artifact.run is not None]
+    waiting = [artifact for artifact in uploaded if not _was_given(artifact)]
+    known = [artifact for artifact in reversed(uploaded) if _was_given(artifact)]
     found.lost += sum(_refused(entry, agent, each.media_type, each.name) for each in waiting)
-    if not agent.capabilities.files:
-        document, left = files.place(agent, found.request.input, [*new, *waiting])
-        document, _ = files.place(agent, document, known)
-        homeless = [artifact for artifact in left if files.takes(agent, artifact.media_type)]
-        for artifact in homeless:
-            if artifact.id in given_now and entry.route.lossy != "allow":
-                raise Unsupported(f"agent {agent.name} has no place for one more file ({artifact.name})")
-        found.lost += len(homeless)
-        found.stored = [pair for pair in found.stored if pair[0] not in homeless]
-        found.request = replace(found.request, input=document)
-    ids = [artifact.id for artifact in new if artifact in (pair[0] for pair in found.stored)]
+    if agent.capabilities.files:
+        _fill(found, entry, agent)
+    else:
+        # A prompt is a message, with a place for files, only once the input is made of it. What else the input asks
+        # for is not asked where a file is the answer.
+        fresh, again = _place(found, agent, [*new, *waiting]), _place(found, agent, known)
+        _fill(found, entry, agent)
+        fresh = _place(found, agent, fresh)
+        _place(found, agent, again)
+        _leave(found, entry, [artifact for artifact in fresh if files.takes(agent, artifact.media_type)])
+    ids = [artifact.id for artifact, _ in found.stored]
     ids += files.referred(found.request.input, [artifact.id for artifact in uploaded])
-    found.request = replace(found.request, files=tuple(ids))
+    creation = found.request.creation
+    for artifact, _ in found.stored:
+        if artifact.id in said:
+            creation = delta.pointer_set(creation, said[artifact.id], files.reference(artifact))
+    found.request = replace(found.request, files=tuple(ids), creation=creation)
+    if found.filled is not None:
+        found.filled = dataclasses.replace(found.filled, document=found.request.input)
     return found
+
+
+def _fill(found: GivenFiles, entry: Entry, agent: Agent) -> None:
+    request = found.request
+    if request.prompt is not None:
+        found.filled = entry.filling(agent).filled(request.prompt, request.input)
+        found.request = replace(request, input=found.filled.document)
+
+
+def _place(found: GivenFiles, agent: Agent, given: Sequence[Artifact]) -> list[Artifact]:
+    """Put references to the files into the input; those that find no place."""
+    document, left = files.place(agent, found.request.input, given)
+    found.request = replace(found.request, input=document)
+    return left
+
+
+def _leave(found: GivenFiles, entry: Entry, homeless: Sequence[Artifact]) -> None:
+    """Leave out files that found no place in the input. Raises Unsupported where they may not be."""
+    new = {artifact.id for artifact, _ in found.stored}
+    for artifact in homeless:
+        if artifact.id in new and entry.route.lossy != "allow":
+            raise Unsupported(f"agent {found.request.agent} has no place for one more file ({artifact.name})")
+    found.lost += len(homeless)
+    found.stored = [pair for pair in found.stored if pair[0] not in homeless]
+
+
+def _was_given(artifact: Artifact) -> bool:
+    """Whether a file of a thread came with an earlier run, or with one of the thread that this one is a copy of."""
+    return artifact.run is not None or EARLIER in artifact.metadata
 
 
 def _refused(entry: Entry, agent: Agent, media_type: str, name: str) -> bool:

@@ -16,11 +16,8 @@ from gateway.contract import Caller, Kept, ThreadWatch
 from gateway.core.errors import Conflict, Invalid, NotFound
 from gateway.core.types import Artifact, ChatMessage, Checkpoint, Json, JsonObject, Thread, ThreadChange, ThreadQuery
 from gateway.runs.states import States
-from gateway.runs.threads import Threads, new_id
+from gateway.runs.threads import UPLOADS, Threads, new_id
 from gateway.store import Registration, Store
-
-UPLOADS = "uploads"
-"""Attribute of a thread that a client has uploaded files to."""
 
 
 class Records:

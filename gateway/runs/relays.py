@@ -47,7 +47,10 @@ class Relays(Records):
     ) -> tuple[Relay, Beside]:
         thread = await self.store.thread(thread_id) if thread_id is not None else None
         entry = await self.roster.find(name, protocol, thread.metadata if thread else None)
-        if entry.route.target.protocol != protocol or not isinstance(entry.outbound, Relay):
+        relay = entry.outbound if entry.route.target.protocol == protocol else None
+        if thread is not None:  # of an agent that is down its client hears so, whatever the agent speaks
+            await entry.need()
+        if not isinstance(relay, Relay):
             raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
         agent = await entry.need()
         newest = await self.store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
@@ -59,4 +62,4 @@ class Relays(Records):
             governor=entry.governor,
             last=newest[0].id if newest else None,
         )
-        return entry.outbound, context
+        return relay, context

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from gateway.core import events as e
 from gateway.core.types import Artifact, JsonObject, Run, Thread
-from gateway.runs.records import UPLOADS, in_chunks
+from gateway.runs.records import in_chunks
 from gateway.runs.rules import Rules
-from gateway.runs.threads import new_id
+from gateway.runs.threads import UPLOADS, new_id
 from gateway.store import Store
 
 

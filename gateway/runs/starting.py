@@ -34,13 +34,13 @@ from gateway.runs.garbage import Garbage
 from gateway.runs.given_files import GivenFiles, given
 from gateway.runs.live import LiveRun
 from gateway.runs.log import RESERVE, RunLog
-from gateway.runs.records import UPLOADS, in_chunks
+from gateway.runs.records import in_chunks
 from gateway.runs.relays import Relays
 from gateway.runs.rules import Hooks, Rules
 from gateway.runs.run_factory import run_of
 from gateway.runs.states import States
 from gateway.runs.stored import elsewhere
-from gateway.runs.threads import new_id
+from gateway.runs.threads import UPLOADS, new_id
 from gateway.runs.turns import Turns
 from gateway.runs.unwritten import Owed
 from gateway.store import Delivery, LogEntry, Store, Unsynced
@@ -96,10 +96,7 @@ class Starting(Agents, Relays):
             public_url=self.public_url,
             limit=self._rules.artifact_limit,
         )
-        request = mine.request
-        filled = None if request.prompt is None else entry.filling(agent).filled(request.prompt, request.input)
-        if filled is not None:
-            request = replace(request, input=filled.document)
+        request, filled = mine.request, mine.filled
         if filled is None or filled.form is None:
             entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:

@@ -38,6 +38,12 @@ from gateway.store import Store
 log = logging.getLogger(__name__)
 
 
+UPLOADS = "uploads"
+"""Attribute of a thread that a client has uploaded files to."""
+
+EARLIER = "interlingua.earlier"
+"""Key in the metadata of a copied thread's file: it came with a turn of the thread that was copied."""
+
 NOT_TOLD = ""
 """`Thread.untold` of an agent that is never told: its client has heard so."""
 
@@ -112,7 +118,25 @@ class Threads:
         copies = [replace(point, id=new_id(), thread=target.id) for point in reversed(history)]
         target = replace(target, checkpoint=copies[-1].id if copies else None)
         await self._store.create_thread(target, copies)
+        if source.attributes.get(UPLOADS):
+            await self._copy_uploads(thread_id, target)
         return target
+
+    async def _copy_uploads(self, source: str, target: Thread) -> None:
+        """Give a copied thread the files that clients gave to the original: its agents start without them."""
+        for file in await self._store.artifacts(thread=source):
+            if file.agent_created:
+                continue
+            file_id = new_id()
+            copied = replace(
+                file,
+                id=file_id,
+                thread=target.id,
+                run=None,
+                url=f"{file.url.rpartition('/artifacts/')[0]}/artifacts/{target.id}/{file_id}",
+                metadata=file.metadata if file.run is None else {**file.metadata, EARLIER: True},
+            )
+            await self._store.put_artifact(copied, self._store.open_artifact(file.id), max_bytes=file.size)
 
 
 def checkpoint_of(run: Run, agent: Agent, artifacts: Sequence[Artifact]) -> Checkpoint | None:

@@ -192,6 +192,21 @@ def test_an_mcp_clients_pictures_reach_an_editors_agent_and_an_uploading_agent(g
     assert look == f"1x1, {SIZE} bytes: what is it"
 
 
+@pytest.mark.parametrize("sdk", ["py", "ts-2"])
+def test_a_picture_of_a_prompt_is_told_again_when_its_session_is_loaded_after_a_crash(
+    gateway: Gateway, sdk: Sdk
+) -> None:
+    door = way(gateway, "ws", "look")
+    (before,) = agent_client_conversations(sdk, {"steps": ("--blocks", blocks("what is it")), **door})
+    (made,) = agent_client.results(before, "session/new")
+    gateway.kill9()
+    gateway.restart()
+    load = ("--bare", "--do", "initialize", "--session", made["sessionId"], "--do", "load")
+    (after,) = agent_client_conversations(sdk, {"steps": load, **door})
+    told = [update["content"] for update in agent_client.updates(after, "user_message_chunk")]
+    assert [(block["type"], block.get("data")) for block in told] == [("text", None), ("image", PIXEL)]
+
+
 def test_base64_that_is_none_is_refused_where_it_stands(gateway: Gateway) -> None:
     bad = json.dumps([{"type": "image", "data": "no base64!", "mimeType": "image/png"}])
     lines = agent_client_conversations("py", {"steps": ("--blocks", bad), **way(gateway, "ws", "task")})[0]

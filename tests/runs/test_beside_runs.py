@@ -7,8 +7,8 @@ import pytest
 
 from gateway.contract import RunContext, ThreadContext
 from gateway.core import events as e
-from gateway.core.errors import NotFound, Unavailable, Unsupported
-from gateway.core.types import JsonObject, Run, Thread, ThreadStatus, ThreadUpdate
+from gateway.core.errors import AgentGone, NotFound, Unavailable, Unsupported
+from gateway.core.types import Agent, JsonObject, Run, Thread, ThreadStatus, ThreadUpdate
 from gateway.core.types.threads import KEPT_UPDATES, with_update
 from tests.support.aio import run
 from tests.support.scripted import Scripted, echo, engine, request, route, until
@@ -260,5 +260,21 @@ def test_an_inbound_counts_what_it_could_not_say_on_the_run() -> None:
             ended = await gateway.wait(started.id, 30)
             assert ended is not None and ended.losses == {"custom": 2}
             gateway.lost(started.id, "custom")  # too late, and harmless
+
+    run(story())
+
+
+def test_an_agent_of_another_protocol_is_asked_nothing_unless_a_session_is_begun_with_it() -> None:
+    class Down(Scripted):
+        async def describe(self) -> Agent:
+            raise AgentGone("nobody is there")
+
+    async def story() -> None:
+        async with engine((route(), Down(echo))) as gateway:
+            await gateway.create_thread(THREAD)
+            with pytest.raises(Unsupported):
+                await gateway.relay("scripted", "another", "make", msgspec.Raw(b"{}"))
+            with pytest.raises(AgentGone):
+                await gateway.relay("scripted", "another", "make", msgspec.Raw(b"{}"), thread="t1")
 
     run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from adapters.agent_client.codec import content
 from adapters.agent_client.codec.options import (
     AGENT_OPTION,
     agent_option,
@@ -32,18 +33,6 @@ __all__ = [
     "set_option",
 ]
 
-INPUT: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "message": {"type": "string"},
-        "content": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "Content blocks of the Agent Client Protocol, sent after the message.",
-        },
-    },
-    "required": ["message"],
-}
 CONFIG: Final[JsonObject] = {
     "type": "object",
     "properties": {"mode": {"type": "string"}},
@@ -114,7 +103,7 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
         name=name or "agent",
         version=number or "0.0.0",
         description=title or "",
-        input_schema=INPUT,
+        input_schema=_input_schema(initialize),
         output_schema=MESSAGE_OUTPUT_SCHEMA,
         input_assumed=True,
         output_assumed=True,
@@ -133,6 +122,27 @@ def agent_of(initialize: JsonObject, source: str) -> Agent:
         text_output="/message",
         extra={PROTOCOL: initialize},
     )
+
+
+def _input_schema(initialize: JsonObject) -> JsonObject:
+    """A message, and the content blocks that the agent takes: any other is refused before there is a run."""
+    kinds = content.kinds(_prompt_capabilities(initialize))
+    return {
+        "type": "object",
+        "properties": {
+            "message": {"type": "string"},
+            "content": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"type": {"enum": kinds}}, "required": ["type"]},
+                "description": "Content blocks of the Agent Client Protocol, sent after the message.",
+            },
+        },
+        "required": ["message"],
+    }
+
+
+def _prompt_capabilities(initialize: JsonObject) -> JsonObject:
+    return _object(_object(initialize.get("agentCapabilities")).get("promptCapabilities"))
 
 
 def native(agent: Agent | None) -> JsonObject | None:
@@ -186,7 +196,7 @@ def prompt_capabilities(agent: Agent | None) -> JsonObject:
             "audio": agent is None or files.takes(agent, AUDIO),
             "embeddedContext": True,
         }
-    return _object(_object(init.get("agentCapabilities")).get("promptCapabilities"))
+    return _prompt_capabilities(init)
 
 
 def _object(value: Any) -> JsonObject:

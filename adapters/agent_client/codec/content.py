@@ -26,6 +26,11 @@ EVERYTHING: Final[JsonObject] = {"image": True, "audio": True, "embeddedContext"
 _CAPABILITY: Final = {"image": "image", "audio": "audio", "resource": "embeddedContext"}
 
 
+def kinds(capabilities: JsonObject) -> list[str]:
+    """The types of the content blocks that `promptCapabilities` allow. Text and resource links always are."""
+    return [kind for kind in _REQUIRED if kind not in _CAPABILITY or capabilities.get(_CAPABILITY[kind]) is True]
+
+
 def check(blocks: Json, capabilities: JsonObject, path: str = "/prompt") -> list[JsonObject]:
     """The blocks of a prompt, if each is a content block that `promptCapabilities` allow.
 
@@ -193,15 +198,19 @@ def described(value: Json) -> JsonObject | None:
     return block if media is None else {**block, "mimeType": media}
 
 
-def file_of(block: Any) -> Attachment | None:
-    """The file in an image, audio or resource block; None for every other, and for base64 that is none."""
+def file_of(block: Any, at: str | None = None) -> Attachment | None:
+    """The file in an image, audio or resource block; None for every other, and for base64 that is none.
+
+    `at` points to the block, in a request that is kept.
+    """
     if not isinstance(block, dict):
         return None
     kind = block.get("type")
     inner = block.get("resource") if kind == "resource" else block if kind in ("image", "audio") else None
     if not isinstance(inner, dict):
         return None
-    text, data, uri = inner.get("text"), inner.get("blob" if kind == "resource" else "data"), inner.get("uri")
+    held = "blob" if kind == "resource" else "data"
+    text, data, uri = inner.get("text"), inner.get(held), inner.get("uri")
     media = inner.get("mimeType")
     media = media if isinstance(media, str) and media else "text/plain" if isinstance(text, str) else ""
     media = media or "application/octet-stream"
@@ -215,4 +224,6 @@ def file_of(block: Any) -> Attachment | None:
     else:
         return None
     name = files.label(uri if isinstance(uri, str) else "", media, str(kind))
-    return Attachment(name=name, media_type=media, content=content)
+    if at is not None:
+        at += f"/resource/{held}" if kind == "resource" else f"/{held}"
+    return Attachment(name=name, media_type=media, content=content, at=at if isinstance(data, str) else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,8 +13,9 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents, content
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.core import projection
-from gateway.core.errors import Invalid
+from gateway.contract import Gateway
+from gateway.core import files, projection
+from gateway.core.errors import Invalid, NotFound
 from gateway.core.files import Attachment
 from gateway.core.types import Agent, Run, RunRequest, StopReason, Thread
 from gateway.wire import jsonrpc
@@ -93,13 +95,29 @@ def request_of(
     )
 
 
-def said(run: Run, agent: Agent | None) -> list[JsonObject]:
-    """What was said to start a run, as blocks, whatever protocol it was said in."""
+async def said(gateway: Gateway, run: Run, agent: Agent | None) -> list[JsonObject]:
+    """What was said to start a run, as blocks, whatever protocol it was said in; without files that are gone."""
     request = run.request
     if request.protocol == PROTOCOL and isinstance(request.creation.get("prompt"), list):
-        return [block for block in request.creation["prompt"] if isinstance(block, dict)]
+        blocks = [block for block in request.creation["prompt"] if isinstance(block, dict)]
+        return await _whole(gateway, blocks, request.files) if request.files else blocks
     text = request.prompt or projection.text_of(request.input, agent.text_input if agent else None)
     return [content.block_of(text)] if text else []
+
+
+async def _whole(gateway: Gateway, blocks: list[JsonObject], ids: Sequence[str]) -> list[JsonObject]:
+    """The blocks with their files, which are stored beside them."""
+    found: list[JsonObject] = []
+    for block in blocks:
+        try:
+            contents = {
+                each: b"".join([chunk async for chunk in gateway.open_artifact(each)])
+                for each in files.referred(block, ids)
+            }
+        except NotFound:
+            continue
+        found.append(files.fill(block, contents) if contents else block)
+    return found
 
 
 def metadata_of(meta: Any) -> JsonObject:
@@ -117,7 +135,7 @@ def read(asked: wire.Prompt, agent: Agent) -> Said:
     found = Said(content.text_of([block for block in blocks if _is_text(block)]))
     for at, block in enumerate(blocks):
         if not native and not _is_text(block):
-            file = content.file_of(block)
+            file = content.file_of(block, f"/prompt/{at}")
             if file is None:
                 raise Invalid("the content is not base64", path=f"/prompt/{at}")
             found.place = found.place or f"/prompt/{at}"

@@ -178,7 +178,7 @@ class V1Account:
     async def begin(self, *, quiet: bool) -> None:
         """See `Account.begin`. The client knows what it said itself."""
         if not (self._mine or quiet):
-            self._session.say(*out.user(turns.said(self._run, self._agent)))
+            self._session.say(*out.user(await turns.said(self._session.gateway, self._run, self._agent)))
 
     async def tell(self, updates: Sequence[bytes]) -> None:
         """See `Account.tell`."""

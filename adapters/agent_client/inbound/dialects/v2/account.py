@@ -94,7 +94,7 @@ class V2Account:
     async def _say_user(self) -> None:
         name = message_id(self._run.id)
         await self._accepted(name)
-        blocks = turns.said(self._run, self._agent)
+        blocks = await turns.said(self._session.gateway, self._run, self._agent)
         self._voice.say([*(self._voice.user(blocks, name) if blocks else ()), *self._running()])
 
     async def _first(self, updates: Sequence[bytes]) -> Sequence[bytes]:
