@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -481,23 +480,12 @@ def metric_table() -> str:
     return "\n".join(rows)
 
 
-def schemas() -> dict[Path, str]:
-    """The JSON Schema of every protocol whose messages are the gateway's own word: it has `wire/schema.py`."""
-    made = {}
-    for name in registry.scan():
-        if (DOCS.parent / "adapters" / name / "wire" / "schema.py").exists():
-            found = importlib.import_module(f"adapters.{name}.wire.schema").schema()
-            text = json.dumps(found, indent=2, ensure_ascii=False)
-            made[DOCS / "schemas" / f"{name}.schema.json"] = f"{text}\n"
-    return made
-
-
 PARTS = {"errors": error_table, "metrics": metric_table}
 
 
 def pages() -> dict[Path, str]:
     """Every page that is made, with what it should say."""
-    made = {DOCS / "configuration.md": configuration()} | schemas()
+    made = {DOCS / "configuration.md": configuration()}
     for path in sorted(DOCS.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         for name in re.findall(r"^<!-- made: (\w+) -->$", text, re.MULTILINE):

@@ -1,11 +1,13 @@
-"""The standard tools (section 4.2): their definitions, and their arguments as models.
+"""The standard tools (section 4.2): their definitions (tools.json), and their arguments as models.
 
 `agentSearch` is defined in the protocol's own words; the others follow its manner.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self, get_args
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -19,16 +21,6 @@ from adapters.agent_context.wire.base import (
     Text,
     Whole,
     Wire,
-)
-from adapters.agent_context.wire.constants import (
-    AGENT_EVALUATE,
-    AGENT_RESTORE,
-    AGENT_REVOKE,
-    AGENT_SEARCH,
-    TASK_ANSWER,
-    TASK_ASSIGN,
-    TASK_CANCEL,
-    TASK_LIST,
 )
 from adapters.agent_context.wire.messages import Task
 from gateway.core.types import JsonObject
@@ -74,15 +66,6 @@ class AgentSearch(Wire):
 
 class TaskAssign(Wire):
     """Arguments of `taskAssign`: a task, flat; with one of message and payload."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "oneOf": [
-                {"required": ["message"], "properties": {"message": {"type": "string"}}},
-                {"required": ["payload"]},
-            ]
-        }
-    )
 
     id: Text | None = Field(default=None, description="The same id with the same task is the same task.")
     type: Text = "task"
@@ -178,116 +161,5 @@ class AgentRestore(Wire):
     agent_id: AgentIdentifier
 
 
-_TEXTS: Final = {"type": "array", "items": {"type": "string"}}
-_ID: Final = {"type": "string", "pattern": "^[a-zA-Z0-9-_]+$"}
-
-SEARCH_TOOL: Final[JsonObject] = {
-    "name": AGENT_SEARCH,
-    "description": "Find agents matching specific criteria",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "capabilities": _TEXTS,
-            "minScore": {"type": "number"},
-            "maxCost": {"type": "number"},
-        },
-    },
-}
-ASSIGN_TOOL: Final[JsonObject] = {
-    "name": TASK_ASSIGN,
-    "description": "Assign a task to the best-matching agent",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "message": {"type": "string", "description": "The task in words; or payload"},
-            "payload": {"description": "The task as JSON; or message"},
-            "capabilities": {**_TEXTS, "description": "What the agent must be able to do"},
-            "type": {"type": "string", "description": "What kind of task it is"},
-            "id": {"type": "string", "description": "The same id with the same task is the same task"},
-            "deadline": {"type": "string", "format": "date-time", "description": "By when, with a time zone"},
-            "priority": {"type": "integer", "description": "Higher is done first; 0 if left out"},
-            "maxTokens": {"type": "integer", "minimum": 1},
-            "maxCost": {"type": "number", "minimum": 0, "description": "Greatest cost per token"},
-            "minScore": {"type": "number", "minimum": 0, "maximum": 10},
-            "agentId": {**_ID, "description": "The only agent that may do it"},
-            "wait": {"type": "boolean", "description": "false: do not wait for the result; true if left out"},
-        },
-    },
-}
-EVALUATE_TOOL: Final[JsonObject] = {
-    "name": AGENT_EVALUATE,
-    "description": "Provide feedback on agent performance",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "agentId": _ID,
-            "score": {"type": "number", "minimum": 0, "maximum": 10},
-            "review": {"type": "string"},
-            "taskId": {"type": "string"},
-        },
-        "required": ["agentId", "score"],
-    },
-}
-ANSWER_TOOL: Final[JsonObject] = {
-    "name": TASK_ANSWER,
-    "description": "Answer the question that a task waits for",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "taskId": {"type": "string"},
-            "answer": {"description": "As the question wants it"},
-            "outcome": {"type": "string", "enum": ["answered", "declined", "cancelled"]},
-            "interrupt": {"type": "string", "description": "Which question, where there are several"},
-        },
-        "required": ["taskId"],
-    },
-}
-LIST_TOOL: Final[JsonObject] = {
-    "name": TASK_LIST,
-    "description": "List tasks, the newest first",
-    "inputSchema": {
-        "type": "object",
-        "properties": {
-            "status": {"type": "string", "enum": list(get_args(TaskStatus))},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 1000, "description": "20 if left out"},
-        },
-    },
-    "annotations": {"readOnlyHint": True},
-}
-CANCEL_TOOL: Final[JsonObject] = {
-    "name": TASK_CANCEL,
-    "description": "Cancel a task of your own",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"taskId": {"type": "string"}, "reason": {"type": "string"}},
-        "required": ["taskId"],
-    },
-    "annotations": {"destructiveHint": True, "idempotentHint": True},
-}
-REVOKE_TOOL: Final[JsonObject] = {
-    "name": AGENT_REVOKE,
-    "description": "Revoke the access of an agent: its work is cancelled, and it gets and may do nothing any more",
-    "inputSchema": {
-        "type": "object",
-        "properties": {"agentId": _ID, "reason": {"type": "string"}},
-        "required": ["agentId"],
-    },
-    "annotations": {"destructiveHint": True, "idempotentHint": True},
-}
-RESTORE_TOOL: Final[JsonObject] = {
-    "name": AGENT_RESTORE,
-    "description": "Give an agent back the access that was revoked",
-    "inputSchema": {"type": "object", "properties": {"agentId": _ID}, "required": ["agentId"]},
-    "annotations": {"destructiveHint": False, "idempotentHint": True},
-}
-TOOLS: Final[tuple[JsonObject, ...]] = (
-    SEARCH_TOOL,
-    ASSIGN_TOOL,
-    EVALUATE_TOOL,
-    ANSWER_TOOL,
-    LIST_TOOL,
-    CANCEL_TOOL,
-    REVOKE_TOOL,
-    RESTORE_TOOL,
-)
+TOOLS: Final[tuple[JsonObject, ...]] = tuple(json.loads(Path(__file__).with_name("tools.json").read_text("utf-8")))
 """As `tools/list` has them, for every revision of MCP."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from jsonschema import Draft202012Validator
-
+from tests.adapters.agent_context import wire_schema as own
 from tests.support.mcp_schemas import has, valid
 
-SCHEMA = Path(__file__).parents[3] / "docs" / "schemas" / "agent_context.schema.json"
 MCP_RESULTS = {
     "initialize": "InitializeResult",
     "resources/list": "ListResourcesResult",
@@ -67,7 +63,7 @@ def check_answer(answer: dict[str, Any], version: str, method: str, params: dict
     """Fails where an answer of the gateway's to a request fits no schema."""
     if "error" in answer:
         valid(version, "JSONRPCError" if has(version, "JSONRPCError") else "JSONRPCErrorResponse", answer)
-        own("JSONRPCError", answer)
+        own.valid("JSONRPCError", answer)
         return
     result = answer["result"]
     asks = result.get("resultType") == "input_required"
@@ -78,16 +74,16 @@ def check_answer(answer: dict[str, Any], version: str, method: str, params: dict
         assert dialect or method != "initialize" or result["protocolVersion"] == version
     if asks:
         return
-    own("JSONRPCResponse", answer)
+    own.valid("JSONRPCResponse", answer)
     if method in OWN_RESULTS:
-        own(OWN_RESULTS[method], result)
+        own.valid(OWN_RESULTS[method], result)
     if method == "tools/call" and not result.get("isError"):
-        own(OWN_TOOLS[params["name"]], result)
+        own.valid(OWN_TOOLS[params["name"]], result)
     if method == "tools/call" and result.get("isError") and "interlingua/failure" in result.get("_meta", {}):
-        own("ToolFailure", result)
+        own.valid("ToolFailure", result)
     if method == "resources/read":
         for each in result["contents"]:
-            own(BODIES.get(each["uri"], "MetricsBody"), json.loads(each["text"]))
+            own.valid(BODIES.get(each["uri"], "MetricsBody"), json.loads(each["text"]))
 
 
 def check_said(message: dict[str, Any], version: str) -> None:
@@ -100,17 +96,4 @@ def check_said(message: dict[str, Any], version: str) -> None:
     mine = (OWN_REQUESTS if asked else OWN_NOTIFICATIONS).get(method)
     assert name is not None or mine is not None, f"no schema has {method}"
     if mine is not None:
-        own(mine, message)
-
-
-def own(name: str, value: Any) -> None:
-    """Fails unless the value is what the protocol's own schema calls by that name."""
-    errors = [f"{error.json_path}: {error.message[:200]}" for error in _validator(name).iter_errors(value)]
-    assert not errors, (name, value, errors)
-
-
-@cache
-def _validator(name: str) -> Draft202012Validator:
-    definitions = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]
-    assert name in definitions, name
-    return Draft202012Validator({"$defs": definitions, "$ref": f"#/$defs/{name}"})
+        own.valid(mine, message)
