@@ -13,22 +13,20 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from gateway import tracing
 from gateway.access import Asking, People, identifying
 from gateway.agents.directory import Entry
-from gateway.browsers import Doorkeeper, Names
+from gateway.browser_guard import BrowserGuard, HostNames
 from gateway.config import Config
 from gateway.config import Route as RouteConfig
 from gateway.contract import LIST_SECONDS, Conversing, Hosting, Inbound, Informed, Knowing, Leaving, Outbound
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import Artifact
-from gateway.insiders import Insiders, View
-from gateway.paths import FixedPaths, traced
-from gateway.readiness import readiness
+from gateway.health import HealthPages, View, VisibleAgents
+from gateway.routing import FixedPaths, traced
 from gateway.runs import Engine
 from gateway.runs.rules import Rules
 from gateway.runs.webhooks import Webhooks
@@ -64,10 +62,11 @@ class App:
         )
         self._inbound: dict[str, Inbound] = {}
         self._paths: dict[str, str] = {}
-        names = Names(config.hosts, (address, config.public_url or ""))
+        names = HostNames(config.hosts, (address, config.public_url or ""))
         self._views: list[View] = []
+        """What a client of each door that asks may see."""
         mounts = self._mounts(config)
-        self._insiders = Insiders(self._views, config.telemetry.monitors, names)
+        visible = VisibleAgents(self._views, config.telemetry.monitors, names)
         self.gateway.roster.hosts = {name: half for name, half in self._inbound.items() if isinstance(half, Hosting)}
         guard = Guard([str(network) for network in config.webhooks.allow])
         self._callbacks = HttpClient(guard=guard)
@@ -79,9 +78,7 @@ class App:
         self._enforcement: Enforcement | None = None
         self._use(config)
         routes = [
-            Route("/healthz", self._healthz),
-            Route("/readyz", self._readyz),
-            Route("/metrics", self._metrics),
+            *HealthPages(self.gateway.roster, visible, lambda: self.ready).routes(),
             Route("/artifacts/{owner}/{artifact}", self._artifact),
             *mounts,
         ]
@@ -231,13 +228,13 @@ class App:
             mounts.append(Mount(path, routes=routes, name=name))
         return mounts
 
-    def _kept(self, inner: ASGIApp, names: Names, private: bool) -> Doorkeeper:
+    def _kept(self, inner: ASGIApp, names: HostNames, private: bool) -> BrowserGuard:
         """The doors that ask nobody who he is are kept from other sites' pages."""
         options = self.config.inbound
         open_to_all = {path: name for name, path in self._paths.items() if not options[name].authenticates}
         judging = [path for path, name in open_to_all.items() if options[name].judges_pages]
         doors = {path: self._inbound[name] for path, name in open_to_all.items()}
-        return Doorkeeper(inner, names, doors, judging, private=private)
+        return BrowserGuard(inner, names, doors, judging, private=private)
 
     async def _keep_house(self) -> None:
         """Retention now and then; runs of other gateways that died, oftener."""
@@ -279,20 +276,6 @@ class App:
         response.status_code = error.status_code
         response.headers.update(error.headers or {})
         return response
-
-    async def _healthz(self, request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
-    async def _readyz(self, request: Request) -> Response:
-        roster = self.gateway.roster
-        waiting = [entry for entry in roster.configured if entry.many is not None and not entry.ready]
-        agents = {entry.route.name: entry.ready for entry in (*waiting, *roster.entries) if not entry.hidden}
-        body = readiness(self.ready, agents, self._insiders.sees(request))
-        return JSONResponse(body, status_code=200 if self.ready else 503)
-
-    async def _metrics(self, request: Request) -> Response:
-        page = tracing.metrics.render(self._insiders.sees(request))
-        return Response(page, media_type=tracing.metrics.CONTENT_TYPE)
 
     async def _artifact(self, request: Request) -> Response:
         owner, artifact_id = request.path_params["owner"], request.path_params["artifact"]

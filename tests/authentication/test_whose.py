@@ -8,10 +8,10 @@ from typing import Any
 
 from starlette.requests import Request
 
-from gateway.browsers import Names
+from gateway.browser_guard import HostNames
 from gateway.config.models import Monitors
 from gateway.core.types import RunQuery, RunStatus, ThreadQuery, agent_id
-from gateway.insiders import Insiders
+from gateway.health import VisibleAgents
 from gateway.mcp.runs.tools import ANSWER
 from tests.authentication.rig import ANA, BOB, CARL, OLGA, Doors, doors, house, token
 from tests.support.aio import run
@@ -298,7 +298,7 @@ def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_on_the
             hello = {"protocolVersion": 1, "clientCapabilities": {}}
             body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
             views = [partial(people.sees, created=there.engine.created) for people in there.people]
-            insiders = Insiders([*views, there.inbound["agent_client"].sees], Monitors(), Names(()))
+            visible = VisibleAgents([*views, there.inbound["agent_client"].sees], Monitors(), HostNames(()))
             for shown, theirs in (
                 (ANA, {ANA}),
                 (CARL, {CARL}),
@@ -314,7 +314,7 @@ def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_on_the
                     assert found.status_code == 200 or name not in found.text.replace(f"no agent {name};", "")
                 headers = [(b"authorization", f"Bearer {shown}".encode())]
                 request = Request({"type": "http", "headers": headers, "client": ("203.0.113.7", 1)})
-                sees = insiders.sees(request)
+                sees = visible.to(request)
                 assert sees is not None
                 assert [each for each, name in made.items() if sees(name)] == [each for each in made if each in theirs]
 

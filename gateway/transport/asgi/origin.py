@@ -1,5 +1,8 @@
-"""Which web pages may connect. A page of any site can make its visitor's browser call a gateway on that visitor's own
-machine (DNS rebinding even lets it read the answers); browsers say whose page it is, and programs say nothing."""
+"""Decides which web pages may connect.
+
+A page of any site can make its visitor's browser call a gateway on that visitor's machine; with DNS rebinding it even
+reads the answers. A browser names the page's site in `Origin`; programs send none.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from starlette.types import Scope
 from gateway.core.errors import Denied
 
 NEAR: Final = "interlingua.near"
-"""Key of a request's scope: a function of its `Origin` and `Host` that says whether page and gateway are both of this
-machine. Set only where no other machine reaches the gateway."""
+"""Key of a request's scope: a function of `Origin` and `Host`, whether page and gateway are both on this machine.
+
+Set only where no other machine reaches the gateway.
+"""
 
 
 def admit(page: str | None, scope: Scope, origins: Collection[str]) -> None:
     """Raises Denied for a page (the value of `Origin`; None for a program) that may not connect.
 
-    `origins` are those that may. So may pages of this machine where NEAR is set: what served them is a program of this
-    machine, which could connect itself.
+    `origins` may. So may pages of this machine where NEAR is set: the program that served them could connect itself.
     """
     if page is None or page in origins:
         return
@@ -30,9 +34,9 @@ def admit(page: str | None, scope: Scope, origins: Collection[str]) -> None:
 
 
 def cors(origin: str, exposed: str) -> list[tuple[bytes, bytes]]:
-    """The headers of answers to a page that may connect, so that its browser lets it see them.
+    """The headers with which the browser of a page that may connect lets it read an answer.
 
-    exposed: response headers that the page may read, with commas.
+    exposed: response headers that the page may read, separated by commas.
     """
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
@@ -43,7 +47,7 @@ def cors(origin: str, exposed: str) -> list[tuple[bytes, bytes]]:
 
 
 def preflight(asked: str | None) -> list[tuple[bytes, bytes]]:
-    """What else a browser wants to know before it sends a request. `asked`: the headers that the page wants to send."""
+    """The further headers that answer a preflight. asked: the headers that the page wants to send."""
     return [
         (b"access-control-allow-methods", b"GET, POST, DELETE"),
         (b"access-control-allow-headers", (asked or "content-type").encode("latin-1")),

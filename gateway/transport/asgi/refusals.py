@@ -1,4 +1,4 @@
-"""Errors of requests that reach no route, or no connection: plain HTTP answers, since nobody knows what was asked."""
+"""Answers to errors of requests that reach no route, or no connection: plain JSON, in no protocol's words."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""uvicorn's HTTP protocol with bounds for what it keeps and waits for, and a short way for the pieces of a streamed
-answer.
+"""uvicorn's HTTP protocol, with limits on memory and waiting, and a direct way to write a piece of a streamed answer.
 
-uvicorn itself sends a piece by a coroutine that looks through a message. Whoever has a piece that is to go out now can
-hand it over by a call, which needs no task of its own. Its parser keeps a head or a trailer that never ends, at a
-cost that grows with its square, and it waits for ever for the rest of a request. Everything else is uvicorn's, also how
-long a connection is kept between requests.
+uvicorn sends a piece by a coroutine that takes a message apart. `put` writes one by a plain call, which needs no task.
+uvicorn's parser keeps a head or a trailer that never ends, at a cost that grows with the square of its length, and
+waits for ever for the rest of a request; here both have limits. All else is uvicorn's, also how long a connection is
+kept between requests.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ EXTENSION = "interlingua.pieces"
 """Among a scope's `extensions`: the connection's `PieceProtocol`, where the server has that."""
 
 HEAD_LIMIT = 64 * 1024
-"""Bytes of a head, or of trailers, after which no more of it is taken. What comes in one read is taken whole."""
+"""Bytes of a head, or of trailers, after which the request is refused. One read is always taken whole."""
 
 LOOK_SECONDS = 10.0
-"""How often each connection is looked at. A limit in seconds ends with the first look after it."""
+"""Seconds between two looks at a connection. A limit in seconds ends with the first look after it."""
 HEAD_SECONDS = 60.0
 """For a whole head, and for a connection's first byte. As long as nginx and Node wait."""
 SILENT_SECONDS = 120.0
@@ -32,7 +31,7 @@ SILENT_SECONDS = 120.0
 
 
 class Owed(Enum):
-    """What a client has to send before anything can go on, and how long it may take, in seconds."""
+    """What the server waits for the client to send."""
 
     BEGINNING = "beginning"
     HEAD = "head"
@@ -50,7 +49,7 @@ class PieceProtocol(HttpToolsProtocol):
     _kept = 0
     """Bytes that came since the parser last gave some on."""
     _looks = 0
-    """How often in a row it was looked at and the same was owed, without a sign of it between."""
+    """Looks in a row at which the same was owed, with no byte of it between."""
     _owed: Owed | None = None
     """At the last look."""
     _ended = False
@@ -60,15 +59,15 @@ class PieceProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._earlier: deque[RequestResponseCycle] = deque()
-        """Requests before `cycle` that may not be answered. uvicorn itself has forgotten the one that is at work."""
+        """Requests before `cycle` that may not be answered yet. uvicorn itself forgets the one that is being served."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Look at it now and then: one timer for as long as it lasts, and none that a request has to set."""
+        """Start the connection's only timer. No request has to set one."""
         super().connection_made(transport)
         self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No more of that. The application is told, whichever of the client's requests it is at."""
+        """Stop the timer, and tell the application, whichever of the client's requests it serves."""
         self._stop_looking()
         super().connection_lost(exc)
         for cycle in self._earlier:
@@ -77,8 +76,9 @@ class PieceProtocol(HttpToolsProtocol):
                 cycle.message_event.set()
 
     def handle_websocket_upgrade(self) -> None:
-        """Not before the last request was answered: the upgrade would be written into that answer. From then on the
-        connection is another protocol's, and not looked at.
+        """Refuse an upgrade before the last request was answered: it would be written into that answer.
+
+        After it the connection is another protocol's, and not looked at.
         """
         if self.cycle is not None and not self.cycle.response_complete:
             self.logger.warning("An upgrade was asked for before the request before it was answered.")
@@ -93,7 +93,7 @@ class PieceProtocol(HttpToolsProtocol):
             self._timer = None
 
     def look(self) -> None:
-        """End the connection of a client that owes something for too long."""
+        """End the connection if its client has owed something for too long."""
         self._timer = self.loop.call_later(LOOK_SECONDS, self.look)
         if self._ended:  # it does not take what was sent to it either
             self.transport.abort()
@@ -130,7 +130,7 @@ class PieceProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Refuse whoever sends a head that does not end."""
+        """Refuse a head that does not end."""
         self._kept += len(data)
         super().data_received(data)
         if self._kept > HEAD_LIMIT and not self.transport.is_closing():
@@ -139,17 +139,17 @@ class PieceProtocol(HttpToolsProtocol):
             self.send_400_response(said)
 
     def on_body(self, body: bytes) -> None:
-        """The parser keeps nothing of a body."""
+        """Start counting anew: the parser keeps nothing of a body."""
         self._kept = self._looks = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Nor of a request that is whole."""
+        """Start counting anew: the request is whole."""
         self._kept = 0
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
-        """Tell the application of the short way."""
+        """Put this protocol into the scope, for `short_way`."""
         self._looks = 0
         if self.cycle is not None and not self.cycle.response_complete:
             while self._earlier and self._earlier[0].response_complete:
@@ -160,14 +160,15 @@ class PieceProtocol(HttpToolsProtocol):
 
     @property
     def ready(self) -> bool:
-        """Whether a piece of the answer's body may be written now: the client keeps up, and nobody asks for more than
-        one answer at once. Where it may not, `send` knows what to do.
+        """Whether a piece of the body may be `put` now: the client keeps up, and waits for one answer at a time.
+
+        Else the application has to `send` it.
         """
         cycle = self.cycle
         return bool(cycle.chunked_encoding) and not (self.flow.write_paused or cycle.disconnected or self.pipeline)
 
     def put(self, piece: bytes) -> None:
-        """Write a piece, which is not empty. While `ready`, after `http.response.start` and before the last message."""
+        """Write a piece that is not empty. Only while `ready`, between `http.response.start` and the last message."""
         self.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 

@@ -33,7 +33,7 @@ from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Agent, AgentCapabilities, Interrupt, Run, RunQuery
-from gateway.paths import FixedPaths
+from gateway.routing import FixedPaths
 from gateway.runs import Engine
 from gateway.store import Store
 from gateway.store.opening import open_store

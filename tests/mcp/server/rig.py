@@ -38,7 +38,7 @@ from gateway.mcp import versions, wire
 from gateway.mcp.server import Call, Identity, InputRequired, McpServeOptions, McpServer, Session
 from gateway.mcp.server.call import ServedCall
 from gateway.mcp.server.http.response_out import ResponseOut
-from gateway.paths import FixedPaths
+from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject
 from tests.support.scripted import until

@@ -1,8 +1,8 @@
-"""What a page in somebody's browser may ask of the gateway.
+"""Refuses the requests of other sites' pages at doors that do not authenticate their clients.
 
-A page of any site can make its visitor's browser send requests to a gateway on that visitor's own machine, and reads
-the answers too where the name that the page came by is made to lead there (DNS rebinding). Browsers say by `Host` which
-name was asked, and by `Origin` whose page asks; programs say the one, and never the other.
+A page of any site can make its visitor's browser send requests to a gateway on that visitor's machine. It can read the
+answers too, if its own name is made to resolve to that machine (DNS rebinding). A browser sends the name that it asked
+as `Host`, and the page's site as `Origin`; programs send `Host` alone.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from gateway.core.errors import Denied
 from gateway.transport.asgi import origin
 
 JUDGED: Final = 256
-"""How many values of `Host` are remembered with what they came to."""
+"""How many values of `Host` are remembered, with the verdict on each."""
 
 
-class Names:
-    """What the gateway is called: localhost, any address, and the names that it is given."""
+class HostNames:
+    """The names of the gateway: localhost, every IP address, and those that are configured."""
 
     def __init__(self, hosts: Iterable[str], urls: Iterable[str] = ()) -> None:
-        """hosts: names, `*` in them stands for anything. urls: where the gateway is; empty ones count for nothing."""
+        """hosts: names; `*` stands for anything. urls: addresses of the gateway, whose names count too."""
         named = (urlsplit(url).hostname for url in urls)
         self._patterns = [name.lower().removesuffix(".") for name in (*hosts, *named) if name]
         self.asked: Callable[[str], bool] = lru_cache(JUDGED)(self._asked)
-        """Whether a request with this `Host` means the gateway. An address does: no name led there."""
+        """Whether a request with this `Host` means the gateway. An IP address does: DNS cannot have led there."""
 
     def _asked(self, host: str) -> bool:
         name = _named(f"//{host}")
         return name is not None and (name == "" or address(name) is not None or self._known(name))
 
     def ours(self, page: str) -> bool:
-        """Whether a page with this `Origin` is of this machine, or of a name of the gateway's."""
+        """Whether a page with this `Origin` is served by this machine, or under a name of the gateway."""
         name = _named(page)
         return self._known(name) if name else False
 
@@ -48,12 +48,12 @@ class Names:
 
 
 def near(page: str, host: str) -> bool:
-    """Whether a page with this `Origin` is of this machine, and asks for the gateway by a name that leads only here."""
+    """Whether a page with this `Origin` is served by this machine, and `Host` is a name that resolves only to it."""
     return _near(_named(page)) and _near(_named(f"//{host}"))
 
 
 def _near(name: str | None) -> bool:
-    """Whether a host is this machine for everybody: localhost, or a loopback address."""
+    """Whether a host is this machine wherever it is resolved: localhost, or a loopback address."""
     if name is None:
         return False
     literal = address(name)
@@ -61,24 +61,22 @@ def _near(name: str | None) -> bool:
 
 
 def _named(url: str) -> str | None:
-    """The host in an URL, "" where it has none; None if it cannot be read."""
+    """The host in a URL, "" where it has none; None for no URL."""
     try:
         return (urlsplit(url).hostname or "").removesuffix(".")
     except ValueError:
         return None
 
 
-class Doorkeeper:
-    """An application in front of the gateway's, which refuses what a page must not ask at doors where nobody else asks
-    who it is: requests under a name that is none of the gateway's, and those of other sites' pages.
-    """
+class BrowserGuard:
+    """ASGI middleware: refuses requests under a foreign name, and those of other sites' pages."""
 
     def __init__(
-        self, inner: ASGIApp, names: Names, doors: Mapping[str, Inbound], judging: Iterable[str], *, private: bool
+        self, inner: ASGIApp, names: HostNames, doors: Mapping[str, Inbound], judging: Iterable[str], *, private: bool
     ) -> None:
-        """doors: those that are kept, by the path that they are mounted at. judging: paths of those that know
-        themselves which pages may connect. private: no other machine reaches the gateway: doors that judge, whether
-        they are kept or not, take pages of this machine (see `origin.admit`).
+        """doors: those that are guarded, by the path that they are mounted at. judging: paths of those that check
+        `Origin` themselves. private: no other machine reaches the gateway, so that doors which check `Origin`, guarded
+        or not, take pages of this machine (see `origin.admit`).
         """
         self._inner = inner
         self._private = private
@@ -98,7 +96,7 @@ class Doorkeeper:
         await self._inner(scope, receive, send)
 
     def _wrong(self, scope: Scope, judging: bool) -> str | None:
-        """Why a request is refused; None if it is not."""
+        """The reason to refuse a request; None to let it through."""
         host, same = "", False
         page: str | None = None
         for name, value in scope["headers"]:

@@ -1,4 +1,4 @@
-"""What pages in browsers may ask: a whole gateway behind its doorkeeper, as a browser would ask it."""
+"""What pages in browsers may ask: a whole gateway behind its guard, as a browser would ask it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from gateway import registry
 from gateway.app import App
-from gateway.browsers import Names
+from gateway.browser_guard import HostNames
 from gateway.config import loads
 from tests.support.aio import run
 
@@ -129,7 +129,7 @@ def test_the_gateways_own_pages_answer_under_every_name(path: str) -> None:
 
 
 def test_a_request_without_a_name_is_no_browsers() -> None:
-    assert Names(()).asked("")
+    assert HostNames(()).asked("")
 
 
 def test_a_page_of_nobodys_is_not_the_gateways_own_where_no_name_is_asked() -> None:
@@ -139,7 +139,7 @@ def test_a_page_of_nobodys_is_not_the_gateways_own_where_no_name_is_asked() -> N
 
 
 def test_a_name_in_the_file_may_end_with_a_dot_as_a_host_may() -> None:
-    assert Names(["gateway.example."]).asked("gateway.example:8080")
+    assert HostNames(["gateway.example."]).asked("gateway.example:8080")
 
 
 # --- doors that judge pages themselves, by `origins` ------------------------------------------------------------------

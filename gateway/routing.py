@@ -1,4 +1,4 @@
-"""How a request comes to its route: counted and traced, and to a fixed path without a search."""
+"""Brings requests to their routes: counted and traced, and without a search where the path has no parameters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway import tracing
 
 METHODS = ("GET", "POST", "PATCH", "DELETE")
-"""Those for which a route that is for any method is found without a search."""
+"""The methods for which a route that takes any method is found without a search."""
 
 
 def traced(route: BaseRoute, protocol: str) -> BaseRoute:
-    """Wrap a route's application in the request's span; its answers are counted."""
+    """Wrap a route's application: each request has a span, and its answer is counted."""
     if isinstance(route, Route):
         inner, path = route.app, route.path
 
@@ -26,7 +26,7 @@ def traced(route: BaseRoute, protocol: str) -> BaseRoute:
                     given = value.decode("latin-1")
                     break
 
-            def counted(message: Message) -> Awaitable[None]:  # no coroutine of its own: it is on every chunk's way
+            def counted(message: Message) -> Awaitable[None]:  # no coroutine of its own: every chunk passes here
                 if message["type"] == "http.response.start":
                     span.answered(message["status"])
                     tracing.metrics.requests.add(1, protocol, str(message["status"]))
@@ -40,11 +40,11 @@ def traced(route: BaseRoute, protocol: str) -> BaseRoute:
 
 
 class FixedPaths:
-    """An application in front of Starlette's: what asks for a fixed path below a mount goes straight to its route.
+    """ASGI middleware: a request for a path without parameters, below a mount, goes straight to its route.
 
-    Starlette tries routes one after the other with regular expressions, on two levels, and puts three layers that wait
-    for exceptions around each message. Only routes whose endpoint is itself an ASGI application, and so answers its own
-    errors, are taken past all of that; every other request goes to `inner`.
+    Starlette tries one regular expression after the other, on two levels, and puts three layers of exception handlers
+    around each message. Only routes whose endpoint is an ASGI application, and so answers its own errors, skip all of
+    that; every other request goes to `inner`.
     """
 
     def __init__(self, inner: ASGIApp, routes: Sequence[BaseRoute]) -> None:
@@ -62,7 +62,9 @@ class FixedPaths:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("path") in self._mounts:  # the mount itself: Starlette would redirect, which no socket follows
+        if (
+            scope.get("path") in self._mounts
+        ):  # Starlette would redirect from the mount itself, and WebSockets follow no redirect
             scope["path"] += "/"
         if scope["type"] == "http" and not scope.get("root_path"):
             found = self._table.get((scope["method"], scope["path"]))
@@ -74,12 +76,12 @@ class FixedPaths:
 
 
 def _is_function(route: Route) -> bool:
-    """Starlette's own test: whether the endpoint is called with a request instead of as an application."""
+    """Starlette's own test: whether the endpoint is called with a request, not as an ASGI application."""
     return inspect.isfunction(route.endpoint) or inspect.ismethod(route.endpoint)
 
 
 def _found(routes: Sequence[BaseRoute], method: str, path: str) -> tuple[ASGIApp, Scope] | None:
-    """The application that Starlette would find for a request, and what it would add to the scope."""
+    """The application that Starlette would choose for a request, and what it would add to the scope."""
     scope: Scope = {"type": "http", "method": method, "path": path, "root_path": ""}
     more: Scope = {}
     while True:

@@ -8,9 +8,9 @@ import pytest
 from starlette.requests import Request
 
 from gateway.access import Authentication, People, Person, uncreated
-from gateway.browsers import Names
+from gateway.browser_guard import HostNames
 from gateway.config.models import Monitors
-from gateway.insiders import Insiders, View
+from gateway.health import View, VisibleAgents, readiness
 
 AGENTS = ("mail", "mail-test", "code")
 
@@ -33,7 +33,7 @@ def asked(client: str | None = "203.0.113.7", monitors: Monitors = NONE, **heade
     """The agents that somebody at that address may know; None: none at all."""
     pairs = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     scope = {"type": "http", "headers": pairs, "client": (client, 1) if client is not None else None}
-    sees = Insiders(DOORS, monitors, Names(("gateway.example",))).sees(Request(scope))
+    sees = VisibleAgents(DOORS, monitors, HostNames(("gateway.example",))).to(Request(scope))
     return None if sees is None else [agent for agent in AGENTS if sees(agent)]
 
 
@@ -99,3 +99,16 @@ def test_so_may_who_asks_from_a_network_of_the_monitors(host: str) -> None:
 
 def test_a_monitors_token_opens_no_door() -> None:
     assert [view([(b"authorization", b"Bearer scraper")]) for view in DOORS] == [None] * 3
+
+
+READY = {"mail": True, "mail-test": False, "code": True}
+COUNTS = {"agents": 3, "ready": 2}
+
+
+def test_who_may_know_of_no_agent_is_told_how_many_there_are() -> None:
+    assert readiness(False, READY, None) == {"ready": False, "counts": COUNTS}
+
+
+def test_who_may_know_of_some_is_told_those_and_how_many_there_are() -> None:
+    told = readiness(True, READY, lambda agent: agent != "code")
+    assert told == {"ready": True, "counts": COUNTS, "agents": {"mail": True, "mail-test": False}}

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from gateway.paths import FixedPaths
+from gateway.routing import FixedPaths
 from tests.support.aio import run
 
 
