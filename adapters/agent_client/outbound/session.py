@@ -18,7 +18,7 @@ from adapters.agent_client.outbound.dialects import Dialect
 from adapters.agent_client.outbound.dialects.v1 import V1
 from adapters.agent_client.outbound.terminals import Terminals
 from adapters.agent_client.wire import PROTOCOL
-from gateway.contract import Caller, ThreadContext
+from gateway.contract import Caller, RunContext, ThreadContext
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
@@ -72,8 +72,14 @@ class Session:
     dialect: what the agent speaks. foreground: what it works on, where that can be something else than a prompt.
     """
 
-    def __init__(self, thread: str | None, idle: float, unused: Callable[[Session], None] | None = None) -> None:
-        """`unused` is called when nobody was there for `idle` seconds."""
+    def __init__(
+        self,
+        thread: str | None,
+        idle: float,
+        detached: Callable[[Session], None],
+        unused: Callable[[Session], None] | None = None,
+    ) -> None:
+        """`detached` is called whenever the agent has it open no more, `unused` when it was idle for `idle` seconds."""
         self.thread = thread
         self.name = ""
         self.profile: JsonObject = {}
@@ -99,8 +105,7 @@ class Session:
         self._refusing: set[asyncio.Task[None]] = set()
         self.lock = asyncio.Lock()
         """Held while it is opened."""
-        self.detached: Callable[[], None] = _nothing
-        """Called whenever the agent has it open no more."""
+        self._detached = detached
         self._context: ThreadContext | None = None
         self._idle = idle
         self._unused = unused
@@ -136,6 +141,11 @@ class Session:
     def context(self) -> ThreadContext | None:
         """The conversation as it was last seen; None after a while in which nobody was there."""
         return self.turn.context if self.turn is not None else self._context
+
+    @property
+    def prompted(self) -> RunContext | None:
+        """The run whose prompt the agent works on."""
+        return self.turn.context if self.turn is not None else None
 
     def seen(self, context: ThreadContext) -> None:
         """Somebody works with it, and this is what he has of the conversation."""
@@ -190,7 +200,7 @@ class Session:
         if self.connection is connection:
             connection.forget(self.name, self)
             self.connection = None
-            self.detached()
+            self._detached(self)
 
     async def lost_connection(self, connection: Connection) -> None:
         """The connection has ended."""
@@ -210,7 +220,7 @@ class Session:
         self._stop_timer()
         if self.connection is not None:
             self.detach(self.connection)
-        self.detached()
+        self._detached(self)
         await self.end_terminals()
         if self._refusing:
             await self._refused()
@@ -357,7 +367,3 @@ class Session:
             self.modes = modes
         if isinstance(options, list):
             self.options = options
-
-
-def _nothing() -> None:
-    """Nobody cares."""

@@ -49,12 +49,12 @@ class Sessions:
     def of(self, context: ThreadContext) -> Session:
         """The session of the context's thread, open or not; a new one without a thread."""
         if context.thread is None:
-            return Session(None, self._target.idle)
+            return Session(None, self._target.idle, self._tunnels.forget)
         key = context.thread.id
         session = self._by_thread.get(key)
         if session is None:
             self._sweep()
-            session = self._by_thread[key] = Session(key, self._target.idle, self._unused)
+            session = self._by_thread[key] = Session(key, self._target.idle, self._tunnels.forget, self._unused)
         return session
 
     def _sweep(self) -> None:
@@ -253,7 +253,7 @@ class Sessions:
             raise self._denied(error, connection, session.context) from error
         finally:
             if not session.open:
-                session.detached()
+                self._tunnels.forget(session)
         session.settle(answer, in_run=in_run)
         await self._record(session, asked)
         return raw.replaced(result, _meta=losing(answer, lost)) if lost else result

@@ -1,17 +1,17 @@
 """MCP over the connection: MCP servers that a client offers without an address, for agents of this protocol.
 
-    MCP client <-> agent <-> End <-> caller.ask, caller.tell      -> Switchboard <-> client <-> MCP server
-                             ^   <-  gateway.relay, gateway.forward  <-
+    MCP client <-> agent <-> AgentEnd <-> caller.ask, caller.tell      -> Switchboard <-> client <-> MCP server
+                                      <-  gateway.relay, gateway.forward  <-
 
 mcp_messages.py the messages, in the three ways in which they are spoken
 switchboard.py  the inbound half: which client offers what, and its end of each MCP connection
-tunnels.py      the outbound half: what each session was offered   end.py  the agent's end of one MCP connection
-native.py       ends of agents that speak it themselves
-bridge.py       ends of agents that do not, on this machine: an MCP server that they start, shim.py
+tunnels.py      the outbound half: what each session was offered (offers.py)   agent_end.py  one end of the agent's
+native_ends.py  ends of agents that speak it themselves
+shim_ends.py    ends of agents that do not, on this machine: an MCP server that they start, shim.py
 doors.py        and elsewhere: Streamable HTTP on the gateway's port
+translation.py  ends that speak another revision of MCP than the server: proxy.py over upstream.py
 subscriptions.py  resources that are followed, in either revision's way
-translation.py  ends that speak another revision of MCP than the server: link.py to proxy.py over upstream.py
-rules.py        what a governed route lets through
+tool_rules.py   what a governed route lets through
 
 Between the halves an MCP connection is named by the switchboard. `mcp/connect` has `sessionId` and `name` besides, and
 answers `stateless` where the client speaks that way; `mcp/message` has `requestId` from agents that do.

@@ -1,4 +1,4 @@
-"""Servers for agents on other machines: Streamable HTTP below the protocol's mount, at a path that nobody guesses."""
+"""Serves MCP servers of clients to agents on other machines: Streamable HTTP, at a path that cannot be guessed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from adapters.agent_client.options import AgentClientServe
+from adapters.agent_client.tunnel.agent_end import OpenEnds
+from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.wire import JsonObject
 from gateway import access
 from gateway.contract import Gateway
@@ -17,9 +19,8 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from adapters.agent_client.tunnel.proxy import Proxy
-    from adapters.agent_client.tunnel.tunnels import Server
-    from adapters.agent_client.tunnel.upstream import Upstream
+    from adapters.agent_client.tunnel.proxy import McpProxy
+    from adapters.agent_client.tunnel.upstream import UpstreamEnd
     from gateway.mcp.server.http.streamable import Streamable
 
 MOUNT: Final = "/agent-client"
@@ -29,7 +30,7 @@ PATH: Final = "/-/mcp"
 
 @runtime_checkable
 class Housed(Protocol):
-    """A caller of this very gateway's inbound half."""
+    """A caller of this gateway's own inbound half."""
 
     @property
     def doors(self) -> Doors:
@@ -42,7 +43,7 @@ class Doors:
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self._mount = options.path or MOUNT
         self._gateway = gateway
-        self._open: dict[str, Door] = {}
+        self._open: dict[str, HttpDoor] = {}
         self._served = False
 
     def routes(self) -> list[BaseRoute]:
@@ -54,32 +55,35 @@ class Doors:
 
     @property
     def address(self) -> str | None:
-        """Where they are; None where nobody can come in: a gateway on standard input and output has no port."""
+        """Where the doors are; None for a gateway on standard input and output, which has no port."""
         public = self._gateway.public_url
         return f"{public}{self._mount}{PATH}" if self._served and public else None
 
-    def open(self, server: Server) -> Door | None:
-        """A door for it, until it is closed. None where there are none."""
+    def open(self, server: OfferedServer, ends: OpenEnds) -> HttpDoor | None:
+        """A door for the server, until it is closed. None where there are none."""
         address = self.address
         if address is None:
             return None
-        door = self._open[server.id] = Door(server, f"{address}/{server.id}", lambda: self._open.pop(server.id, None))
+        door = self._open[server.id] = HttpDoor(
+            server, ends, f"{address}/{server.id}", lambda: self._open.pop(server.id, None)
+        )
         return door
 
-    def find(self, id: str) -> Door | None:
-        """One that is open."""
+    def find(self, id: str) -> HttpDoor | None:
+        """The open door of that id."""
         return self._open.get(id)
 
 
-class Door:
+class HttpDoor:
     """One server over HTTP. The client's end is connected with the first request, and is one for all that come."""
 
-    def __init__(self, server: Server, url: str, closed: Callable[[], object]) -> None:
+    def __init__(self, server: OfferedServer, ends: OpenEnds, url: str, closed: Callable[[], object]) -> None:
         self.url = url
         self._server = server
+        self._ends = ends
         self._closed = closed
         self._lock = asyncio.Lock()
-        self._behind: tuple[Upstream, Proxy, Streamable] | None = None
+        self._behind: tuple[UpstreamEnd, McpProxy, Streamable] | None = None
 
     @property
     def entry(self) -> JsonObject:
@@ -88,7 +92,7 @@ class Door:
         return {"type": "http", "name": self._server.offered.name, "url": self.url, "headers": [key]}
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request of somebody's. Raises NotFound for one who has not the key."""
+        """Serve a request. Raises NotFound if it has not the key."""
         values = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         if not hmac.compare_digest((access.bearer(values) or "").encode(), self._server.secret.hex().encode()):
             raise NotFound("there is no such server")
@@ -105,7 +109,7 @@ class Door:
                 await self._leave()
             if self._behind is None:
                 try:
-                    upstream, proxy = await reached(self._server)
+                    upstream, proxy = await reached(self._ends, self._server)
                 except AgentError as error:
                     raise Unavailable(f"the MCP server is not there: {error}") from error
                 self._behind = upstream, proxy, Streamable(Hub(proxy, McpServeOptions(), {}))
@@ -121,7 +125,7 @@ class Door:
             await upstream.hang_up()
 
     async def aclose(self) -> None:
-        """Nobody comes in any more."""
+        """Let nobody in any more."""
         self._closed()
         await self._leave()
 

@@ -7,22 +7,20 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_client.tunnel import mcp_messages, rules
+from adapters.agent_client.tunnel import mcp_messages, tool_rules
+from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.tunnel.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Subscriptions
-from adapters.agent_client.tunnel.upstream import Upstream
+from adapters.agent_client.tunnel.upstream import UpstreamEnd
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.server.contract import Call, Identity, InputRequired, Session
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, RpcError
-
-if TYPE_CHECKING:
-    from adapters.agent_client.tunnel.tunnels import Server
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +48,18 @@ _OURS: Final = frozenset(
 """What the two ends of one connection say in `_meta`, and not through it."""
 
 
-class Proxy:
+class McpProxy:
     """See `gateway.mcp.server.contract.Service`. `upstream` has shaken hands."""
 
     methods: Sequence[str] = METHODS
 
-    def __init__(self, server: Server, upstream: Upstream) -> None:
+    def __init__(self, server: OfferedServer, upstream: UpstreamEnd) -> None:
         self._server = server
         self._upstream = upstream
         self._sessions: dict[Session, None] = {}
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, ProxiedCall] = {}
         self._subscriptions = Subscriptions(upstream)
-        upstream.news = self._news
+        upstream.report_to(self._news)
 
     def identity(self, session: Session) -> Identity:
         """See `Service`."""
@@ -76,8 +74,8 @@ class Proxy:
         waiting = self._waiting.pop(str(params.get(STATE)), None) if STATE in params else None
         if waiting is None:
             self._upstream.introduce(call.client)
-            waiting = Waiting(call)
-            waiting.begin(rules.asked(self._server, call.method, call.params, self._called(params, waiting)))
+            waiting = ProxiedCall(call)
+            waiting.begin(tool_rules.asked(self._server, call.method, call.params, self._called(params, waiting)))
         else:
             waiting.goes_on(call, params.get(RESPONSES))
         if not versions.modern(call.client.version):
@@ -99,7 +97,7 @@ class Proxy:
         uri = params.get("uri")
         if call.method == UNSUBSCRIBE:
             return await self._subscriptions.unsubscribe(call.session, uri)
-        waiting = Waiting(call)
+        waiting = ProxiedCall(call)
         return await self._subscriptions.subscribe(call.session, uri, self._called(params, waiting))
 
     def error(self, call: Call, error: Exception) -> ErrorObject:
@@ -131,7 +129,7 @@ class Proxy:
             waiting.end()
         self._waiting.clear()
 
-    def _called(self, params: JsonObject, waiting: Waiting) -> Callable[[], Awaitable[Raw]]:
+    def _called(self, params: JsonObject, waiting: ProxiedCall) -> Callable[[], Awaitable[Raw]]:
         meta = params.get(wire.META)
         kept = {key: each for key, each in meta.items() if key not in _OURS} if isinstance(meta, dict) else {}
         sent = {key: each for key, each in params.items() if key not in (wire.META, STATE, RESPONSES)}
@@ -156,7 +154,7 @@ class Proxy:
                 session.tell(method, said)
 
 
-class Waiting:
+class ProxiedCall:
     """One call to the server; a `Listener`. A client of 2026-07-28 calls several times until it is over."""
 
     def __init__(self, call: Call) -> None:

@@ -18,7 +18,7 @@ from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
-    from adapters.agent_client.tunnel.upstream import Upstream
+    from adapters.agent_client.tunnel.upstream import UpstreamEnd
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _DONE: Final = Raw(b"{}")
 class Subscriptions:
     """Of all MCP clients of one `Proxy`: its server is asked, in its revision's way, for what any of them follows."""
 
-    def __init__(self, upstream: Upstream) -> None:
+    def __init__(self, upstream: UpstreamEnd) -> None:
         self._upstream = upstream
         self._followers: dict[str, set[Session]] = {}
         self._changing = asyncio.Lock()
@@ -113,8 +113,7 @@ class Subscriptions:
             if FILTER in agreed and not told.done():  # else it is about other news
                 told.set_result(agreed)
 
-        self._upstream.acknowledged = acknowledged
-        listening = asyncio.create_task(self._upstream.listen(wanted))
+        listening = asyncio.create_task(self._upstream.listen(wanted, acknowledged))
         try:
             waited: list[asyncio.Future[Any]] = [listening, told]
             await asyncio.wait(waited, timeout=ACKNOWLEDGED_WITHIN, return_when=asyncio.FIRST_COMPLETED)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Raw
 
 from adapters.agent_client.tunnel import mcp_messages
-from adapters.agent_client.tunnel.end import End
+from adapters.agent_client.tunnel.agent_end import AgentEnd, OpenEnds
+from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
@@ -19,9 +20,6 @@ from gateway.mcp.client.session import ClientSession
 from gateway.mcp.server.contract import Client, Identity
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
-
-if TYPE_CHECKING:
-    from adapters.agent_client.tunnel.tunnels import Server
 
 INFO: Final[JsonObject] = {"name": "interlingua", "version": "1"}
 ANY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
@@ -33,21 +31,20 @@ async def _never() -> None:
 
 
 def _unheard(agreed: JsonObject) -> None:
-    """Nobody has asked for it."""
+    """It was not asked for."""
 
 
 def _nobody(method: str, params: Raw) -> None:
-    """Nobody is told news yet."""
+    """News are not wanted yet."""
 
 
-class Upstream(End):
+class UpstreamEnd(AgentEnd):
     """An end that is the gateway's own. `start` it once, `hang_up` at the end. A `Channel` of a session."""
 
-    def __init__(self, server: Server, capabilities: JsonObject, info: JsonObject) -> None:
-        super().__init__(server)
-        self.news: Callable[[str, Raw], None] = _nobody
-        self.acknowledged: Callable[[JsonObject], object] = _unheard
-        """Is told what a server of 2026-07-28 has agreed to tell of."""
+    def __init__(self, server: OfferedServer, ends: OpenEnds, capabilities: JsonObject, info: JsonObject) -> None:
+        super().__init__(server, ends)
+        self._news: Callable[[str, Raw], None] = _nobody
+        self._acknowledged: Callable[[JsonObject], object] = _unheard
         self.version = ""
         self.renew: Callable[[], Awaitable[None]] = _never
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
@@ -73,8 +70,12 @@ class Upstream(End):
             instructions if isinstance(instructions, str) else None,
         )
 
+    def report_to(self, news: Callable[[str, Raw], None]) -> None:
+        """Pass the server's notifications on, by method and params, from now on."""
+        self._news = news
+
     def _heard(self, method: str, params: Raw) -> None:
-        self.news(method, params)
+        self._news(method, params)
 
     def introduce(self, client: Client) -> None:
         """Who calls now: told to a server that is told with every request."""
@@ -90,8 +91,12 @@ class Upstream(End):
         """The same for a request that is no MCP client's."""
         return await self._session.call(method, params)
 
-    async def listen(self, wanted: JsonObject) -> None:
-        """Hear of what is wanted (`subscriptions/listen`), until cancelled, or the server does not tell."""
+    async def listen(self, wanted: JsonObject, acknowledged: Callable[[JsonObject], object]) -> None:
+        """Hear of what is wanted (`subscriptions/listen`), until cancelled, or the server does not tell.
+
+        `acknowledged` is given what a server of 2026-07-28 agrees to tell of.
+        """
+        self._acknowledged = acknowledged
         await self._session.listen(wanted)
 
     def tell_later(self, method: str, params: Raw) -> None:
@@ -100,7 +105,7 @@ class Upstream(End):
             self.tell(mcp_messages.encoded({"method": method, "params": params}))
 
     async def hang_up(self) -> None:
-        """See `End`."""
+        """See `AgentEnd`."""
         if not self.closed.done():
             self.closed.set_result(AgentGone(f"the connection to {self.name} was closed"))
             await self._session.aclose()
@@ -109,7 +114,7 @@ class Upstream(End):
     # --- from the server ------------------------------------------------------------------------------------------
 
     async def asked(self, message: Raw) -> Raw:
-        """See `End`."""
+        """See `AgentEnd`."""
         said = mcp_messages.read(message)
         if said.method == wire.PING:
             return Raw(b"{}")
@@ -121,11 +126,11 @@ class Upstream(End):
         return answer if isinstance(answer, Raw) else mcp_messages.encoded(answer)
 
     async def told(self, message: Raw) -> None:
-        """See `End`."""
+        """See `AgentEnd`."""
         said = mcp_messages.read(message)
         if said.method == wire.ACKNOWLEDGED:
             agreed = mcp_messages.unpacked(said.params, dict[str, Any]).get("notifications")
-            self.acknowledged(agreed if isinstance(agreed, dict) else {})
+            self._acknowledged(agreed if isinstance(agreed, dict) else {})
             return
         waiting = self._calls.heard(said.method, said.params)
         if waiting is not None:
@@ -141,7 +146,7 @@ class Upstream(End):
     @property
     def there(self) -> bool:
         """Whether it is connected to the client that it was connected to."""
-        return self._line is not None
+        return self._client is not None
 
     @property
     def alive(self) -> bool:

@@ -85,7 +85,7 @@ def test_an_agent_that_goes_by_http_gets_an_address_and_a_key_until_the_session_
             await client.request("session/close", {"sessionId": session})
             await client.until(lambda: bool(client.of_mcp("mcp/disconnect")))
             assert (await http.post(**post(entry, "tools/list", id))).status_code == 404
-            assert not it.tunnels.ends
+            assert not len(it.tunnels.ends)
 
     run(body())
 
@@ -96,7 +96,7 @@ def test_without_a_port_it_gets_a_program_to_start_and_one_that_is_elsewhere_is_
             session = await client.new(mcpServers=[KIT])
             [[entry]] = await client.steps(session, ["servers"])
             assert "command" in entry  # it is on this machine
-            it.tunnels._bridge.possible = False
+            it.tunnels._shims.possible = False
             answer = await client.request("session/new", {"cwd": "/work", "mcpServers": [KIT]})
             assert answer["_meta"] == {"interlingua": {"lost": ["mcp_servers"]}}
             [servers] = await client.steps(answer["sessionId"], ["servers"])

@@ -175,7 +175,7 @@ def test_a_client_that_is_gone_in_mid_call_fails_it_and_one_that_is_back_is_conn
             offer = {**KIT, "serverId": "kit-2"}
             await back.request("session/resume", {"sessionId": session, "cwd": "/work", "mcpServers": [offer]})
             # what the agent waits for comes from the server: who is back may not have been asked anything yet
-            [end] = it.tunnels.ends.values()
+            [end] = it.tunnels.ends._ends.values()
             await end.told(end_message("notifications/tools/list_changed"))
             await back.heard('"tools": []')
             failed = back.said(0)[4]
@@ -241,8 +241,8 @@ def test_what_a_session_had_open_is_disconnected_with_it() -> None:
             await client.steps(session, SERVERS, connect())
             await client.request("session/close", {"sessionId": session})
             await client.until(lambda: bool(client.of_mcp("mcp/disconnect")))
-            assert not it.tunnels.ends
-            assert not it.tunnels.lines
+            assert not len(it.tunnels.ends)
+            assert not it.tunnels.ends.connected
             async with asyncio.timeout(30):
                 assert (await client.refused("mcp/message", {"connectionId": "mcp-0", "method": "ping"})).code == -33001
 
@@ -311,7 +311,7 @@ def test_an_agent_that_dies_lets_go_of_its_connections() -> None:
             await client.steps(session, SERVERS, connect())
             failed = await client.start(session, json.dumps([["exit"]]))
             await client.until(lambda: bool(client.of_mcp("mcp/disconnect")))
-            assert not it.tunnels.ends
+            assert not len(it.tunnels.ends)
             with contextlib.suppress(Refused):
                 await failed
 

@@ -91,7 +91,7 @@ def test_of_these_those_are_listed_that_may_be_called_for_whoever_has_prompted(t
             assert said[2]["result"]["tools"] == [{"name": "read"}]
             assert said[3]["error"]["code"] == -32600 and not called(bob)
             [server] = it.tunnels._servers.values()
-            [end] = [each for each in server.ends.values() if each._line is not None]
+            [end] = [each for each in it.tunnels.ends.of(server) if each._client is not None]
             listing = mcp_messages.encoded({"connectionId": end.id, "method": "tools/list", "params": {}})
             listed = mcp_messages.members(await end.ask(listing))["tools"]
             assert bytes(listed) == b'[{"name":"read"}]', "between prompts, too"
@@ -149,7 +149,7 @@ def test_rules_hold_whatever_is_spoken_and_outside_of_runs_nothing_is_called(tmp
             assert said[3]["result"]["error"]["code"] == -32600
             # the agent's MCP client goes on after the turn
             [server] = it.tunnels._servers.values()
-            [end] = server.ends.values()
+            [end] = it.tunnels.ends.of(server)
             late = mcp_messages.encoded(
                 {"requestId": "d", "method": "tools/call", "params": {"name": "read", "_meta": META}}
             )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from adapters.agent_client.tunnel import shim
-from adapters.agent_client.tunnel.bridge import PROGRAM, Piped
+from adapters.agent_client.tunnel.shim_ends import PROGRAM, ShimEnd
 from tests.adapters.agent_client.tunnel_rig import KIT, TOOLS, Provider, Rig, rig
 from tests.support.aio import run
 from tests.support.scripted import until
@@ -107,8 +107,8 @@ def test_both_sides_ask_tell_and_cancel_through_it() -> None:
             own = {"connectionId": "mcp-0", "method": "notifications/cancelled", "params": {"requestId": 2}}
             await client.notify("mcp/message", own)
             given_up = await client.begin("mcp/message", {"connectionId": "mcp-0", "method": "elicitation/create"})
-            [end] = it.tunnels.ends.values()
-            assert isinstance(end, Piped)
+            [end] = it.tunnels.ends._ends.values()
+            assert isinstance(end, ShimEnd)
             await until(lambda: end._peer.pending == 1)
             await client.notify("$/cancel_request", {"requestId": client._id})
             with contextlib.suppress(Exception):
@@ -134,7 +134,7 @@ def test_it_ends_with_its_session_and_with_its_gateway_in_mid_call() -> None:
             other = await client.new(mcpServers=[])
             await client.request("session/close", {"sessionId": session})
             assert await client.steps(other, ["read", 0], ["code", 0]) == [None, 0]
-            assert not it.tunnels.ends
+            assert not len(it.tunnels.ends)
             session = await client.new(mcpServers=[KIT])
             [_, pid] = await client.steps(session, OPEN, ["pid", 1])
             await client.start(session, json.dumps([["write", 1, line("tools/call", 1)], ["read", 1]]))
@@ -271,8 +271,8 @@ def test_a_shim_that_does_not_move_holds_up_nobody_else_and_little_memory() -> N
         async with rig() as it:
             client, session = await opened(it, KIT)
             await there(client, session)
-            [end] = it.tunnels.ends.values()
-            assert isinstance(end, Piped)
+            [end] = it.tunnels.ends._ends.values()
+            assert isinstance(end, ShimEnd)
             peer = end._peer
             [pid] = await client.steps(session, ["pid", 0])
             os.kill(pid, signal.SIGSTOP)

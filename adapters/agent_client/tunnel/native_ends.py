@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw, Struct
 
-from adapters.agent_client.tunnel import mcp_messages, rules
-from adapters.agent_client.tunnel.end import End
+from adapters.agent_client.tunnel import mcp_messages, tool_rules
+from adapters.agent_client.tunnel.agent_end import AgentEnd, OpenEnds
 from adapters.agent_client.tunnel.mcp_messages import MESSAGE
+from adapters.agent_client.tunnel.offers import AgentLink, OfferedServer
 from gateway.core.errors import AgentTimeout, Unavailable
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
-
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.connection import Connection
-    from adapters.agent_client.tunnel.tunnels import Server
 
 DISCOVER: Final = "server/discover"
 LISTEN: Final = "subscriptions/listen"
@@ -24,19 +21,19 @@ OUTER: Final = frozenset((mcp_messages.UNAVAILABLE, mcp_messages.BROKEN, jsonrpc
 """Errors that are not the MCP server's."""
 
 
-class Connected(End):
+class ConnectedEnd(AgentEnd):
     """A connection that the agent has opened with `mcp/connect`; its name there is `id`."""
 
-    def __init__(self, server: Server, connection: Connection) -> None:
-        super().__init__(server)
+    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentLink) -> None:
+        super().__init__(server, ends)
         self.connection = connection
 
     async def asked(self, message: Raw) -> Raw:
-        """See `End`."""
+        """See `AgentEnd`."""
         return await self.connection.ask(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
 
     async def told(self, message: Raw) -> None:
-        """See `End`."""
+        """See `AgentEnd`."""
         await self.connection.drain()
         self.connection.tell(MESSAGE, mcp_messages.replaced(message, connectionId=self.id, requestId=None))
 
@@ -50,11 +47,11 @@ class _Params(Struct, gc=False):
     progressToken: Any = None
 
 
-class Stateless(End):
+class StatelessEnd(AgentEnd):
     """All that a stateless agent sends to one server."""
 
-    def __init__(self, server: Server, connection: Connection) -> None:
-        super().__init__(server)
+    def __init__(self, server: OfferedServer, ends: OpenEnds, connection: AgentLink) -> None:
+        super().__init__(server, ends)
         self.connection = connection
         self._under_way: dict[str | int, tuple[str, Any]] = {}
         self._known = False
@@ -66,9 +63,9 @@ class Stateless(End):
             raise RpcError(jsonrpc.INVALID_PARAMS, f"requestId {said.request_id!r} is none, or under way already")
         self._under_way[said.request_id] = (said.method, _token(said.params))
         try:
-            if not rules.govern(self.server, said.method) and not await self._strange(said):
-                line, answer = await self.send(message)
-                return answer if line.stateless else mcp_messages.wrapped(answer)
+            if not tool_rules.govern(self.server, said.method) and not await self._strange(said):
+                client, answer = await self.send(message)
+                return answer if client.stateless else mcp_messages.wrapped(answer)
             return mcp_messages.wrapped(await self.ask(message))
         except RpcError as error:
             if error.error.code in OUTER:
@@ -82,8 +79,8 @@ class Stateless(End):
     async def _strange(self, said: mcp_messages.Message) -> bool:
         """Whether the server knows only revisions with a handshake, which such an agent does not: it is asked once."""
         if self._translation is None and not self._known:
-            line = await self.connected()
-            if not line.stateless:
+            client = await self.connected()
+            if not client.stateless:
                 meta = mcp_messages.members(said.params).get("_meta")
                 try:
                     await self._unwrapped(mcp_messages.encoded({"method": DISCOVER, "params": {"_meta": meta or {}}}))
@@ -95,12 +92,12 @@ class Stateless(End):
         return self._translation is not None
 
     async def asked(self, message: Raw) -> Raw:
-        """See `End`. There is no way to ask such an agent."""
+        """See `AgentEnd`. There is no way to ask such an agent."""
         method = mcp_messages.read(message).method
         raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"Method not found: {method}")
 
     async def told(self, message: Raw) -> None:
-        """See `End`. It belongs to one of the agent's requests, or is dropped."""
+        """See `AgentEnd`. It belongs to one of the agent's requests, or is dropped."""
         said = mcp_messages.read(message)
         request = said.request_id if said.request_id is not None else self._owner(said.params)
         if request not in self._under_way:

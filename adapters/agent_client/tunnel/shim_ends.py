@@ -9,8 +9,8 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from msgspec import Raw
@@ -18,7 +18,8 @@ from msgspec import Raw
 from adapters.agent_client.codec import errors
 from adapters.agent_client.options import AgentClientTarget
 from adapters.agent_client.tunnel import mcp_messages, shim
-from adapters.agent_client.tunnel.end import CANCELLED, End
+from adapters.agent_client.tunnel.agent_end import CANCELLED, AgentEnd, OpenEnds
+from adapters.agent_client.tunnel.offers import OfferedServer
 from adapters.agent_client.wire import JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError
 from gateway.transport.pipe import Unreadable
@@ -26,9 +27,6 @@ from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
 from gateway.wire.ndjson import Splitter, frame
-
-if TYPE_CHECKING:
-    from adapters.agent_client.tunnel.tunnels import Server, Tunnels
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +42,17 @@ PROGRAM: Final = os.path.abspath(shim.__file__)
 HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
-class Bridge:
-    """Where the shims of one target's agent call: a socket of this machine's, once it is needed.
+class ShimSocket:
+    """The socket of this machine that the shims of one target's agent connect to, made once it is needed.
 
-    On Linux it has a name and no file, so that nothing is left of a gateway that is killed. Anybody may call; the
-    secret is what lets in.
+    On Linux it has a name and no file, so that nothing is left of a gateway that is killed. Any program may connect;
+    only the secret lets it in.
     """
 
-    def __init__(self, tunnels: Tunnels, target: AgentClientTarget) -> None:
-        self._tunnels = tunnels
+    def __init__(self, find: Callable[[str], OfferedServer | None], ends: OpenEnds, target: AgentClientTarget) -> None:
+        """`find` gives the server of an id."""
+        self._find = find
+        self._ends = ends
         self._limit = target.max_message
         self._listening: asyncio.Server | None = None
         self._place = ""
@@ -63,7 +63,7 @@ class Bridge:
         self.possible = target.url is None or urlsplit(target.url).hostname in HERE
         """Whether the agent is on this machine: a program that it starts finds us then."""
 
-    async def declared(self, server: Server) -> JsonObject:
+    async def declared(self, server: OfferedServer) -> JsonObject:
         """The server as such an agent is told of it: a program to start (schema: McpServerStdio)."""
         env = {shim.ADDRESS: await self._address(), shim.SERVER: server.id, shim.SECRET: server.secret.hex()}
         entry: JsonObject = {
@@ -76,7 +76,7 @@ class Bridge:
         return entry if meta is None else {**entry, "_meta": meta}
 
     async def aclose(self) -> None:
-        """Nobody calls any more."""
+        """No shim connects any more."""
         if self._listening is not None:
             self._listening.close()
         if self._folder is not None:
@@ -106,10 +106,10 @@ class Bridge:
         try:
             server = await self._known(reader, writer)
             if server is not None:
-                end = Piped(server, pipe)
+                end = ShimEnd(server, self._ends, pipe)
                 try:
-                    server.room()
-                    self._tunnels.opened(end)
+                    self._ends.check_room(server)
+                    self._ends.add(end)
                     await end.talk()
                 finally:
                     await end.hang_up()
@@ -119,8 +119,8 @@ class Bridge:
             self._talks.discard(task)
             await pipe.aclose()
 
-    async def _known(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Server | None:
-        """The server that a caller knows the secret of. Both prove it, and neither says it."""
+    async def _known(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> OfferedServer | None:
+        """The server whose secret a shim knows. Both sides prove that they know it, and neither says it."""
         if self._strangers >= MOST_STRANGERS:
             return None
         self._strangers += 1
@@ -129,7 +129,7 @@ class Bridge:
                 ours = secrets.token_hex(32)
                 writer.write(f"{ours}\n".encode())
                 id, theirs, proof = (await reader.readline()).decode("ascii").split()
-                server = self._tunnels.server(id)
+                server = self._find(id)
                 if server is None or not hmac.compare_digest(shim.proof(server.secret, "shim", ours, theirs), proof):
                     return None
                 writer.write(f"{shim.proof(server.secret, 'gateway', theirs, ours)}\n".encode())
@@ -184,11 +184,11 @@ class SocketPipe:
             self._writer.transport.abort()
 
 
-class Piped(End):
+class ShimEnd(AgentEnd):
     """An MCP client at the other end of a shim; a Handler of its Peer."""
 
-    def __init__(self, server: Server, pipe: SocketPipe) -> None:
-        super().__init__(server)
+    def __init__(self, server: OfferedServer, ends: OpenEnds, pipe: SocketPipe) -> None:
+        super().__init__(server, ends)
         self._peer = Peer(pipe, self, errors=_said, queue_bytes=QUEUE_BYTES, batches=True, grace=CLOSE_SECONDS)
 
     async def talk(self) -> None:
@@ -196,18 +196,18 @@ class Piped(End):
         await self._peer.run()
 
     async def hang_up(self) -> None:
-        """See `End`."""
+        """See `AgentEnd`."""
         await self._peer.aclose()
         await super().hang_up()
 
     async def asked(self, message: Raw) -> Raw:
-        """See `End`."""
+        """See `AgentEnd`."""
         said = mcp_messages.read(message)
         await self._peer.drain()
         return await self._peer.request(said.method, _params(said.params), cancel=_no_longer_wanted)
 
     async def told(self, message: Raw) -> None:
-        """See `End`. A cancellation names a request by an id that is not ours: who waits in `asked` is cancelled."""
+        """See `AgentEnd`. A cancellation is not passed on, as its id is not ours: the call of `asked` is cancelled."""
         said = mcp_messages.read(message)
         if said.method != CANCELLED:
             await self._peer.drain()

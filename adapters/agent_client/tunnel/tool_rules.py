@@ -1,14 +1,14 @@
-"""What a governed route lets through: tools that its operator and its client may have, calls that were decided and
-audited."""
+"""The rules of a governed route for MCP tools: which are listed, and which calls are decided and audited first."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from msgspec import Raw
 
 from adapters.agent_client.tunnel import mcp_messages
+from adapters.agent_client.tunnel.offers import OfferedServer
 from gateway.access.patterns import fits
 from gateway.contract import Governor, RunGovernor
 from gateway.contract.governing import risk_of
@@ -16,29 +16,26 @@ from gateway.core.errors import Denied, InterlinguaError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-if TYPE_CHECKING:
-    from adapters.agent_client.tunnel.tunnels import Server
-
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
 
 
 @runtime_checkable
 class Scoped(Protocol):
-    """A caller of this very gateway's inbound half."""
+    """A caller of this gateway's own inbound half."""
 
     @property
     def tools(self) -> Iterable[str] | None:
-        """Patterns of the tools that may be called for it; None where nobody asked who it is."""
+        """Patterns of the tools that may be called for it; None if clients are not authenticated."""
 
 
-def govern(server: Server, method: str) -> bool:
-    """Whether rules are to be asked about such a request."""
+def govern(server: OfferedServer, method: str) -> bool:
+    """Whether the rules decide about such a request."""
     return method in (LIST, CALL) and _governor(server) is not None
 
 
-async def asked(server: Server, method: str, params: Raw, send: Callable[[], Awaitable[Raw]]) -> Raw:
-    """A request of an agent's to an MCP server, by way of the rules. `send` sends it and gives its result.
+async def asked(server: OfferedServer, method: str, params: Raw, send: Callable[[], Awaitable[Raw]]) -> Raw:
+    """Send an agent's request to an MCP server if the rules let it. `send` does so, and returns the result.
 
     Raises RpcError for a tool that is not there, or was refused, and what `send` raises.
     """
@@ -53,8 +50,8 @@ async def asked(server: Server, method: str, params: Raw, send: Callable[[], Awa
     arguments = jsonrpc.unpack(called["arguments"]) if called.get("arguments") else {}
     if not isinstance(tool, str):
         raise RpcError(jsonrpc.INVALID_PARAMS, "name: the tool is not named", {"path": "/name"})
-    turn = server.session.turn
-    governed = turn.context.governed if turn is not None else None
+    prompted = server.session.prompted
+    governed = prompted.governed if prompted is not None else None
     if governed is None:
         why = f"tool {tool} of {name} may only be called while a prompt is worked on"
         await governor.stray(server.session.thread or "", tool, arguments, why=why)
@@ -82,8 +79,8 @@ async def _called(governed: RunGovernor, call: str, send: Callable[[], Awaitable
     return result
 
 
-def _allowed(result: Raw, governor: Governor, server: Server) -> Raw:
-    """A list of tools without those that the operator may not have, or whoever it is for."""
+def _allowed(result: Raw, governor: Governor, server: OfferedServer) -> Raw:
+    """The list of tools without those that the operator, or the person it is for, may not have."""
     name, patterns = server.offered.name, _patterns(server)
 
     def may_have(tool: str) -> bool:
@@ -97,21 +94,21 @@ def _allowed(result: Raw, governor: Governor, server: Server) -> Raw:
     return mcp_messages.replaced(result, tools=kept)
 
 
-def _patterns(server: Server) -> Iterable[str] | None:
-    """Of the tools that may be called for whoever has prompted, else for the client that is there; None: all."""
-    turn, context = server.session.turn, server.session.context
-    if turn is not None:
-        return turn.context.run.request.tools
+def _patterns(server: OfferedServer) -> Iterable[str] | None:
+    """Patterns of the tools that may be called: for who has prompted, else for the client that is there. None: all."""
+    prompted, context = server.session.prompted, server.session.context
+    if prompted is not None:
+        return prompted.run.request.tools
     caller = context.caller if context is not None else None
     return caller.tools if isinstance(caller, Scoped) else None
 
 
-def _governor(server: Server) -> Governor | None:
+def _governor(server: OfferedServer) -> Governor | None:
     context = server.session.context
     governor = context.governor if context is not None else None
     return governor if governor is not None and governor.judges else None
 
 
 def _denied(error: Denied) -> RpcError:
-    """Not the code of `Denied`, which asks agents to authenticate."""
+    """As an invalid request: the code of `Denied` would ask the agent to authenticate."""
     return RpcError(jsonrpc.INVALID_REQUEST, str(error), {"code": error.code})

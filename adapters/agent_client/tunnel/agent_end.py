@@ -1,0 +1,293 @@
+"""The agent's end of one MCP connection, whatever the agent speaks there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+from msgspec import Raw
+
+from adapters.agent_client.tunnel import mcp_messages, tool_rules
+from adapters.agent_client.tunnel.mcp_messages import CONNECT, DISCONNECT, MESSAGE
+from adapters.agent_client.tunnel.offers import OfferedServer
+from adapters.agent_client.wire import PROTOCOL
+from gateway.contract import Caller
+from gateway.core.errors import AgentTimeout, InterlinguaError, Unavailable
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import RpcError
+
+log = logging.getLogger(__name__)
+
+INITIALIZE: Final = "initialize"
+INITIALIZED: Final = "notifications/initialized"
+CANCELLED: Final = "notifications/cancelled"
+MODERN_ONLY: Final = frozenset((-32022, jsonrpc.METHOD_NOT_FOUND))
+"""Errors of a server that knows no handshake."""
+MOST_ENDS: Final = 100
+"""Connections of an agent's to one server."""
+
+
+class McpTranslation(Protocol):
+    """A translation between an agent and a server of another revision, see `translation.py`."""
+
+    async def ask(self, message: Raw) -> Raw:
+        """A request of the agent's. Raises RpcError with its error."""
+
+    def tell(self, message: Raw) -> None:
+        """A notification of the agent's."""
+
+    async def aclose(self) -> None:
+        """End it, and tell the client."""
+
+
+Asked: TypeAlias = Callable[[Raw], Awaitable[Raw]]
+Told: TypeAlias = Callable[[Raw], Awaitable[None]]
+Translate: TypeAlias = Callable[[OfferedServer, mcp_messages.Message, Asked, Told], Awaitable[McpTranslation]]
+"""Begins a translation: the server, the agent's first request, and what reaches the agent, as in `AgentEnd`."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientEnd:
+    """The client's end, named by the switchboard. `stateless`: the client opens no connections, see `mcp_messages`."""
+
+    caller: Caller
+    id: str
+    stateless: bool
+    answer: Raw
+
+
+class OpenEnds:
+    """All ends of one target's agent, and the clients' ends that they are connected to.
+
+    patience: seconds that a client may take to connect one of its servers.
+    """
+
+    def __init__(self, patience: float, translate: Translate) -> None:
+        self.patience = patience
+        self.translate = translate
+        self._ends: dict[str, AgentEnd] = {}
+        self._of_server: dict[OfferedServer, list[AgentEnd]] = {}
+        self._of_client: dict[str, AgentEnd] = {}
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @property
+    def connected(self) -> int:
+        """How many clients' ends there are."""
+        return len(self._of_client)
+
+    def check_room(self, server: OfferedServer) -> None:
+        """Raises RpcError if the server has as many connections as it may."""
+        if len(self._of_server.get(server, ())) >= MOST_ENDS:
+            raise mcp_messages.unavailable(f"too many connections to {server.offered.name}")
+
+    def add(self, end: AgentEnd) -> None:
+        """The agent has one more connection to a server."""
+        self._ends[end.id] = end
+        self._of_server.setdefault(end.server, []).append(end)
+
+    def remove(self, end: AgentEnd) -> None:
+        """The agent has it no more."""
+        if self._ends.pop(end.id, None) is not None:
+            ends = self._of_server[end.server]
+            ends.remove(end)
+            if not ends:
+                del self._of_server[end.server]
+
+    def find(self, id: str) -> AgentEnd | None:
+        """The end of that id."""
+        return self._ends.get(id)
+
+    def of(self, server: OfferedServer) -> list[AgentEnd]:
+        """All ends of a server, oldest first."""
+        return list(self._of_server.get(server, ()))
+
+    def connect(self, client: ClientEnd, end: AgentEnd) -> None:
+        """A client's end belongs to an agent's."""
+        self._of_client[client.id] = end
+
+    def disconnect(self, client: ClientEnd) -> None:
+        """It is connected no more."""
+        self._of_client.pop(client.id, None)
+
+    def reached_by(self, client: str) -> AgentEnd | None:
+        """The agent's end that a client's end, by its id, is connected to."""
+        return self._of_client.get(client)
+
+
+class AgentEnd:
+    """Base of the kinds of ends. `ask` and `tell` take what the agent says; `asked` and `told` reach the agent.
+
+    The client's end is connected when it is first needed. A client that was away and is back, with a server of the same
+    name, is connected anew and told the handshake again: an agent sets its MCP clients up but once.
+    """
+
+    def __init__(self, server: OfferedServer, ends: OpenEnds) -> None:
+        self.id = uuid.uuid4().hex
+        self.server = server
+        self._ends = ends
+        self._client: ClientEnd | None = None
+        self._connecting = asyncio.Lock()
+        self._hello: Raw | None = None
+        self._initialized: Raw | None = None
+        self._closed = False
+        self._translating = asyncio.Lock()
+        self._translation: McpTranslation | None = None
+
+    # --- from the agent -------------------------------------------------------------------------------------------
+
+    async def connected(self, meta: Raw | None = None) -> ClientEnd:
+        """The client's end. Raises RpcError with the client's error or UNAVAILABLE, and the errors of the tree."""
+        async with self._connecting:
+            if self._closed:
+                raise mcp_messages.unavailable("the session was closed")
+            if self._client is None:
+                client = await self._connect(meta)
+                self._ends.connect(client, self)
+                self._client = client
+                if self._hello is not None and not client.stateless:
+                    await self._greet(client, self._hello)
+            return self._client
+
+    async def ask(self, message: Raw) -> Raw:
+        """A request of the agent's: the params of a `mcp/message`. Returns the MCP server's result.
+
+        Raises RpcError with its error, Unavailable if the client goes in mid-call.
+        """
+        said = mcp_messages.read(message)
+        if self._translation is None and await self._strange(said):
+            await self._translate(said)
+        if self._translation is not None:
+            return await self._translation.ask(message)
+        try:
+            return await self._asked(said, message)
+        except RpcError as error:
+            if said.method != INITIALIZE or error.error.code not in MODERN_ONLY:
+                raise
+        return await (await self._translate(said)).ask(message)
+
+    async def _asked(self, said: mcp_messages.Message, message: Raw) -> Raw:
+        result = await tool_rules.asked(self.server, said.method, said.params, lambda: self._unwrapped(message))
+        if said.method == INITIALIZE:
+            self._hello = message.copy()
+        return result
+
+    def tell(self, message: Raw) -> None:
+        """A notification of the agent's. Dropped where nobody is there for it."""
+        if mcp_messages.read(message).method == INITIALIZED:
+            self._initialized = message.copy()
+        client = self._client
+        if self._translation is not None:
+            self._translation.tell(message)
+        elif client is not None:
+            client.caller.tell(MESSAGE, mcp_messages.replaced(message, connectionId=client.id))
+
+    async def send(self, message: Raw) -> tuple[ClientEnd, Raw]:
+        """Send a message to the client, past the rules. Returns the client's end, and the answer as it came."""
+        client = await self.connected()
+        try:
+            return client, await self._sent(client, message)
+        except RpcError as error:
+            if error.error.code != mcp_messages.UNAVAILABLE or self._client is client:
+                raise
+        client = await self.connected()  # the client had gone before: it may be back
+        return client, await self._sent(client, message)
+
+    async def hang_up(self) -> None:
+        """The agent needs it no more: the client is told."""
+        self.forget()
+        translation, self._translation = self._translation, None
+        if translation is not None:
+            await translation.aclose()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is None:
+            return
+        self._ends.disconnect(client)
+        try:
+            async with asyncio.timeout(self._ends.patience):
+                await client.caller.ask(DISCONNECT, mcp_messages.encoded({"connectionId": client.id}))
+        except (InterlinguaError, TimeoutError) as error:
+            log.debug("%s: %s", DISCONNECT, error)
+
+    def forget(self) -> None:
+        """It is over: nothing of the agent's is taken any more."""
+        self._closed = True
+        self._ends.remove(self)
+
+    # --- to the agent ---------------------------------------------------------------------------------------------
+
+    async def asked(self, message: Raw) -> Raw:
+        """A request of the MCP server's. Raises what the agent answers."""
+        raise NotImplementedError
+
+    async def told(self, message: Raw) -> None:
+        """A notification of the MCP server's; waits while the agent reads slowly."""
+        raise NotImplementedError
+
+    # --- between revisions ------------------------------------------------------------------------------------------
+
+    async def _strange(self, said: mcp_messages.Message) -> bool:
+        """Whether the agent begins in a way that the client's server cannot know: a handshake with a stateless one."""
+        return said.method == INITIALIZE and (await self.connected()).stateless
+
+    async def _translate(self, said: mcp_messages.Message) -> McpTranslation:
+        """From now on both speak their own revision. `said` is the agent's first request."""
+        async with self._translating:
+            if self._translation is None:
+                await self._disconnect()
+                self._translation = await self._ends.translate(self.server, said, self.asked, self.told)
+            return self._translation
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _unwrapped(self, message: Raw) -> Raw:
+        client, answer = await self.send(message)
+        return mcp_messages.unwrapped(answer) if client.stateless else answer
+
+    async def _sent(self, client: ClientEnd, message: Raw) -> Raw:
+        try:
+            return await client.caller.ask(MESSAGE, mcp_messages.replaced(message, connectionId=client.id))
+        except Unavailable:
+            self._lost(client)
+            raise
+        except RpcError as error:
+            if error.error.code == mcp_messages.UNAVAILABLE:
+                self._lost(client)
+            raise
+
+    def _lost(self, client: ClientEnd) -> None:
+        if self._client is client:
+            self._client = None
+        self._ends.disconnect(client)
+
+    async def _connect(self, meta: Raw | None) -> ClientEnd:
+        server = self.server
+        context = server.session.context
+        caller = context.caller if context is not None else None
+        if caller is None or caller.protocol != PROTOCOL:
+            raise mcp_messages.unavailable(f"{server.offered.name}: its client is not there")
+        asked: dict[str, Any] = {"serverId": server.offered.id, "name": server.offered.name}
+        asked["sessionId"] = server.session.thread
+        if meta:
+            asked["_meta"] = meta
+        try:
+            async with asyncio.timeout(self._ends.patience):
+                answer = await caller.ask(CONNECT, mcp_messages.encoded(asked))
+        except TimeoutError:
+            raise AgentTimeout(f"the client did not connect MCP server {server.offered.name}") from None
+        found = mcp_messages.unpacked(answer, mcp_messages.Connected)
+        return ClientEnd(caller, found.connection_id, found.stateless, answer)
+
+    async def _greet(self, client: ClientEnd, hello: Raw) -> None:
+        """Shake hands again. The agent has its answer already: a newer one is not passed on."""
+        await self._sent(client, hello)
+        if self._initialized is not None:
+            client.caller.tell(MESSAGE, mcp_messages.replaced(self._initialized, connectionId=client.id))
