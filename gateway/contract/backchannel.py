@@ -113,3 +113,7 @@ class ThreadWatch(Protocol):
 
     async def next(self) -> News:
         """The next news. One that lags too far behind loses the oldest updates; runs are never lost."""
+
+    @property
+    def behind(self) -> int:
+        """How much news there is that `next` has not given yet."""

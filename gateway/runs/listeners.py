@@ -29,6 +29,11 @@ class Listener:
             await self._ready.wait()
         return self._news.popleft()
 
+    @property
+    def behind(self) -> int:
+        """See `ThreadWatch.behind`."""
+        return len(self._news)
+
     def tell(self, news: News) -> None:
         """Add to what `next` gives. Never blocks."""
         if len(self._news) >= BEHIND:

@@ -155,6 +155,14 @@ def loads(native: JsonObject | None) -> bool:
     return _object((native or {}).get("agentCapabilities")).get("loadSession") is True
 
 
+def offers(native: JsonObject | None, what: str) -> bool:
+    """Whether an agent of this protocol declared a session capability; null declares none."""
+    found: Any = native
+    for step in ("agentCapabilities", "sessionCapabilities", what):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found is not None and found is not False
+
+
 def initialize_result(agent: Agent | None, *, version: str = "0.0.0") -> JsonObject:
     """What a client that asked `initialize` is answered: version 1, whatever it asked for.
 

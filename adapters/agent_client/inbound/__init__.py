@@ -1,20 +1,22 @@
 """Serves clients of the Agent Client Protocol: the gateway is their agent.
 
-connection.py  one client: initialize, what needs no session, and what its agents ask of it
-sessions.py    the sessions it has open: new, load, resume, list, close, delete
-session.py     one of them: what happens on its thread is told, prompts are taken
-turns.py       a prompt, and the run that it starts
-follow.py      one run: its updates, and the answer of its prompt
-asking.py      the run's questions
-replay.py      what was, for who loads a session
-choices.py     the agent, modes and options
-servers.py     MCP servers that are new in a session that is taken up again
-lists.py       session/list
-clients.py     what all connections share
-dialects/      what differs between version 1 and 2
-governed.py    what a governed route changes: what is declared, where sessions may be, how they end
-people.py      whose token it is; visitor.py: who a client is, and what is there for it
-socket.py      the WebSocket endpoint; http/ the other one
+connection.py      one connection: initialize, what needs no session, and which method is served by what
+client.py          the client at its other end: what it is told and asked
+sessions.py        the sessions it has open: new, load, resume, list, close, delete
+session.py         one of them: what happens on its thread is told, prompts are taken
+context.py         what everything about one session works on   states.py  its states, as tables
+turns.py           a prompt, and the run that it starts
+follower.py        one run: its updates, and the answer of its prompt   questions.py  the run's questions
+replay.py          what was, for who loads a session
+config_options.py  the agent, modes and options   set_option.py  setting them
+mcp_servers.py     MCP servers that are new in a session that is taken up again
+session_list.py    session/list
+clients.py         what all connections share
+dialect.py         requests and answers of versions 1 and 2
+updates.py         what a session's client is told; v1.py and v2/ say it
+governed.py        what a governed route changes: what is declared, where sessions may be, how they end
+people.py          whose token it is; visitor.py: who a client is, and what is there for it
+socket.py          the WebSocket endpoint; http/ the other one
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from collections.abc import Callable, Iterable, Sequence
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from adapters.agent_client.inbound.clients import Clients
-from adapters.agent_client.inbound.connection import Connection
+from adapters.agent_client.inbound.clients import EditorClients
+from adapters.agent_client.inbound.connection import EditorConnection
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.inbound.http.link import Link
 from adapters.agent_client.inbound.people import LOCAL
@@ -47,7 +49,7 @@ class AgentClientInbound:
     """See `Inbound`, `Conversing`, `Knowing` and `Leaving` of `gateway.contract`."""
 
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
-        self.clients = Clients(options, gateway)
+        self.clients = EditorClients(options, gateway)
         self.linger = LINGER_SECONDS
         self._http = HttpServer(options, gateway, self._serve, self.clients.people)
         self._socket = Socket(self.clients)
@@ -97,7 +99,7 @@ class AgentClientInbound:
         try:
             name = self.clients.agent(agent, visitor)
             with self.clients.connected(visitor):
-                await Connection(self.clients, pipe, name, visitor, linger=self.linger).serve()
+                await EditorConnection(self.clients, pipe, name, visitor, linger=self.linger).serve()
         finally:
             with contextlib.suppress(InterlinguaError):
                 await pipe.aclose()

@@ -7,22 +7,22 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Coroutine, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
+
+from msgspec import Raw
 
 from adapters.agent_client.codec import errors
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel.doors import Doors
-from adapters.agent_client.tunnel.switchboard import Switchboard
-from adapters.agent_client.wire import PROTOCOL
+from adapters.agent_client.tunnel.switchboard import Offering, Switchboard
+from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.access import People
 from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
+from gateway.core.types import ThreadUpdate
 from gateway.wire import jsonrpc
-
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.session import Session
 
 T = TypeVar("T")
 
@@ -38,19 +38,39 @@ METHODS: Final = frozenset(
 """The requests of clients of both versions, by which they are traced. Agents may know others."""
 
 
-class Clients:
+class OpenSession(Offering, Protocol):
+    """A session as one connection has it open, for the others that have it open."""
+
+    @property
+    def params(self) -> Raw:
+        """What it was opened with there."""
+
+    def heard(self, update: ThreadUpdate) -> None:
+        """Tell the client of news that no agent tells."""
+
+    async def configured(self, options: list[JsonObject] | None = None) -> None:
+        """Tell the client all options of the session: these, or as they are for it."""
+
+    def chosen(self, agent: str, config: JsonObject) -> None:
+        """The session has this agent and this configuration from now on."""
+
+    async def close(self) -> None:
+        """Follow it no more there. A run in progress goes on."""
+
+
+class EditorClients:
     """One per gateway process."""
 
     def __init__(self, options: AgentClientServe, gateway: Gateway) -> None:
         self.options = options
         self.gateway = gateway
         self.requests = gateway.requests(PROTOCOL, METHODS, _code)
-        self.switchboard = Switchboard()
+        self.switchboard = Switchboard(self.open)
         self.doors = Doors(options, gateway)
         self.people = People(options.authentication)
         self._connected: set[Visitor] = set()
         self._work: set[asyncio.Future[Any]] = set()
-        self._sessions: dict[str, set[Session]] = {}
+        self._sessions: dict[str, set[OpenSession]] = {}
         self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.contextmanager
@@ -104,18 +124,18 @@ class Clients:
 
     # --- open sessions, across connections ----------------------------------------------------------------------
 
-    def opened(self, session: Session) -> None:
+    def opened(self, session: OpenSession) -> None:
         """A connection has opened it."""
         self._sessions.setdefault(session.id, set()).add(session)
 
-    def closed(self, session: Session) -> None:
+    def closed(self, session: OpenSession) -> None:
         """It has closed it, or has gone."""
         there = self._sessions.get(session.id, set())
         there.discard(session)
         if not there:
             self._sessions.pop(session.id, None)
 
-    def open(self, session_id: str) -> tuple[Session, ...]:
+    def open(self, session_id: str) -> tuple[OpenSession, ...]:
         """The same session as each connection has it open."""
         return tuple(self._sessions.get(session_id, ()))
 

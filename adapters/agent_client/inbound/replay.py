@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Raw
 
@@ -15,16 +15,15 @@ from adapters.agent_client.codec import agents, content
 from adapters.agent_client.codec.errors import AUTH_REQUIRED
 from adapters.agent_client.codec.v2.agents import speaks_v2
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2
-from adapters.agent_client.inbound import choices, governed
+from adapters.agent_client.inbound import governed
+from adapters.agent_client.inbound.client import EditorClient
+from adapters.agent_client.inbound.context import SessionContext
+from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Gateway
 from gateway.core.errors import AgentError, Unsupported
 from gateway.core.types import UNFINISHED, Role, Run, RunQuery, Thread, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
-
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.connection import Connection
-    from adapters.agent_client.inbound.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -34,27 +33,35 @@ IN_ANSWER = frozenset({"current_mode_update", "config_option_update", "state_upd
 """Kinds that the answer of `session/load` says itself, or that are told by how things stand."""
 
 
+class Follow(Protocol):
+    """Tells the client of a run, once. See `EditorSession.follow`."""
+
+    async def __call__(
+        self, run: Run, *, past: bool = False, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None
+    ) -> None: ...
+
+
 class Untold(Exception):
     """The agent has told nothing of a session: the record is to serve."""
 
 
-async def is_the_agents(connection: Connection, thread: Thread, name: str, *, everything: bool) -> bool:
+async def is_the_agents(client: EditorClient, thread: Thread, name: str, *, everything: bool) -> bool:
     """Whether the agent is asked to load (`everything`) or resume a session on record (see `by_agent` for the rest).
 
     It offers that, in the client's own version, and no other agent has a part in the session. An agent of a governed
     route is not asked: what it replays was not decided.
     """
-    gateway = connection.gateway
+    gateway = client.gateway
     if governed.of(gateway, name) is not None or thread.upstream.keys() != {name}:
         return False
     agent = await gateway.agent(name, PROTOCOL)
-    if speaks_v2(agent) != (connection.dialect.version > 1):
+    if speaks_v2(agent) != (client.dialect.version > 1):
         return False
     native = agents.native(agent)
-    return agents.loads(native) if everything else choices.offers(native, "resume")
+    return agents.loads(native) if everything else agents.offers(native, "resume")
 
 
-async def by_agent(session: Session, method: str, params: Raw) -> Raw:
+async def by_agent(session: SessionContext, updates: SessionUpdates, method: str, params: Raw) -> Raw:
     """The agent's own answer to `session/load` or `session/resume`. What it replays is told this client alone.
 
     Raises Untold while a run is in progress, and where the agent fails before it has told anything; else the agent's
@@ -66,9 +73,9 @@ async def by_agent(session: Session, method: str, params: Raw) -> Raw:
 
     def hear(update: ThreadUpdate) -> None:
         nonlocal told
-        said = news(session, [update])
+        said = updates.news(update)
         told += len(said)
-        session.say(*said)
+        updates.say(*said)
 
     try:
         return await session.relay(method, params, hear)
@@ -79,32 +86,40 @@ async def by_agent(session: Session, method: str, params: Raw) -> Raw:
         raise Untold from error
 
 
-async def past(session: Session, *, everything: bool, told: Callable[[], Awaitable[None]]) -> None:
+async def past(
+    session: SessionContext,
+    updates: SessionUpdates,
+    follow: Follow,
+    *,
+    everything: bool,
+    told: Callable[[], Awaitable[None]],
+) -> None:
     """Tell what was, then await `told`, then follow what is still going on to its end.
 
     Without `everything` the conversation itself is left out, but for what happens in it from now on.
     """
     thread = await session.gateway.thread(session.id)
     if everything:
-        going_on = await _conversation(session, thread)
+        session.replay()
+        going_on = await _conversation(session, updates, follow, thread)
     else:
         going_on = await active(session.gateway, session.id)
 
     async def settled() -> None:
         if everything:
-            _states(session, thread)
+            _states(updates, thread)
         if not going_on:
-            session.voice.standing()
+            updates.standing()
         await told()
         if not everything:
-            _states(session, thread)
+            _states(updates, thread)
 
     for run in going_on[:1]:
-        await session.follow(run, quiet=not everything, head=settled)
+        await follow(run, quiet=not everything, head=settled)
     if not going_on:
         await settled()
     for run in going_on[1:]:
-        await session.follow(run)
+        await follow(run)
 
 
 async def active(gateway: Gateway, thread_id: str) -> Sequence[Run]:
@@ -112,7 +127,9 @@ async def active(gateway: Gateway, thread_id: str) -> Sequence[Run]:
     return await gateway.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=PAGE, oldest_first=True))
 
 
-async def _conversation(session: Session, thread: Thread) -> Sequence[Run]:
+async def _conversation(
+    session: SessionContext, updates: SessionUpdates, follow: Follow, thread: Thread
+) -> Sequence[Run]:
     """Tell every run that has ended, with what was said between them. Returns those that have not."""
     going_on: list[Run] = []
     between: dict[str | None, list[ThreadUpdate]] = {}
@@ -122,18 +139,18 @@ async def _conversation(session: Session, thread: Thread) -> Sequence[Run]:
     first = True
     async for run in _runs(session.gateway, thread.id):
         if first:
-            await _older(session, run)
-            _tell(session, between.pop(None, []))
+            await _older(session, updates, run)
+            _tell(updates, between.pop(None, []))
             first = False
         if run.status.ended:
-            await session.follow(run, past=True)
-            _tell(session, between.pop(run.id, []))
+            await follow(run, past=True)
+            _tell(updates, between.pop(run.id, []))
         else:
             going_on.append(run)
     if first:
-        await _older(session, None)
-    for updates in between.values():  # between runs that are not kept any more, or after the one that goes on
-        _tell(session, updates)
+        await _older(session, updates, None)
+    for news in between.values():  # between runs that are not kept any more, or after the one that goes on
+        _tell(updates, news)
     return going_on
 
 
@@ -145,7 +162,7 @@ async def _runs(gateway: Gateway, thread_id: str) -> AsyncIterator[Run]:
         offset += len(runs)
 
 
-async def _older(session: Session, first: Run | None) -> None:
+async def _older(session: SessionContext, updates: SessionUpdates, first: Run | None) -> None:
     """Messages of runs that are not kept any more, or that were another thread's of which this one is a copy."""
     points = await session.gateway.history(session.id, limit=CHECKPOINTS)
     older = [point for point in points if first is None or point.created_at < first.created_at]
@@ -156,24 +173,19 @@ async def _older(session: Session, first: Run | None) -> None:
             if not message.content:
                 continue
             if message.role is Role.USER:
-                session.say(*session.voice.user([content.block_of(message.content)], name))
+                updates.say(*updates.user([content.block_of(message.content)], name))
             else:
-                session.say(*session.voice.text(message.content, name))
-        await session.connection.drained()
+                updates.say(*updates.text(message.content, name))
+        await session.client.drained()
 
 
-def _states(session: Session, thread: Thread) -> None:
+def _states(updates: SessionUpdates, thread: Thread) -> None:
     """The newest of each kind of which only the newest counts."""
-    _tell(session, [u for u in thread.updates if not u.kept and is_update(u) and u.kind not in IN_ANSWER])
+    _tell(updates, [u for u in thread.updates if not u.kept and is_update(u) and u.kind not in IN_ANSWER])
 
 
-def _tell(session: Session, updates: Sequence[ThreadUpdate]) -> None:
-    session.say(*news(session, updates))
-
-
-def news(session: Session, updates: Sequence[ThreadUpdate]) -> list[bytes]:
-    """What a client is told of news of its session."""
-    return [said for update in updates for said in session.voice.news(update)]
+def _tell(updates: SessionUpdates, news: Sequence[ThreadUpdate]) -> None:
+    updates.say(*[said for update in news for said in updates.news(update)])
 
 
 def is_update(update: ThreadUpdate) -> bool:

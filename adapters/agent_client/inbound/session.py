@@ -8,39 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import functools
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import errors
-from adapters.agent_client.codec.updates_out import envelope
-from adapters.agent_client.governed import untrusted_bytes
-from adapters.agent_client.inbound import governed, replay, turns
-from adapters.agent_client.inbound.follow import Follow
-from adapters.agent_client.inbound.turns import Turn
+from adapters.agent_client.inbound import config_options, governed, replay, turns
+from adapters.agent_client.inbound.client import EditorClient
+from adapters.agent_client.inbound.context import SessionContext, Way
+from adapters.agent_client.inbound.follower import RunFollower
+from adapters.agent_client.inbound.states import Life
+from adapters.agent_client.inbound.turns import PromptTurn
+from adapters.agent_client.inbound.updates import SessionUpdates
+from adapters.agent_client.inbound.v1 import V1SessionUpdates
+from adapters.agent_client.inbound.v2.session import V2SessionUpdates
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.contract import Governor, ThreadWatch
-from gateway.core.errors import (
-    AgentGone,
-    Conflict,
-    Denied,
-    InterlinguaError,
-    Invalid,
-    NotFound,
-    Unavailable,
-    Unsupported,
-)
-from gateway.core.types import Interrupt, Run, Thread, ThreadUpdate
-from gateway.wire.jsonrpc import read
-
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.connection import Connection
+from gateway.contract import ThreadWatch
+from gateway.core.errors import AgentGone, Denied, InterlinguaError, Invalid, NotFound, Unavailable, Unsupported
+from gateway.core.types import Interrupt, Run, ThreadUpdate
 
 log = logging.getLogger(__name__)
 
@@ -50,42 +39,31 @@ STOP_SECONDS = 5.0
 """For the client of a session that is closed to be told how its last turn ended."""
 
 
-class Way(enum.Enum):
-    """How a session is opened: only `LOAD` tells what was. `TAKEN`: its client has not asked for it to be opened."""
+class EditorSession:
+    """`open` it, `go` when its client knows of it, `close` it. See `OpenSession` for what other connections do.
 
-    NEW = "new"
-    LOAD = "load"
-    RESUME = "resume"
-    TAKEN = "taken"
+    context: what it is, and its state.
+    updates: what its client is told of it, and how its prompts are answered.
+    """
 
-
-class Session:
-    """`open` it, `go` when its client knows of it, `close` it. `agent` may be changed between turns."""
-
-    def __init__(self, connection: Connection, thread: Thread, agent: str, params: Raw) -> None:
-        """`params` are those it was opened with: what an agent that is chosen later is told."""
-        self.connection = connection
-        self.gateway = connection.gateway
-        self.id = thread.id
-        self._whole = connection.clients.whole
-        self.agent = agent
-        self.params = params
-        self.way = Way.NEW
-        self.config: JsonObject = thread.attributes.get("config") or {}
-        self.turn: Turn | None = None
-        self.replaying = False
-        """Whether the client is being told what was, by `session/load`."""
-        self._thread = thread
-        self._titled = "title" in thread.attributes
-        self.voice = connection.dialect.voice(self)
-        self._follow: Follow | None = None
+    def __init__(self, context: SessionContext, left: Callable[[EditorSession], None]) -> None:
+        """`left` is called when it is closed, once or more."""
+        self.context = context
+        self.id = context.id
+        self.client: EditorClient = context.client
+        self.updates: SessionUpdates = (
+            V2SessionUpdates(context) if context.client.dialect.version == 2 else V1SessionUpdates(context)
+        )
+        self._left = left
+        self._gateway = context.gateway
+        self._titled = "title" in context.thread.attributes
+        self._following: RunFollower | None = None
         self._seen: set[str] = set()
         self._gate = asyncio.Event()
         self._ready = asyncio.Event()
         self._failed: Exception | None = None
-        self._closed = False
-        self._idle = asyncio.Event()
-        self._envelope = envelope(self.id)
+        self._news: ThreadWatch | None = None
+        self._caught_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -95,13 +73,13 @@ class Session:
 
         What happens from now on is told once `go` was called.
         """
-        self.way = way
+        self.context.opening(way)
         try:
             if way is not Way.NEW:
-                await self.voice.prepare()
-            if self._closed:
+                await self.updates.prepare()
+            if self.context.state.life is Life.CLOSED:
                 raise Unavailable(f"session {self.id} was closed")
-            self.connection.clients.opened(self)
+            self.client.clients.opened(self)
             self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
             await self._ready.wait()
         except BaseException:
@@ -116,19 +94,30 @@ class Session:
         """Whether it is followed; False if that has failed, and it is to be opened again."""
         return self._task is None or not self._task.done()
 
-    @property
-    def opened(self) -> bool:
-        """Whether it is known what runs in it, or it could not be opened."""
-        return self._ready.is_set()
-
     def go(self) -> None:
         """The client has been answered, and knows the session."""
+        self.context.known()
         self._gate.set()
+
+    async def reload(self, ask: Callable[[], Awaitable[Raw]], way: Way) -> Raw:
+        """The agent's own answer to a request on which it tells what was; the session was opened in this `way` then."""
+        self.context.reloading()
+        answer = await ask()
+        if self._gate.is_set():
+            await self.caught_up()
+        self.context.told(way)
+        self.updates.standing()
+        return answer
+
+    def reopen(self) -> None:
+        """Its client opens it once more. Raises Conflict while a prompt waits for its answer."""
+        self.context.reopen()
 
     async def close(self) -> None:
         """Follow it no more, also if it is being opened. A run in progress goes on."""
-        self._closed = True
-        self.connection.clients.closed(self)
+        self.context.closed()
+        self.client.clients.closed(self)
+        self._left(self)
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -136,71 +125,40 @@ class Session:
 
     async def caught_up(self) -> None:
         """Wait until everything that has happened by now was told (to whom it is told before `go`)."""
-        for _ in range(3):  # a listener that has news needs a turn of the loop or two to go on
-            await asyncio.sleep(0)
-        await self._idle.wait()
+        if self._news is not None and self._news.behind:
+            self._caught_up.clear()
+        await self._caught_up.wait()
 
-    async def told(self) -> None:
-        """The same, but not for long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STOP_SECONDS):
-                await self.caught_up()
+    # --- for other connections --------------------------------------------------------------------------------
 
     @property
-    def resumed(self) -> bool:
-        """Whether its client has asked for it as it was."""
-        return self.way in (Way.LOAD, Way.RESUME)
-
-    # --- what the client is told ------------------------------------------------------------------------------
-
-    def say(self, *updates: bytes) -> None:
-        """Send updates, in this order. Dropped if the client has gone."""
-        if self.choosing:
-            updates = tuple(map(self.voice.completed, updates))
-        self.tell(*updates)
-
-    def tell(self, *updates: bytes) -> None:
-        """The same for updates that need nothing added."""
-        if self.replaying and self.governor is not None:
-            updates = tuple(map(untrusted_bytes, updates))
-        self.connection.say(self._envelope(updates))
-
-    # --- beside turns -----------------------------------------------------------------------------------------
+    def agent(self) -> str:
+        """See `OpenSession`."""
+        return self.context.agent
 
     @property
-    def governor(self) -> Governor | None:
-        """What governs its agent."""
-        return governed.of(self.gateway, self.agent)
+    def params(self) -> Raw:
+        """See `OpenSession`."""
+        return self.context.params
 
-    @functools.cached_property
+    @property
     def servers(self) -> list[tunnel.Offered]:
-        """The MCP servers that its client offers without an address."""
-        return tunnel.offered(read(self.params, wire.NewSession).mcp_servers)
+        """See `OpenSession`."""
+        return self.context.servers
 
-    @property
-    def choosing(self) -> bool:
-        """Whether its client may choose the agent."""
-        return self.connection.agent is None
+    def heard(self, update: ThreadUpdate) -> None:
+        """See `OpenSession`."""
+        self.updates.say(*self.updates.news(update))
 
-    @property
-    def busy(self) -> bool:
-        """Whether a run goes on."""
-        return self.turn is not None or self._follow is not None
+    async def configured(self, options: list[JsonObject] | None = None) -> None:
+        """See `OpenSession`."""
+        if options is None:
+            options = (await config_options.settings(self.context)).get("configOptions", [])
+        self.context.tell(*self.updates.news(config_options.options_changed(options)))
 
-    def elsewhere(self) -> list[Session]:
-        """The same session as other connections have it open."""
-        return [session for session in self.connection.clients.open(self.id) if session is not self]
-
-    async def relay(self, method: str, params: Raw, told: Callable[[ThreadUpdate], None] | None = None) -> Raw:
-        """Hand a request to the agent. Raises Unsupported if it does not speak this protocol itself.
-
-        `told`: see `Gateway.relay`.
-        """
-        return await self.gateway.relay(self.agent, PROTOCOL, method, params, thread=self.id, told=told)
-
-    async def change(self, attributes: JsonObject) -> None:
-        """Keep something on the thread. Raises NotFound."""
-        await self._whole(self.gateway.update_thread(self.id, attributes=attributes))
+    def chosen(self, agent: str, config: JsonObject) -> None:
+        """See `OpenSession`."""
+        self.context.chosen(agent, config)
 
     # --- turns ------------------------------------------------------------------------------------------------
 
@@ -210,23 +168,23 @@ class Session:
         Raises Conflict while there is another, Invalid for content that the agent cannot take, the agent's own
         RpcError and the errors of the tree.
         """
-        if self.turn is not None:
-            raise Conflict(f"session {self.id} is busy with its last prompt")
-        return await self.voice.prompt(asked, params, cancelled=cancelled)
+        return await self.updates.prompt(asked, functools.partial(self.take, asked, params), cancelled=cancelled)
 
-    async def take(self, turn: Turn, asked: wire.Prompt, params: Raw) -> bool:
+    async def take(self, asked: wire.Prompt, params: Raw, turn: PromptTurn) -> bool:
         """Begin what a prompt asks for, whose `turn` this is. False if it was cancelled before anything has begun.
 
         Raises Invalid for content that the agent cannot take, and the errors of the tree.
         """
-        agent = await self.gateway.agent(self.agent, PROTOCOL)
-        governed.check(asked.prompt, agent, self.governor)
+        context, client = self.context, self.client
+        agent = await self._gateway.agent(context.agent, PROTOCOL)
+        governed.check(asked.prompt, agent, context.governor)
         said = turns.read(asked, agent)
-        question = self._follow.questions.waiting if self._follow else None
-        if self._follow is not None and question is not None:
+        following = self._following
+        question = following.questions.waiting if following else None
+        if following is not None and question is not None:
             if said.files:
                 raise Invalid("an answer is text", path=said.place)
-            await self._answer(turn, self._follow, question, said.text)
+            await self._answer(turn, following, question, said.text)
         elif turn.cancelled:
             return False
         else:
@@ -236,19 +194,19 @@ class Session:
                 params,
                 agent,
                 text=said.text,
-                thread=self._thread,
-                config=self.config,
-                principal=self.connection.visitor.name,
-                tools=self.connection.visitor.tools,
+                thread=context.thread,
+                config=context.config,
+                principal=client.visitor.name,
+                tools=client.visitor.tools,
             )
             try:
-                run = await self._whole(self.gateway.start(request, files=said.files))
+                run = await client.clients.whole(self._gateway.start(request, files=said.files))
             except Unsupported as error:
                 raise Invalid(str(error), path=said.place) if said.files else error from None
-            turn.run = run.id
+            turn.started(run.id)
             await self._title(said.text)
         if turn.cancelled and turn.run is not None:
-            await self.connection.cancel_run(turn.run)
+            await client.cancel_run(turn.run)
         return True
 
     async def _title(self, text: str) -> None:
@@ -256,65 +214,58 @@ class Session:
         if not self._titled and text.strip():
             self._titled = True
             with contextlib.suppress(InterlinguaError):
-                await self.change({"title": " ".join(text.split())[:TITLE]})
+                await self.context.change({"title": " ".join(text.split())[:TITLE]})
 
-    async def _answer(self, turn: Turn, follow: Follow, question: Interrupt, text: str) -> None:
+    async def _answer(self, turn: PromptTurn, following: RunFollower, question: Interrupt, text: str) -> None:
         """The prompt is the answer to a question that the last turn ended with."""
-        turn.run, turn.answers = follow.run.id, question.id
+        turn.answering(following.run.id, question.id)
         try:
-            await follow.questions.answer(question, text)
+            await following.questions.answer(question, text)
         except Denied as error:  # somebody else may answer it
-            self.voice.misunderstood(turn, follow.questions, question, Invalid(str(error)))
+            self.updates.misunderstood(turn, following.questions.again(question, Invalid(str(error))))
         except Invalid as error:
-            self.voice.misunderstood(turn, follow.questions, question, error)
+            self.updates.misunderstood(turn, following.questions.again(question, error))
 
     def cancel(self) -> None:
         """`session/cancel`: ends the turn, or the run that waits for a prompt as its answer."""
-        run = self._follow.run.id if self._follow else None
-        if self.turn is not None:
-            self.turn.cancelled = True
-            run = self.turn.run  # without one yet, the turn itself sees to it
-        if run is not None:
-            self.connection.keep(self.connection.cancel_run(run))
+        turn, run = self.context.turn, self.context.run
+        ends = run.id if run is not None else None
+        if turn is not None:
+            turn.cancel()
+            ends = turn.run  # without one yet, the turn itself sees to it
+        if ends is not None:
+            self.client.keep(self.client.cancel_run(ends))
 
     async def stop(self) -> None:
         """Cancel what runs and wait until it has ended (`session/close`, `session/delete`). Raises Unavailable where
         that cannot be done: another gateway process drives it.
         """
-        if self.turn is not None:
-            self.turn.cancelled = True
-        for run in await replay.active(self.gateway, self.id):
+        context = self.context
+        if context.turn is not None:
+            context.turn.cancel()
+        for run in await replay.active(self._gateway, self.id):
             with contextlib.suppress(NotFound):
-                await self._whole(self.gateway.cancel(run.id, reason="the session was closed", wait=True))
-        if self.turn is not None:
-            await asyncio.wait([self.turn.over], timeout=STOP_SECONDS)
-        await self.voice.settled()
-
-    # --- what the run being followed reports ------------------------------------------------------------------
-
-    def owns(self, run: Run) -> bool:
-        """Whether the prompt that waits for its answer is this run's."""
-        turn = self.turn
-        if turn is None:
-            return False
-        if turn.run is None and run.request.attributes.get(turns.MARK) == turn.mark:
-            turn.run = run.id
-        return turn.run == run.id
-
-    def asked(self, run: Run) -> None:
-        """The client was told a question that its next prompt answers."""
-        self.voice.asked(self.turn if self.owns(run) else None)
+                ended = self._gateway.cancel(run.id, reason="the session was closed", wait=True)
+                await self.client.clients.whole(ended)
+        if context.turn is not None:
+            await asyncio.wait([context.turn.over], timeout=STOP_SECONDS)
+        if self.updates.tells_ends:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self.caught_up()
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _live(self, way: Way) -> None:
+        context = self.context
         try:
-            async with self.gateway.join(self.id, self.connection) as news:
+            async with self._gateway.join(self.id, self.client) as news:
+                self._news = news
                 if way is Way.NEW:
                     await self._told()
                 else:
-                    self.replaying = way is Way.LOAD
-                    await replay.past(self, everything=self.replaying, told=self._told)
+                    everything = way is Way.LOAD
+                    await replay.past(context, self.updates, self.follow, everything=everything, told=self._told)
                 await self._listen(news)
         except AgentGone:
             return  # the client has gone: its connection is about to end
@@ -327,9 +278,10 @@ class Session:
             if not self._ready.is_set():
                 self._failed = self._failed or Unavailable(f"session {self.id} was closed")
             self._ready.set()
-            self._idle.set()
-            if self.turn is not None:
-                self.turn.end(errors.to_rpc(Unavailable(f"session {self.id} was closed")))
+            self._news = None
+            self._caught_up.set()
+            if context.turn is not None:
+                context.turn.end(errors.to_rpc(Unavailable(f"session {self.id} was closed")))
 
     def _fail(self, error: Exception) -> None:
         if not self._ready.is_set():
@@ -337,19 +289,20 @@ class Session:
 
     async def _told(self) -> None:
         """What was before is told: let the client be answered, and wait until it is."""
-        self.replaying = False
+        self.context.told()
         self._ready.set()
         await self._gate.wait()
 
     async def _listen(self, news: ThreadWatch) -> None:
         while True:
-            self._idle.set()
+            if not news.behind:
+                self._caught_up.set()
             item = await news.next()
-            self._idle.clear()
+            self._caught_up.clear()
             if isinstance(item, ThreadUpdate):
-                if told := replay.news(self, [item]):
-                    self.say(*told)
-                    await self.connection.drained()
+                if told := self.updates.news(item):
+                    self.updates.say(*told)
+                    await self.client.drained()
             elif item.id not in self._seen:
                 await self._followed(item)
 
@@ -363,19 +316,21 @@ class Session:
             if not isinstance(error, InterlinguaError):
                 log.exception("session %s: run %s could not be told", self.id, run.id)
             said = errors.to_rpc(error) if isinstance(error, InterlinguaError) else errors.internal()
-            self.voice.over(self.turn if self.owns(run) else None, said)
+            self.updates.over(self.context.turn if self.context.owns(run) else None, said)
 
     async def follow(
         self, run: Run, *, past: bool = False, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Tell the client of a run, once (see `Follow.go`)."""
+        """Tell the client of a run, once (see `RunFollower.go`)."""
         self._seen.add(run.id)
         try:
-            agent = await self.gateway.agent(run.agent, PROTOCOL)
+            agent = await self._gateway.agent(run.agent, PROTOCOL)
         except NotFound:
             agent = None
-        self._follow = Follow(self, run, agent, mine=self.owns(run), past=past)
+        self._following = RunFollower(self.context, self.updates, run, agent, past=past)
+        self.context.follows(run)
         try:
-            await self._follow.go(quiet=quiet, head=head)
+            await self._following.go(quiet=quiet, head=head)
         finally:
-            self._follow = None
+            self._following = None
+            self.context.follows(None)

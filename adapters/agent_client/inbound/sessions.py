@@ -6,47 +6,47 @@ import asyncio
 import contextlib
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakValueDictionary
 
 from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
-from adapters.agent_client.inbound import choices, governed, lists, replay, servers, turns
+from adapters.agent_client.inbound import governed, mcp_servers, replay, session_list, set_option, turns
+from adapters.agent_client.inbound.client import EditorClient
+from adapters.agent_client.inbound.config_options import settings
+from adapters.agent_client.inbound.context import SessionContext, Way
 from adapters.agent_client.inbound.encoding import encoded
-from adapters.agent_client.inbound.session import Session, Way
+from adapters.agent_client.inbound.session import EditorSession
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
-from gateway.core.types import Thread
+from gateway.core.types import Json, Thread
 from gateway.wire.jsonrpc import read
 
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.connection import Connection
 
-
-class Sessions:
+class EditorSessions:
     """By id. What is asked of a session that another connection has opened opens it here too."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._gateway = connection.gateway
-        self._agent = connection.agent
-        self._whole = connection.clients.whole
-        self._open: dict[str, Session] = {}
+    def __init__(self, client: EditorClient) -> None:
+        self._client = client
+        self._gateway = client.gateway
+        self._agent = client.agent
+        self._whole = client.clients.whole
+        self._open: dict[str, EditorSession] = {}
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def _alone(self, session_id: str) -> asyncio.Lock:
         """Held while a session is opened: what asks for it in the meantime finds it open, and opens no second one."""
         return self._opening.setdefault(session_id, asyncio.Lock())
 
-    def here(self, session_id: str) -> Session | None:
+    def here(self, session_id: str) -> EditorSession | None:
         """One that is open on this connection. Never waits."""
         session = self._open.get(session_id)
         return session if session is not None and session.alive else None
 
-    async def get(self, session_id: str, *, ending: bool = False, own: bool = False) -> Session:
+    async def get(self, session_id: str, *, ending: bool = False, own: bool = False) -> EditorSession:
         """One that is open here, or that is taken up now, maybe to be ended. Raises NotFound, Conflict.
 
         `own`: one that is not on record may be the agent's own: then it is asked for it, and says itself if it is not.
@@ -69,7 +69,7 @@ class Sessions:
             session.go()
             return session
 
-    async def named(self, params: Raw) -> Session | None:
+    async def named(self, params: Raw) -> EditorSession | None:
         """The session that the params of an extension name, if they name one.
 
         Raises NotFound for one that is not this client's: where clients are told apart, an agent's own is nobody's.
@@ -79,7 +79,7 @@ class Sessions:
         except Invalid:
             return None
         except NotFound:
-            if self._connection.visitor.required:
+            if self._client.visitor.required:
                 raise
             return None
 
@@ -95,7 +95,7 @@ class Sessions:
 
     def may_have(self, thread: Thread) -> bool:
         """Whether the session is this client's, and its agent one that it talks to, or none yet."""
-        visitor, name = self._connection.visitor, bound(thread)
+        visitor, name = self._client.visitor, bound(thread)
         if not visitor.owns(thread) or (name is not None and not visitor.may_use(name)):
             return False
         return self._agent is None or name in (None, self._agent)
@@ -104,7 +104,7 @@ class Sessions:
         """Cancel what runs in one that is not open here. Never waits for its agent. Raises NotFound, Unavailable."""
         thread = await self.find(session_id)
         for run in await replay.active(self._gateway, thread.id):
-            self._connection.keep(self._connection.cancel_run(run.id))
+            self._client.keep(self._client.cancel_run(run.id))
 
     async def leave(self) -> None:
         """The client has gone, or is another one from now on, also if it does not wait for this: then `gather` would
@@ -114,12 +114,17 @@ class Sessions:
         if sessions:
             await asyncio.wait([asyncio.create_task(session.close()) for session in sessions])
 
+    def noted(self, session_id: str, said: JsonObject) -> Json:
+        """See `dialect.Noted`."""
+        session = self.here(session_id)
+        return None if session is None else session.updates.remember(said)
+
     # --- methods ----------------------------------------------------------------------------------------------
 
     async def new(self, params: Raw) -> Any:
         """`session/new`."""
         asked = read(params, wire.NewSession)
-        name = self._agent or next(iter(self._connection.names()), None)
+        name = self._agent or next(iter(self._client.names()), None)
         if name is None:
             raise NotFound("there are no agents")
         governor = governed.of(self._gateway, name)
@@ -128,9 +133,9 @@ class Sessions:
         session = None
         try:
             await self._whole(self._gateway.create_thread(thread))
-            await governed.opened(governor, thread.id, self._connection.visitor.name)
+            await governed.opened(governor, thread.id, self._client.visitor.name)
             session = await self._opened(thread, name, params, Way.NEW)
-            return self._shown(session, await choices.begin(session))
+            return self._shown(session, await set_option.begin(session.context))
         except BaseException:
             await self._undo(thread.id, session)
             raise
@@ -146,12 +151,12 @@ class Sessions:
     async def list(self, params: Raw) -> Any:
         """`session/list`."""
         name = self._agent
-        told_apart = self._connection.visitor.required  # the agent would list everybody's
-        if name is not None and not told_apart and choices.offers(await self._native(name), "list"):
-            answer = await self._gateway.relay(name, PROTOCOL, "session/list", params, caller=self._connection)
-            listed = await lists.renamed(self._gateway, name, answer)
+        told_apart = self._client.visitor.required  # the agent would list everybody's
+        if name is not None and not told_apart and agents.offers(await self._native(name), "list"):
+            answer = await self._gateway.relay(name, PROTOCOL, "session/list", params, caller=self._client)
+            listed = await session_list.renamed(self._gateway, name, answer)
         else:
-            listed = await lists.recorded(self._gateway, params, self.may_have)
+            listed = await session_list.recorded(self._gateway, params, self.may_have)
         return await governed.listed(governed.of(self._gateway, name), listed)
 
     async def close(self, params: Raw) -> Any:
@@ -161,16 +166,16 @@ class Sessions:
         except NotFound:
             if not await self._may_be_its_own("close"):
                 raise
-            return await self._connection.beside("session/close", params)
+            return await self._client.beside("session/close", params)
         await session.stop()
         answer = await self._if_offered("close", session, params)
-        if await governed.closed(session.governor, session.id):
+        if await governed.closed(session.context.governor, session.id):
             with contextlib.suppress(InterlinguaError):  # the agent is to forget it, too
                 await self._if_offered("delete", session, params)
             await self._drop_everywhere(session)
             await self._whole(governed.forget(self._gateway, session.id))
         else:
-            await self.drop(session)
+            await session.close()
         return answer
 
     async def delete(self, params: Raw) -> Any:
@@ -181,10 +186,10 @@ class Sessions:
         except NotFound:
             if not await self._may_be_its_own("delete"):
                 return {}
-            return await self._connection.beside("session/delete", params)
+            return await self._client.beside("session/delete", params)
         await session.stop()
         answer = await self._if_offered("delete", session, params)
-        forgotten = await governed.closed(session.governor, session.id)
+        forgotten = await governed.closed(session.context.governor, session.id)
         await self._drop_everywhere(session)
         if forgotten:
             await self._whole(governed.forget(self._gateway, session_id))
@@ -197,23 +202,25 @@ class Sessions:
         """Whether the agent is asked to end a session that the gateway has no record of: it is nobody's here then, and
         so there for nobody where clients are told apart.
         """
-        if self._connection.visitor.required or self._agent is None:
+        if self._client.visitor.required or self._agent is None:
             return False
-        return choices.offers(await self._native(self._agent), what)
+        return agents.offers(await self._native(self._agent), what)
 
-    async def _drop_everywhere(self, session: Session) -> None:
+    async def _drop_everywhere(self, session: EditorSession) -> None:
         """No connection has it open any more."""
-        for each in (session, *session.elsewhere()):
-            await each.connection.sessions.drop(each)
+        for each in (session, *session.context.elsewhere()):
+            await each.close()
 
-    async def _if_offered(self, what: str, session: Session, params: Raw) -> Any:
+    async def _if_offered(self, what: str, session: EditorSession, params: Raw) -> Any:
         """What the agent answers to `session/<what>`, if it is one of this protocol that declared it."""
-        native = await self._native(session.agent)
-        if choices.offers(native, what):
-            return await session.relay(f"session/{what}", params)
-        if native is not None and session.servers:  # which go with the session in any case
+        native = await self._native(session.context.agent)
+        if agents.offers(native, what):
+            return await session.context.relay(f"session/{what}", params)
+        if native is not None and session.context.servers:  # which go with the session in any case
             with contextlib.suppress(InterlinguaError):
-                await self._gateway.forward(session.agent, PROTOCOL, tunnel.DISCONNECT, params, thread=session.id)
+                await self._gateway.forward(
+                    session.context.agent, PROTOCOL, tunnel.DISCONNECT, params, thread=session.id
+                )
         return {}
 
     async def _native(self, name: str) -> JsonObject | None:
@@ -230,53 +237,46 @@ class Sessions:
     async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: Way) -> Any:
         there = self._open.get(asked.session_id)
         if there is not None:
-            if there.voice.unanswered:
-                raise Conflict(f"session {there.id} is busy with its last prompt")
-            await self.drop(there)
+            there.reopen()
+            await there.close()
         try:
             thread = await self.find(asked.session_id)
         except NotFound:
             return await self._of_agent(asked, params, method)
         name = self._agent_of(thread)
         params = await governed.folders(governed.of(self._gateway, name), params)
-        if await replay.is_the_agents(self._connection, thread, name, everything=way is Way.LOAD):
+        if await replay.is_the_agents(self._client, thread, name, everything=way is Way.LOAD):
             with contextlib.suppress(replay.Untold):
                 return await self._told_by_agent(thread, name, params, method, way)
         session = await self._opened(thread, name, params, way)
         try:
-            return self._shown(session, await servers.told(session, await choices.settings(session)))
+            return self._shown(session, await mcp_servers.told(session.context, await settings(session.context)))
         except BaseException:
-            await self.drop(session)
+            await session.close()
             raise
 
     async def _told_by_agent(self, thread: Thread, name: str, params: Raw, method: str, way: Way) -> Any:
         """The agent's own answer, after what it replays. Raises replay.Untold where the record is to serve."""
         session = await self._opened(thread, name, params, Way.NEW)
+        context = session.context
         try:
-            session.replaying = way is Way.LOAD
-            answer = await replay.by_agent(session, method, servers.together(session))
-            session.replaying, session.way = False, way
-            session.voice.standing()
-            return self._shown(session, choices.completed_answer(session, answer))
+            answer = await session.reload(
+                lambda: replay.by_agent(context, session.updates, method, mcp_servers.together(context)), way
+            )
+            return self._shown(session, set_option.completed_answer(context, answer))
         except BaseException:
-            await self.drop(session)
+            await session.close()
             raise
 
     async def _of_agent(self, asked: wire.OpenSession, params: Raw, method: str) -> Any:
         """A session that the gateway has no record of, but its agent may: what it replays is passed on, and kept."""
-        if self._connection.visitor.required or self._agent is None or await self._native(self._agent) is None:
+        if self._client.visitor.required or self._agent is None or await self._native(self._agent) is None:
             raise NotFound(f"no session {asked.session_id}")
         params = await governed.folders(governed.of(self._gateway, self._agent), params)
-        session = await self.adopt(asked.session_id, asked, params)
-        session.replaying = True
+        session = await self._adopted(asked.session_id, asked, params)
         session.go()
         try:
-            answer = await session.relay(method, params)
-            await session.caught_up()
-            session.replaying = False
-            session.way = Way.RESUME
-            session.voice.standing()
-            return answer
+            return self._shown(session, await session.reload(lambda: session.context.relay(method, params), Way.RESUME))
         except BaseException:
             await self._undo(session.id, session)
             raise
@@ -285,13 +285,17 @@ class Sessions:
         """Take up a session of the agent's own by nothing but its id. Raises NotFound, and the agent's own error."""
         name = self._agent
         native = await self._native(name) if name is not None else None
-        takes_up = agents.loads(native) or choices.offers(native, "resume")
+        takes_up = agents.loads(native) or agents.offers(native, "resume")
         if not takes_up or governed.of(self._gateway, name) is not None:
             raise NotFound(f"no session {session_id}")
         asked = wire.OpenSession(session_id=session_id, cwd="/")
         await self._of_agent(asked, encoded({"sessionId": session_id, "mcpServers": []}), "session/resume")
 
-    async def adopt(self, session_id: str, asked: wire.NewSession, params: Raw) -> Session:
+    async def adopt(self, session_id: str, asked: wire.NewSession, params: Raw) -> None:
+        """The same for one that its client is about to be told of. Raises what `_adopted` does."""
+        self._shown(await self._adopted(session_id, asked, params), None)
+
+    async def _adopted(self, session_id: str, asked: wire.NewSession, params: Raw) -> EditorSession:
         """Make a record of a session that the agent has made under this id. Raises NotFound if it is not free."""
         assert self._agent is not None
         try:
@@ -300,61 +304,55 @@ class Sessions:
             raise NotFound(f"no session {session_id}") from None
         try:
             governor = governed.of(self._gateway, self._agent)
-            await governed.opened(governor, thread.id, self._connection.visitor.name)
-            session = await self._opened(thread, self._agent, params, Way.NEW)
+            await governed.opened(governor, thread.id, self._client.visitor.name)
+            return await self._opened(thread, self._agent, params, Way.NEW)
         except BaseException:
             await self._undo(thread.id, None)
             raise
-        asyncio.get_running_loop().call_soon(session.go)
-        return session
 
-    async def _undo(self, thread_id: str, session: Session | None) -> None:
+    async def _undo(self, thread_id: str, session: EditorSession | None) -> None:
         """It came to nothing: no record of it is kept."""
         if session is not None:
-            await self.drop(session)
+            await session.close()
         with contextlib.suppress(InterlinguaError):
             await self._whole(self._gateway.delete_thread(thread_id))
 
-    async def _opened(self, thread: Thread, agent: str, params: Raw, way: Way) -> Session:
+    async def _opened(self, thread: Thread, agent: str, params: Raw, way: Way) -> EditorSession:
         """Open a session and tell what is to be told before its client is answered.
 
         Raises NotFound, Unavailable, and Denied for a client that has logged out since it asked for it.
         """
         self._still(thread)
-        if len(self._open) >= self._connection.clients.options.max_sessions:
+        if len(self._open) >= self._client.clients.options.max_sessions:
             raise Unavailable("too many sessions are open on this connection; close some")
-        session = Session(self._connection, thread, agent, Raw(bytes(params)))
+        session = EditorSession(SessionContext(self._client, thread, agent, Raw(bytes(params))), self._left)
         self._open[session.id] = session
         try:
             await session.open(way)
             self._still(thread)
         except BaseException:
             await session.close()
-            if self._open.get(session.id) is session:
-                del self._open[session.id]
             raise
         return session
 
     def _still(self, thread: Thread) -> None:
         """Raises Denied or NotFound where the client is, by now, nobody who may have the session."""
-        self._connection.visitor.check("", self._agent)
+        self._client.visitor.check("", self._agent)
         if not self.may_have(thread):
             raise NotFound(f"no session {thread.id}")
 
-    def _shown(self, session: Session, answer: Any) -> Any:
+    def _shown(self, session: EditorSession, answer: Any) -> Any:
         """The answer that makes the session known: what happens in it is told when this has been sent."""
         asyncio.get_running_loop().call_soon(session.go)
         return answer
 
-    async def drop(self, session: Session) -> None:
-        """Have it open no more."""
+    def _left(self, session: EditorSession) -> None:
         if self._open.get(session.id) is session:
             del self._open[session.id]
-        await session.close()
 
     def _thread(self, id: str, asked: wire.NewSession) -> Thread:
         now = time.time()
-        attributes = self._connection.visitor.marks()
+        attributes = self._client.visitor.marks()
         if asked.additional_directories:
             attributes["additionalDirectories"] = asked.additional_directories
         return Thread(
@@ -368,7 +366,7 @@ class Sessions:
         )
 
     def _agent_of(self, thread: Thread) -> str:
-        name = self._agent or bound(thread) or next(iter(self._connection.names()), None)
+        name = self._agent or bound(thread) or next(iter(self._client.names()), None)
         if name is None:
             raise NotFound("there are no agents")
         return name

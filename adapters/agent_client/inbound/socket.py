@@ -8,8 +8,8 @@ from typing import Final
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from adapters.agent_client.inbound.clients import Clients
-from adapters.agent_client.inbound.connection import Connection
+from adapters.agent_client.inbound.clients import EditorClients
+from adapters.agent_client.inbound.connection import EditorConnection
 from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.streamable import CONNECTION_ID, JSON
@@ -27,7 +27,7 @@ POLICY_VIOLATION: Final = 1008
 class Socket:
     """The endpoint; the agent is in the path, or left to the client."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: EditorClients) -> None:
         self._clients = clients
 
     async def serve(self, websocket: WebSocket) -> None:
@@ -43,7 +43,7 @@ class Socket:
                 limit = self._clients.options.max_message
                 pipe = await _Door.accept(websocket, headers={CONNECTION_ID: id}, limit=limit)
                 pipe.visitor = visitor
-                await Connection(self._clients, pipe, agent, visitor).serve()
+                await EditorConnection(self._clients, pipe, agent, visitor).serve()
         except AgentGone as error:
             log.debug("%s", error)
         except InterlinguaError as error:

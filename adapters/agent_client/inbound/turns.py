@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from adapters.agent_client.codec import agents, content
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import Gateway
 from gateway.core import files, projection
-from gateway.core.errors import Invalid, NotFound
+from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.files import Attachment
 from gateway.core.types import Agent, Run, RunRequest, StopReason, Thread
 from gateway.wire import jsonrpc
@@ -31,21 +31,32 @@ END_TURN: Final[JsonObject] = {"stopReason": StopReason.END_TURN.value}
 CANCELLED: Final[JsonObject] = {"stopReason": StopReason.CANCELLED.value}
 
 
-@dataclass
-class Turn:
+class PromptTurn:
     """A prompt, until the work is over that it began.
 
     mark, run: which run it started, or answers a question of.
     answers: the id of the question that it answers.
+    over: how it is answered; of version 2, how the work ended.
     """
 
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-    run: str | None = None
-    answers: str | None = None
-    cancelled: bool = False
-    over: asyncio.Future[JsonObject | RpcError] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    def __init__(self, *, cancelled: bool = False) -> None:
+        self.mark = uuid.uuid4().hex
+        self.run: str | None = None
+        self.answers: str | None = None
+        self.cancelled = cancelled
+        self.over: asyncio.Future[JsonObject | RpcError] = asyncio.get_running_loop().create_future()
+
+    def started(self, run: str) -> None:
+        """It is this run's."""
+        self.run = run
+
+    def answering(self, run: str, question: str) -> None:
+        """It is the answer to a question of this run."""
+        self.run, self.answers = run, question
+
+    def cancel(self) -> None:
+        """The client wants no more of it: it ends as cancelled, whatever comes of it."""
+        self.cancelled = True
 
     def end(self, how: JsonObject | RpcError) -> None:
         """Answer the prompt, once."""
@@ -53,6 +64,42 @@ class Turn:
             how = CANCELLED if isinstance(how, RpcError) else {**how, **CANCELLED}
         if not self.over.done():
             self.over.set_result(how)
+
+
+class V2PromptTurn(PromptTurn):
+    """A prompt of a client of version 2, which is answered when it is taken.
+
+    blocks: what was said.
+    message: the id of what was said, where that does not follow from the run.
+    accepted: how it is answered.   answered: whether that is on its way, so that the client may be told more.
+    """
+
+    def __init__(
+        self, blocks: Sequence[JsonObject], answered: Callable[[PromptTurn], None], *, cancelled: bool = False
+    ) -> None:
+        """`answered` is called when its answer is made."""
+        super().__init__(cancelled=cancelled)
+        self.blocks = blocks
+        self.message: str | None = None
+        self.accepted: asyncio.Future[JsonObject | RpcError] = asyncio.get_running_loop().create_future()
+        self.answered = asyncio.Event()
+        self._answered = answered
+
+    def accept(self, how: JsonObject | RpcError) -> None:
+        """Answer it, once."""
+        if not self.accepted.done():
+            self.accepted.set_result(how)
+            self._answered(self)
+
+    def heard(self) -> None:
+        """It is taken although nothing came of it: answer it with an id of its own."""
+        self.message = self.message or self.mark
+        self.accept({"messageId": self.message})
+
+    def end(self, how: JsonObject | RpcError) -> None:
+        """See `PromptTurn.end`. What was not taken never will be."""
+        super().end(how)
+        self.accept(how if isinstance(how, RpcError) else {"messageId": self.message or self.mark})
 
 
 @dataclass
@@ -65,7 +112,7 @@ class Said:
 
 
 def request_of(
-    turn: Turn,
+    turn: PromptTurn,
     asked: wire.Prompt,
     params: Raw,
     agent: Agent,
@@ -76,7 +123,7 @@ def request_of(
     principal: str | None = None,
     tools: tuple[str, ...] | None = None,
 ) -> RunRequest:
-    """The run that a prompt starts. `config` was set in the session; an agent of this protocol has its own."""
+    """Make the run that a prompt starts. `config` was set in the session; an agent of this protocol has its own."""
     meta = asked.meta if isinstance(asked.meta, dict) else {}
     traceparent = meta.get("traceparent")
     return RunRequest(
@@ -118,6 +165,23 @@ async def _whole(gateway: Gateway, blocks: list[JsonObject], ids: Sequence[str])
             continue
         found.append(files.fill(block, contents) if contents else block)
     return found
+
+
+def refusal(error: InterlinguaError) -> Exception:
+    """What a prompt that could not be taken is answered: the method is not unknown."""
+    if isinstance(error, Unsupported):
+        return RpcError(jsonrpc.INVALID_PARAMS, str(error), {"code": error.code})
+    return error
+
+
+def message_id(run: str) -> str:
+    """The id of what was said to start a run, where the agent has none for it."""
+    return f"{run}-user"
+
+
+def answer_id(run: str, question: str) -> str:
+    """The id of what was said to answer a question."""
+    return f"{run}-answer-{question}"
 
 
 def metadata_of(meta: Any) -> JsonObject:

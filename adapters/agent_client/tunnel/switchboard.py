@@ -4,25 +4,67 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Raw
 
 from adapters.agent_client.tunnel import mcp_messages
 from adapters.agent_client.tunnel.mcp_messages import CONNECT, MESSAGE, Offered
 from adapters.agent_client.wire import PROTOCOL
+from gateway.contract import Gateway
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
-
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.connection import Connection
-    from adapters.agent_client.inbound.session import Session
 
 MOST: Final = 1000
 """MCP connections to one client's servers."""
 _NOTHING = Raw(b"{}")
+
+
+class Host(Protocol):
+    """A connected client that may have MCP servers."""
+
+    @property
+    def gateway(self) -> Gateway:
+        """Whose client it is."""
+
+    @property
+    def flowing(self) -> bool:
+        """Whether the client reads as fast as it is told."""
+
+    async def drained(self) -> None:
+        """Wait while the client reads slowly. Raises AgentGone."""
+
+    async def asking(self, method: str, params: Raw) -> Raw:
+        """Send it a request. Raises what `Caller.ask` does."""
+
+    def telling(self, method: str, params: Raw) -> None:
+        """Send it a notification."""
+
+
+class Offering(Protocol):
+    """A session that a client has open."""
+
+    @property
+    def id(self) -> str:
+        """The session's, which is the thread's."""
+
+    @property
+    def agent(self) -> str:
+        """The agent that it has now."""
+
+    @property
+    def client(self) -> Host:
+        """Who has it open."""
+
+    @property
+    def servers(self) -> list[Offered]:
+        """The MCP servers that the client offers in it without an address."""
+
+
+Opened = Callable[[str], Iterable[Offering]]
+"""Id of a session -> the same session as each client has it open."""
 
 
 @dataclass(eq=False)
@@ -30,8 +72,8 @@ class Line:
     """One MCP connection to a server of a client's. `theirs`: the client's name for it; None where it is stateless."""
 
     id: str
-    client: Connection
-    session: Session
+    client: Host
+    session: Offering
     server: Offered
     theirs: str | None
     asked: dict[str, str | int | None] = field(default_factory=dict)
@@ -41,21 +83,22 @@ class Line:
 class Switchboard:
     """One per gateway process. What agents say comes in by `ask` and `tell`, what clients say by the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
         self._lines: dict[str, Line] = {}
-        self._by_client: dict[Connection, dict[str, Line]] = {}
-        self._stateless: set[Connection] = set()
+        self._by_client: dict[Host, dict[str, Line]] = {}
+        self._stateless: set[Host] = set()
         self._numbers = itertools.count(1)
 
     # --- from agents ----------------------------------------------------------------------------------------------
 
-    async def ask(self, connection: Connection, method: str, params: Raw) -> Raw:
-        """A request of an agent's to the client at `connection`, or to another one that has the same session open.
+    async def ask(self, client: Host, method: str, params: Raw) -> Raw:
+        """A request of an agent's to this client, or to another one that has the same session open.
 
         Raises RpcError with the client's own error or UNAVAILABLE; Unavailable once it has gone.
         """
         if method == CONNECT:
-            return await self._connect(connection, params)
+            return await self._connect(client, params)
         line = self._line(mcp_messages.read(params).connection_id)
         if method == MESSAGE:
             return await self._asked(line, params)
@@ -70,10 +113,11 @@ class Switchboard:
         if line is not None and line.theirs is not None and line.client.flowing:
             line.client.telling(method, mcp_messages.replaced(params, connectionId=line.theirs, requestId=None))
 
-    async def _connect(self, connection: Connection, params: Raw) -> Raw:
+    async def _connect(self, asked: Host, params: Raw) -> Raw:
         wanted = mcp_messages.unpacked(params, mcp_messages.Connect)
-        session, server = _found(_sessions(connection, wanted.session_id), wanted)
-        client = session.connection
+        sessions = sorted(self._opened(wanted.session_id), key=lambda session: session.client is not asked)
+        session, server = _found(sessions, wanted)
+        client = session.client
         theirs = None
         answer = _NOTHING
         if len(self._by_client.get(client, ())) >= MOST:
@@ -107,9 +151,9 @@ class Switchboard:
 
     # --- from clients -----------------------------------------------------------------------------------------------
 
-    async def request(self, connection: Connection, params: Raw) -> Raw:
+    async def request(self, client: Host, params: Raw) -> Raw:
         """What a server asks its MCP client, `mcp/message`. Raises RpcError with the agent's error, and the tree's."""
-        line = self._line_of(connection, mcp_messages.read(params).connection_id)
+        line = self._line_of(client, mcp_messages.read(params).connection_id)
         if line is None:
             raise mcp_messages.unavailable("there is no such connection")
         return await line.client.gateway.relay(
@@ -120,13 +164,13 @@ class Switchboard:
             thread=line.session.id,
         )
 
-    async def notification(self, connection: Connection, params: Raw) -> None:
+    async def notification(self, client: Host, params: Raw) -> None:
         """What a server tells. Raises what `request` does."""
         said = mcp_messages.read(params)
         about: dict[str, Any] = {}
-        line = self._line_of(connection, said.connection_id)
+        line = self._line_of(client, said.connection_id)
         if line is None:
-            line = self._asking(connection, said.request_id)
+            line = self._asking(client, said.request_id)
             about = {"serverId": None, "requestId": line.asked[str(said.request_id)]} if line is not None else {}
         if line is None:
             raise mcp_messages.unavailable("there is no such connection")
@@ -135,10 +179,10 @@ class Switchboard:
             line.session.agent, PROTOCOL, MESSAGE, mcp_messages.replaced(params, **about), thread=line.session.id
         )
 
-    def left(self, connection: Connection) -> None:
+    def left(self, client: Host) -> None:
         """A client has gone, and its servers with it: an agent's next message finds out."""
-        self._stateless.discard(connection)
-        for line in self._by_client.pop(connection, {}).values():
+        self._stateless.discard(client)
+        for line in self._by_client.pop(client, {}).values():
             self._lines.pop(line.id, None)
 
     # --- inside -----------------------------------------------------------------------------------------------------
@@ -149,11 +193,11 @@ class Switchboard:
             raise mcp_messages.unavailable("its client has gone")
         return line
 
-    def _line_of(self, connection: Connection, theirs: str | None) -> Line | None:
-        return self._by_client.get(connection, {}).get(theirs) if theirs is not None else None
+    def _line_of(self, client: Host, theirs: str | None) -> Line | None:
+        return self._by_client.get(client, {}).get(theirs) if theirs is not None else None
 
-    def _asking(self, connection: Connection, request: str | int | None) -> Line | None:
-        return next((each for each in self._by_client.get(connection, {}).values() if request in each.asked), None)
+    def _asking(self, client: Host, request: str | int | None) -> Line | None:
+        return next((each for each in self._by_client.get(client, {}).values() if request in each.asked), None)
 
     def _drop(self, line: Line) -> None:
         self._lines.pop(line.id, None)
@@ -163,14 +207,7 @@ class Switchboard:
             self._by_client.pop(line.client, None)
 
 
-def _sessions(connection: Connection, session_id: str) -> Iterable[Session]:
-    """Where it is open: here first, then on others."""
-    here = connection.sessions.here(session_id)
-    others = [each for each in connection.clients.open(session_id) if each is not here]
-    return [here, *others] if here is not None else others
-
-
-def _found(sessions: Iterable[Session], wanted: mcp_messages.Connect) -> tuple[Session, Offered]:
+def _found(sessions: Iterable[Offering], wanted: mcp_messages.Connect) -> tuple[Offering, Offered]:
     """Who offers it under its id; else, since a client that comes back may give new ids, under its name."""
     offers = [(session, server) for session in sessions for server in session.servers]
     for session, server in offers:

@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client.inbound import AgentClientInbound
-from adapters.agent_client.inbound.connection import Connection
+from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.config import Route
@@ -123,9 +123,9 @@ class Rig:
                 await asyncio.sleep(0)
         return runs[0]
 
-    def connections(self, session: str) -> list[Connection]:
-        """Those that have the session open."""
-        return [each.connection for each in self.inbound.clients.open(session)]
+    def connections(self, session: str) -> list[EditorClient]:
+        """The clients that have the session open."""
+        return [each.client for each in self.inbound.clients.open(session)]
 
     def serve(self, pipe: MemoryPipe, agent: str | None, visitor: Visitor | None = None) -> asyncio.Task[None]:
         """Have the gateway talk to who is at the other end, in a task that ends with the test."""

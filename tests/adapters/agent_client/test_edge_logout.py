@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.inbound.dialects.v1 import V1Voice
-from adapters.agent_client.inbound.dialects.v2.voice import V2Voice
+from adapters.agent_client.inbound.v1 import V1SessionUpdates
+from adapters.agent_client.inbound.v2.session import V2SessionUpdates
 from adapters.agent_client.inbound.visitor import Visitor
 from tests.adapters.agent_client import v2_editor
 from tests.adapters.agent_client.authentication_rig import ANA, AUTHENTICATION, BOB, METHOD, NOT_FOUND, UNKNOWN
@@ -19,7 +19,7 @@ from tests.support.scripted import echo, until
 
 LOGIN = {1: "authenticate", 2: "auth/login"}
 LOGOUT = {1: "logout", 2: "auth/logout"}
-VOICES: dict[int, Any] = {1: V1Voice, 2: V2Voice}
+VOICES: dict[int, Any] = {1: V1SessionUpdates, 2: V2SessionUpdates}
 
 
 async def ana(gateway: Rig, version: int) -> Editor:
@@ -76,7 +76,7 @@ def test_a_session_that_is_being_opened_at_the_logout_is_not_followed(
             assert isinstance(error := opening.exception(), Refused)
             assert error.code in (UNKNOWN, NOT_FOUND, -32603), error
             assert not [each for each in gateway.connections(session) if each.visitor.name != "ana"]
-            assert not [each for each in gateway.connections(session) if each.sessions.here(session) is None]
+            assert all(each.alive for each in gateway.inbound.clients.open(session))
 
     run(main())
 

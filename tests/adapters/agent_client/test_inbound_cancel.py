@@ -136,7 +136,7 @@ def test_a_cancel_while_the_run_is_being_started_is_the_answer_whatever_comes_of
             await began.wait()
             await editor.notify("session/cancel", {"sessionId": session})
             (here,) = gateway.inbound.clients.open(session)
-            await until(lambda: here.turn is not None and here.turn.cancelled)
+            await until(lambda: here.context.turn is not None and here.context.turn.cancelled)
             go.set()
             assert await turn == CANCELLED
 

@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.inbound.dialects.v2.folding import Folding
-from adapters.agent_client.inbound.dialects.v2.rounds import ANSWERED, Rounds
+from adapters.agent_client.inbound.v2.run import ANSWERED, AnswerRounds
+from adapters.agent_client.inbound.v2.state import MessageFolding
 from tests.adapters.agent_client.v2_editor import check
 
 Update = dict[str, Any]
@@ -33,12 +33,12 @@ def call(id: str) -> Update:
 
 
 def fold(*batches: list[Update]) -> list[Update]:
-    folding = Folding()
+    folding = MessageFolding()
     return [json.loads(one) for batch in batches for one in folding.fold([msgspec.json.encode(each) for each in batch])]
 
 
 def named(*updates: Update | bytes) -> list[Update]:
-    rounds = Rounds("run")
+    rounds = AnswerRounds("run")
     encoded = [each if isinstance(each, bytes) else msgspec.json.encode(each) for each in updates]
     return [json.loads(one) for one in rounds.named(encoded)]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+from adapters.agent_client.inbound import context as sessions
 from adapters.agent_client.inbound import governed as inbound
-from adapters.agent_client.inbound import session as sessions
 from adapters.agent_client.outbound import governed as outbound
 from gateway.cli import main
 from gateway.core.errors import InterlinguaError

@@ -39,6 +39,7 @@ __all__ = [
     "permission_answer",
     "permission_result",
     "tool_call_of",
+    "whole",
 ]
 
 _OWN: Final = ("toolCall", "options", "sessionId")
@@ -118,3 +119,12 @@ def _approval(call: JsonObject, payload: JsonObject) -> JsonObject:
     why = payload.get("why")
     described = {"description": why} if isinstance(why, str) and why else {}
     return {"subject": _subject({**call, "title": str(payload["tool"])}), **described}
+
+
+def whole(asked: JsonObject) -> JsonObject:
+    """A form with all that the TypeScript SDK wants of it: the Python SDK of version 1 leaves out what goes without
+    saying."""
+    schema = asked.get("requestedSchema")
+    if not isinstance(schema, dict) or ("type" in schema and "properties" in schema):
+        return asked
+    return {**asked, "requestedSchema": {"type": "object", "properties": {}, **schema}}

@@ -3,73 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import turn as turn_v1
 from adapters.agent_client.codec.v2 import marks, turn
+from adapters.agent_client.codec.v2 import updates_out as out
 from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
 from adapters.agent_client.inbound import turns
-from adapters.agent_client.inbound.dialects.v2.prompts import Prompt, answer_id, message_id
-from adapters.agent_client.inbound.dialects.v2.rounds import ANSWERED, Rounds, head
-from adapters.agent_client.inbound.follow import STATES
+from adapters.agent_client.inbound.context import SessionContext
+from adapters.agent_client.inbound.turns import V2PromptTurn, answer_id, message_id
+from adapters.agent_client.inbound.updates import STATES
+from adapters.agent_client.inbound.v2.state import V2SessionState
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import events as e
 from gateway.core.types import Agent, Answer, Interrupt, Outcome, Run, RunStatus, StopReason, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.dialects.v2.voice import V2Voice
-    from adapters.agent_client.inbound.session import Session
-
+ANSWERED: Final = b""
+"""Stands among updates where a question has been answered."""
 _USER: Final = frozenset(("user_message", "user_message_chunk"))
 _WORK: Final = frozenset((*WHOLE, *WHOLE.values(), "tool_call_update", "tool_call_content_chunk")) - _USER
+_CHUNKS: Final = frozenset(("agent_message_chunk", "agent_thought_chunk"))
+
+
+class _About(msgspec.Struct, rename="camel"):
+    """What an update is about."""
+
+    session_update: str = ""
+    message_id: str | None = None
+
+
+head: Final = msgspec.json.Decoder(_About).decode
 
 
 class _Aside(bytes):
     """An update that says nothing of the run."""
 
 
-class V2Account:
-    """See `Account`.
+class V2RunUpdates:
+    """See `RunUpdates`.
 
     What was said comes before everything else of the run, and not before the prompt is answered. An agent of version 2
     says it itself; where it begins to work without having done so, it is said for it.
     """
 
     def __init__(
-        self, session: Session, voice: V2Voice, run: Run, agent: Agent | None, *, mine: bool, past: bool
+        self, session: SessionContext, state: V2SessionState, run: Run, agent: Agent | None, *, mine: bool, past: bool
     ) -> None:
         self.encoder = UpdateEncoder(agent, run=run.id, replay=True)
         self._session = session
-        self._voice = voice
+        self._state = state
         self._run = run
         self._agent = agent
         self._mine = mine
         self._past = past
-        self._folding = voice.folding if past else None
-        self._rounds = None if self.encoder.says_user else Rounds(run.id)
+        self._history = state.history if past else None
+        self._rounds = None if self.encoder.says_user else AnswerRounds(run.id)
         self._unsaid = False
         self._dismissed = 0
 
     @property
-    def _prompt(self) -> Prompt | None:
+    def _prompt(self) -> V2PromptTurn | None:
         """The client's prompt that the run belongs to, if that is not over."""
         mine = self._session.turn
-        return mine if isinstance(mine, Prompt) and self._session.owns(self._run) else None
+        return mine if isinstance(mine, V2PromptTurn) and self._session.owns(self._run) else None
 
     # --- updates ----------------------------------------------------------------------------------------------
 
     async def begin(self, *, quiet: bool) -> None:
-        """See `Account.begin`."""
+        """See `RunUpdates.begin`."""
         self._unsaid = not quiet
         if self._unsaid and self._agent is not None and not self.encoder.says_user:
             await self._say_user()
 
     async def tell(self, updates: Sequence[bytes]) -> None:
-        """See `Account.tell`."""
+        """See `RunUpdates.tell`."""
         if self._unsaid and updates:
             updates = await self._first(updates)
         mine = self._session.turn
@@ -77,13 +89,13 @@ class V2Account:
             await self._answered()
         if self._dismissed:  # the agent goes on, unless this is the end
             if self._dismissed > 1 and updates and not (mine is not None and mine.cancelled):
-                updates = [*self._voice.to(RUNNING), *updates]
+                updates = [*self._state.to(RUNNING), *updates]
             self._dismissed = 2 if self._dismissed == 1 or not updates else 0
         updates = self._named(updates)
-        self._voice.say(updates if self._folding is None else self._folding.fold(updates))
+        self._session.tell(*(updates if self._history is None else self._history.fold(updates)))
 
     def skip(self, updates: Sequence[bytes]) -> None:
-        """See `Account.skip`."""
+        """See `RunUpdates.skip`."""
         self._named(updates)
 
     def _named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
@@ -95,7 +107,7 @@ class V2Account:
         name = message_id(self._run.id)
         await self._accepted(name)
         blocks = await turns.said(self._session.gateway, self._run, self._agent)
-        self._voice.say([*(self._voice.user(blocks, name) if blocks else ()), *self._running()])
+        self._session.tell(*([out.user(blocks, name)] if blocks else ()), *self._running())
 
     async def _first(self, updates: Sequence[bytes]) -> Sequence[bytes]:
         """Updates of an agent that is to say what was said to it."""
@@ -125,57 +137,57 @@ class V2Account:
             await mine.answered.wait()
 
     def _running(self) -> list[bytes]:
-        return [] if self._past else self._voice.to(RUNNING)
+        return [] if self._past else self._state.to(RUNNING)
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
-        """See `Account.state_of`."""
+        """See `RunUpdates.state_of`."""
         data: Any = event.data
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
-            return self._voice.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
+            return self._state.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
         if (marks.mine(event) or {}).get("aside"):
             return [_Aside(update) for update in self.encoder.feed([(0, event)])]
         if event.name == ORIGIN_V2 and kind == STATE:
-            return [] if self._past else self._voice.agent_state(data, works=True)
+            return [] if self._past else self._state.agent_state(data, works=True)
         return None
 
     # --- questions --------------------------------------------------------------------------------------------
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
-        """See `Account.resumed`. What was cancelled is most often about to end, and does not run before."""
+        """See `RunUpdates.resumed`. What was cancelled is most often about to end, and does not run before."""
         if self._past or open:
             return [ANSWERED]
         if answer.outcome is Outcome.CANCELLED:
             self._dismissed = 1
             return [ANSWERED]
-        return [*self._voice.to(RUNNING), ANSWERED]
+        return [*self._state.to(RUNNING), ANSWERED]
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
-        """See `Account.replied`."""
+        """See `RunUpdates.replied`."""
         mine = self._prompt if here else None
         blocks = [{"type": "text", "text": said}] if said is not None else []
         if mine is not None and mine.answers == interrupt.id:
             blocks = list(mine.blocks)
-        return self._voice.user(blocks, answer_id(self._run.id, interrupt.id)) if blocks else []
+        return [out.user(blocks, answer_id(self._run.id, interrupt.id))] if blocks else []
 
     def waiting(self) -> None:
-        """See `Account.waiting`."""
-        self._voice.say(self._voice.to(REQUIRES_ACTION))
+        """See `RunUpdates.waiting`."""
+        self._session.tell(*self._state.to(REQUIRES_ACTION))
 
     def snapshot(self, *, asks: bool) -> None:
-        """See `Account.snapshot`."""
-        self._voice.say(self._voice.to(REQUIRES_ACTION if asks else RUNNING, again=True))
+        """See `RunUpdates.snapshot`."""
+        self._session.tell(*self._state.to(REQUIRES_ACTION if asks else RUNNING, again=True))
 
     # --- the end ----------------------------------------------------------------------------------------------
 
     async def close(self, run: Run) -> None:
-        """See `Account.close`. A prompt that the agent has not taken is answered with its error."""
+        """See `RunUpdates.close`. A prompt that the agent has not taken is answered with its error."""
         mine = self._prompt
         if self._unsaid and not (mine is not None and turn_v1.failed_run(run) and not mine.accepted.done()):
             await self._say_user()
 
     def over(self, run: Run) -> None:
-        """See `Account.over`."""
+        """See `RunUpdates.over`."""
         mine = None if self._past else self._prompt
         run = replace(run, losses={**self.encoder.losses, **run.losses})  # the last ones came too late for the record
         how = self._how(run)
@@ -187,13 +199,57 @@ class V2Account:
         if self._past:
             said.pop()
         else:
-            self._voice.ended()
+            self._state.ended()
         if mine is not None:
-            self._voice.finish(mine, how)
-        self._voice.say(said)
+            self._session.finish(mine)
+            mine.end(how)
+        self._session.tell(*said)
 
     def _how(self, run: Run) -> Any:
         try:
             return turn_v1.prompt_result(run, self.encoder.end, agent=self._agent)
         except RpcError as error:
             return error
+
+
+class AnswerRounds:
+    """Tells what an agent says after a question has been answered as another message, so that it stands behind it.
+
+    Clients of version 2 put what they are told of a message where that began, however much came in between. So the
+    messages that the gateway has named begin anew with each answer. One that the agent has named is the agent's affair.
+    Used for one run, by the order of its updates alone: so names are the same for all, each time.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._ours = f"{run}-"
+        self._count = 0
+        self._more: dict[str, list[str]] = {}  # message -> the names of what it went on as
+
+    def named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
+        """The updates, ANSWERED left out."""
+        if not self._count and ANSWERED not in updates:
+            return updates
+        out: list[bytes] = []
+        for update in updates:
+            if update == ANSWERED:
+                self._count += 1
+            else:
+                out += [update] if not self._count else self._renamed(update)
+        return out
+
+    def _renamed(self, update: bytes) -> list[bytes]:
+        about = head(update)
+        name = about.message_id
+        if name is None or not name.startswith(self._ours):
+            return [update]
+        if about.session_update in _CHUNKS:
+            other = f"{name}-{self._count}"
+            known = self._more.setdefault(name, [])
+            if other not in known:
+                known.append(other)
+            old, new = (b'"messageId":' + msgspec.json.encode(each) for each in (name, other))
+            return [update.replace(old, new, 1)]
+        emptied = [
+            {UPDATE: about.session_update, "messageId": each, "content": []} for each in self._more.get(name, ())
+        ]
+        return [update, *map(msgspec.json.encode, emptied)]

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
 
-from adapters.agent_client.inbound.asking import Questions
+from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.encoding import encoded
+from adapters.agent_client.inbound.questions import RunQuestions
+from adapters.agent_client.inbound.updates import STATES, SessionUpdates
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
 from gateway.contract import Batch, Snapshot
 from gateway.core import events as e
 from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Run, RunStatus
-
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.session import Session
-
-STATES = frozenset({"available_commands_update", "current_mode_update", "config_option_update", "session_info_update"})
-"""Updates of which only the newest counts: history leaves them out, and the newest are told after it."""
 
 LAGGING = 32
 """Events at once from which on neighbouring chunks are joined, whoever the agent is."""
@@ -26,19 +21,23 @@ LAGGING = 32
 _APART = frozenset({e.Interrupted, e.Resumed, e.Custom})
 
 
-class Follow:
+class RunFollower:
     """Made for one run, used once: `go`."""
 
-    def __init__(self, session: Session, run: Run, agent: Agent | None, *, mine: bool, past: bool = False) -> None:
-        """`mine`: the run was started by a prompt of this client, which knows what it said. `past`: it is history."""
+    def __init__(
+        self, session: SessionContext, updates: SessionUpdates, run: Run, agent: Agent | None, *, past: bool = False
+    ) -> None:
+        """`past`: the run is history."""
+        mine = session.owns(run)  # started by a prompt of this client, which knows what it said
         self.run = run
         self._session = session
+        self._updates = updates
         self._past = past
         self._native = agent is not None and PROTOCOL in agent.extra
-        self._account = session.voice.account(run, agent, mine=mine, past=past)
-        self._encoder = self._account.encoder
+        self._run_updates = updates.run(run, agent, mine=mine, past=past)
+        self._encoder = self._run_updates.encoder
         self._counted: Counter[str] = Counter()
-        self.questions = Questions(session, run.id, self._account, self._asked)
+        self.questions = RunQuestions(session, updates, run.id, self._run_updates, self._asked)
 
     async def go(self, *, quiet: bool = False, head: Callable[[], Awaitable[None]] | None = None) -> None:
         """Tell the client of the run from its beginning to its end.
@@ -48,15 +47,15 @@ class Follow:
         """
         session = self._session
         try:
-            await self._account.begin(quiet=quiet)
+            await self._run_updates.begin(quiet=quiet)
             async with session.gateway.watch(self.run.id) as watch:
                 if head is not None and watch.run.status is RunStatus.PENDING:
                     await self._head(head)
                     head, quiet = None, False
                 while (batch := await watch.next()) is not None:
                     await self._take(batch, quiet)
-                    if not session.connection.flowing:
-                        await session.connection.drained()
+                    if not session.client.flowing:
+                        await session.client.drained()
                     if head is None and not self.questions.open:
                         continue
                     if batch.snapshot is None or watch.run.status.ended:
@@ -68,18 +67,18 @@ class Follow:
                 self.run = watch.run
             rest = self._encoder.finish(self.run)
             if not quiet:
-                await self._account.tell(rest)
-                await self._account.close(self.run)
+                await self._run_updates.tell(rest)
+                await self._run_updates.close(self.run)
             if head is not None:
                 await self._head(head)
-            self._account.over(self.run)
+            self._run_updates.over(self.run)
         finally:
             self.questions.leave()
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     async def _head(self, head: Callable[[], Awaitable[None]]) -> None:
-        self._account.snapshot(asks=bool(self.questions.open))
+        self._run_updates.snapshot(asks=bool(self.questions.open))
         await head()
 
     async def _take(self, batch: Batch, quiet: bool) -> None:
@@ -91,9 +90,9 @@ class Follow:
             self._count()
         if updates:
             if quiet:
-                self._account.skip(updates)
+                self._run_updates.skip(updates)
             else:
-                await self._account.tell(updates)
+                await self._run_updates.tell(updates)
 
     def _packed(self, events: Sequence[tuple[int, e.Event]]) -> Sequence[tuple[int, e.Event]]:
         """An agent of this protocol is told chunk by chunk as it spoke, unless this client lags."""
@@ -118,13 +117,13 @@ class Follow:
             elif isinstance(event, e.Custom) and event.name == PROTOCOL and NOTIFICATION in (event.data or ()):
                 flush()
                 if not (quiet or self._past):
-                    await self._account.tell(updates)
+                    await self._run_updates.tell(updates)
                     updates.clear()
-                    self._session.connection.tell(event.data[NOTIFICATION], encoded(event.data["params"]))
+                    self._session.client.tell(event.data[NOTIFICATION], encoded(event.data["params"]))
             elif not isinstance(event, e.Custom):
                 piece.append((number, event))
             elif self._is_told(event):
-                if (said := self._account.state_of(event)) is None:
+                if (said := self._run_updates.state_of(event)) is None:
                     piece.append((number, event))
                 else:
                     flush()
@@ -147,4 +146,4 @@ class Follow:
         self._counted = losses
 
     def _asked(self) -> None:
-        self._session.asked(self.run)
+        self._updates.asked(self._session.turn if self._session.owns(self.run) else None)

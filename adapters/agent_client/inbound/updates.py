@@ -1,36 +1,32 @@
-"""What differs between the versions of the protocol, for the inbound half: everything else of it knows no version.
+"""What the client of a session is told, which each version of the protocol says in its own way (`v1.py`, `v2/`).
 
-Between the halves of the adapter, and in the gateway's records, requests, states and questions are version 1's. A
-`Dialect` is one connection's: it turns what the client asks into that, and answers back. A `Voice` is one session's: it
-says what happens there, and answers prompts. An `Account` is a Voice's of one run.
-
-v1.py           nothing to turn; a prompt is answered when its run has ended
-v2/             voice.py, account.py: a prompt is answered when it is taken, and states are told
-negotiation.py  which of them a connection speaks
+`SessionUpdates` are one session's: they say what happens there, and answer prompts. `RunUpdates` are those of one run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-from msgspec import Raw
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
 
 from adapters.agent_client import wire
+from adapters.agent_client.inbound.turns import PromptTurn
 from gateway.contract import Snapshot
 from gateway.core import events as e
-from gateway.core.errors import Invalid
-from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Run, ThreadUpdate
+from gateway.core.types import Agent, Answer, Interrupt, Json, JsonObject, Run, ThreadUpdate
 from gateway.wire.jsonrpc import RpcError
 
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.asking import Form, Questions
-    from adapters.agent_client.inbound.session import Session
-    from adapters.agent_client.inbound.turns import Turn
+STATES = frozenset({"available_commands_update", "current_mode_update", "config_option_update", "session_info_update"})
+"""Updates of which only the newest counts: history leaves them out, and the newest are told after it."""
+
+Form = tuple[str, JsonObject, Callable[[Interrupt, Any], Answer]]
+"""Method, params without the session, and what reads the answer."""
+
+Take = Callable[[PromptTurn], Awaitable[bool]]
+"""Begins what a prompt asks for. See `EditorSession.take`."""
 
 
-class Encoder(Protocol):
+class UpdatesEncoder(Protocol):
     """What makes updates of a run's events (`codec.updates_out.UpdateEncoder`)."""
 
     @property
@@ -48,11 +44,11 @@ class Encoder(Protocol):
         """What is still to be said when the run has ended."""
 
 
-class Account(Protocol):
+class RunUpdates(Protocol):
     """One run, as one client is told of it."""
 
     @property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> UpdatesEncoder:
         """Makes updates of the run's events, for `tell`."""
 
     async def begin(self, *, quiet: bool) -> None:
@@ -86,30 +82,34 @@ class Account(Protocol):
         """The very last: how it ended. Answers the prompt, or says it."""
 
 
-class Voice(Protocol):
-    """What the client of one session is told: `session/update`s as bytes, without their envelope."""
+class SessionUpdates(Protocol):
+    """What the client of one session is told: `session/update`s as bytes, without their envelope.
+
+    tells_ends: whether the end of what a prompt began is told by an update, behind its answer.
+    """
+
+    tells_ends: bool
 
     async def prepare(self) -> None:
         """A session is about to be opened that is not new. Raises what looking at it raises."""
 
-    @property
-    def unanswered(self) -> bool:
-        """Whether a prompt waits for its answer."""
+    def say(self, *updates: bytes) -> None:
+        """Send updates, in this order. Dropped if the client has gone."""
 
-    def account(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> Account:
+    def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
         """`mine`: a prompt of this client started the run. `past`: it is history."""
 
-    async def prompt(self, asked: wire.Prompt, params: Raw, *, cancelled: bool) -> JsonObject:
-        """The answer of `session/prompt`. See `Session.prompt`, and `Session.take` for what it raises."""
+    async def prompt(self, asked: wire.Prompt, take: Take, *, cancelled: bool) -> JsonObject:
+        """The answer of `session/prompt`. `cancelled`: it was given up before. Raises what `take` does."""
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
         """The updates that a word about the session is, an agent's or the gateway's own; none if it is no update."""
 
+    def remember(self, said: JsonObject) -> Json:
+        """Note what an answer says of the session. Returns its modes as they are then, if they count."""
+
     def is_mode(self, option: str) -> bool:
         """Whether the client sets the session's mode when it sets this option."""
-
-    def completed(self, update: bytes) -> bytes:
-        """An update of an encoder's where the client chooses the agent: the choice is put in."""
 
     def text(self, said: str, id: str) -> list[bytes]:
         """A text of the gateway's own. `id` names it, the same for every client and each time it is told."""
@@ -123,45 +123,14 @@ class Voice(Protocol):
     def form(self, interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
         """How a client that declared these modes of elicitation is asked; None if it cannot be."""
 
-    def asked(self, turn: Turn | None) -> None:
+    def asked(self, turn: PromptTurn | None) -> None:
         """The client was told a question that its next prompt answers. `turn` is its prompt that waits, if one does."""
 
-    def misunderstood(self, turn: Turn, questions: Questions, question: Interrupt, why: Invalid) -> None:
-        """A prompt was no answer to the question that is open: say so, and end the turn."""
+    def misunderstood(self, turn: PromptTurn, said: Sequence[bytes]) -> None:
+        """A prompt was no answer to the question that is open: say so, in these updates, and end the turn."""
 
-    def over(self, turn: Turn | None, how: JsonObject | RpcError) -> None:
+    def over(self, turn: PromptTurn | None, how: JsonObject | RpcError) -> None:
         """A run came to an end that was not told (it could not be)."""
 
     def standing(self) -> None:
         """Nothing goes on; say so, if that is said before a session that is resumed is answered for."""
-
-    async def settled(self) -> None:
-        """Wait until the end of what was cancelled is told."""
-
-
-class Dialect(Protocol):
-    """One connection's version."""
-
-    version: int
-
-    def request(self, method: str, params: Raw) -> tuple[str, Raw]:
-        """A client's request in version 1's words. Raises RpcError for a method that its version has not."""
-
-    def result(self, method: str, params: Raw, result: Any) -> Any:
-        """The answer of a request that is called `method` in version 1, in the client's words."""
-
-    def capabilities(self, asked: wire.Initialize, params: Raw) -> JsonObject:
-        """What the client declared that it can do, in version 1's words."""
-
-    def initialized(self, agent: Agent | None, answer: JsonObject) -> JsonObject:
-        """The answer of `initialize`, given version 1's."""
-
-    async def ask(self, method: str, params: Raw, ask: Asker) -> Raw:
-        """A request to the client in version 1's words, which `ask` sends; the answer. Raises as `Caller.ask`."""
-
-    def voice(self, session: Session) -> Voice:
-        """What a session is told with."""
-
-
-Asker = Callable[[str, Raw], Any]
-"""Sends a request as it is, and awaits its answer."""

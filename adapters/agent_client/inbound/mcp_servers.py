@@ -6,14 +6,16 @@ For a session that is told from the gateway's record: its agent is asked for not
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
 from adapters.agent_client.codec.turn import OURS
-from adapters.agent_client.inbound import choices
+from adapters.agent_client.inbound.clients import OpenSession
+from adapters.agent_client.inbound.config_options import settings
+from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -21,15 +23,12 @@ from gateway.core.errors import InterlinguaError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError, read
 
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.session import Session
-
 log = logging.getLogger(__name__)
 
 LOST = "mcp_servers"
 
 
-async def told(session: Session, answer: JsonObject) -> JsonObject:
+async def told(session: SessionContext, answer: JsonObject) -> JsonObject:
     """The answer of `session/load` or `session/resume`, after the agent was told of servers that are new to it.
 
     It resumes the session, or loads it if it cannot do that, with what this client names, and others who have it open.
@@ -43,12 +42,12 @@ async def told(session: Session, answer: JsonObject) -> JsonObject:
         return answer
     if native is None or session.busy or not await _again(session, native):
         return {**answer, "_meta": {OURS: {"lost": [LOST]}}}
-    return {**answer, **await choices.settings(session)}
+    return {**answer, **await settings(session)}
 
 
-async def _again(session: Session, native: JsonObject) -> bool:
+async def _again(session: SessionContext, native: JsonObject) -> bool:
     """Have the agent take the session up with these servers. Whether it did."""
-    if not (agents.loads(native) or choices.offers(native, "resume")):
+    if not (agents.loads(native) or agents.offers(native, "resume")):
         return False
     try:
         await session.relay("session/resume", together(session))
@@ -58,7 +57,7 @@ async def _again(session: Session, native: JsonObject) -> bool:
     return True
 
 
-def together(session: Session) -> Raw:
+def together(session: SessionContext) -> Raw:
     """The params that the session is taken up with, and the servers of others who have it open, for its agent."""
     asked = _named(session)
     names = [each.get("name") for each in asked]  # of any type: the agent judges them
@@ -68,7 +67,7 @@ def together(session: Session) -> Raw:
     return encoded({**jsonrpc.unpack(session.params), tunnel.SERVERS: [*asked, *others]})
 
 
-def _named(session: Session) -> list[JsonObject]:
+def _named(session: SessionContext | OpenSession) -> list[JsonObject]:
     return read(session.params, wire.NewSession).mcp_servers
 
 

@@ -11,21 +11,19 @@ import functools
 import logging
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import questions as codec
+from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.inbound.encoding import encoded
+from adapters.agent_client.inbound.updates import Form, RunUpdates, SessionUpdates
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Denied, InterlinguaError, Invalid, Unavailable
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
-
-if TYPE_CHECKING:
-    from adapters.agent_client.inbound.dialects import Account
-    from adapters.agent_client.inbound.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -34,21 +32,25 @@ TRIES = 3
 PERMISSION = "session/request_permission"
 UNKNOWN_TO_CLIENT = (jsonrpc.METHOD_NOT_FOUND,)
 
-Form = tuple[str, JsonObject, Callable[[Interrupt, Any], Answer]]
-"""Method, params without the session, and what reads the answer."""
 
-
-class Questions:
+class RunQuestions:
     """Told of every interrupt and answer of the run in order; calls nobody before `ask` is called."""
 
-    def __init__(self, session: Session, run_id: str, account: Account, told: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: SessionContext,
+        updates: SessionUpdates,
+        run_id: str,
+        run_updates: RunUpdates,
+        told: Callable[[], None],
+    ) -> None:
         """`told` is called when the client has been told a question that its next prompt answers."""
         self._session = session
-        self._voice = session.voice
+        self._updates = updates
         self._run_id = run_id
         self._governed = session.governor is not None
         """Then no tool call is told but those of the agent's: a question goes without one."""
-        self._account = account
+        self._run_updates = run_updates
         self._told = told
         self.open: dict[str, Interrupt] = {}
         """Those that are not answered, by id."""
@@ -72,7 +74,7 @@ class Questions:
         self.open[interrupt.id] = interrupt
         found = self._form(interrupt)
         told = found is not None and found[0] == PERMISSION and not self._governed
-        return self._voice.call(codec.asked_call(interrupt)) if told else []
+        return self._updates.call(codec.asked_call(interrupt)) if told else []
 
     def closed(self, event: e.Resumed) -> list[bytes]:
         """It has been answered, here or elsewhere. Returns what the client is told of that."""
@@ -85,13 +87,13 @@ class Questions:
             task.cancel()
         self._answering.discard(interrupt.id)
         found = self._form(interrupt)
-        resumed = self._account.resumed(event.answer, open=bool(self.open))
+        resumed = self._run_updates.resumed(event.answer, open=bool(self.open))
         if found is not None:
             is_told = found[0] == PERMISSION and not self._governed
             call = codec.answered_call(interrupt, event.answer) if is_told else None
-            return [*resumed, *self._voice.call(call)]
+            return [*resumed, *self._updates.call(call)]
         told = [] if interrupt.id in self._shown else self._question(interrupt)
-        return [*told, *self._account.replied(interrupt, _said(event.answer), here=here), *resumed]
+        return [*told, *self._run_updates.replied(interrupt, _said(event.answer), here=here), *resumed]
 
     def ask(self) -> None:
         """Ask what is open. To be called when the client has been told everything that came before."""
@@ -104,7 +106,7 @@ class Questions:
                 task = asyncio.create_task(self._ask(interrupt, found), name=f"question {interrupt.id}")
                 self._tasks[interrupt.id] = task
                 task.add_done_callback(functools.partial(self._over, interrupt.id))
-                self._account.waiting()
+                self._run_updates.waiting()
         self._tell()
 
     async def answer(self, interrupt: Interrupt, text: str) -> None:
@@ -120,7 +122,7 @@ class Questions:
     def again(self, interrupt: Interrupt, why: Invalid) -> list[bytes]:
         """The client's prompt was no answer: what it is told of that, with the question again."""
         said = f"{why}\n\n{codec.as_text(interrupt)}"
-        return self._voice.text(said, f"{self._run_id}-question-{uuid.uuid4().hex}")
+        return self._updates.text(said, f"{self._run_id}-question-{uuid.uuid4().hex}")
 
     def leave(self) -> None:
         """Nobody follows any more. What is open stays open."""
@@ -133,11 +135,11 @@ class Questions:
     def _form(self, interrupt: Interrupt) -> Form | None:
         if interrupt.id in self._by_text:
             return None
-        return self._voice.form(interrupt, codec.elicitation_modes(self._session.connection.capabilities))
+        return self._updates.form(interrupt, codec.elicitation_modes(self._session.client.capabilities))
 
     def _question(self, interrupt: Interrupt) -> list[bytes]:
         """The question in words."""
-        return self._voice.text(codec.as_text(interrupt), f"{self._run_id}-question-{interrupt.id}")
+        return self._updates.text(codec.as_text(interrupt), f"{self._run_id}-question-{interrupt.id}")
 
     def _over(self, interrupt_id: str, task: asyncio.Task[None]) -> None:
         del self._tasks[interrupt_id]
@@ -151,7 +153,7 @@ class Questions:
             return
         if interrupt.id not in self._shown:
             self._shown.add(interrupt.id)
-            self._session.say(*self._question(interrupt))
+            self._updates.say(*self._question(interrupt))
         self._told()
 
     async def _ask(self, interrupt: Interrupt, found: Form) -> None:
@@ -171,7 +173,7 @@ class Questions:
         """What the client answers; None if it cannot, and the question stays open. Whatever is unclear is a refusal."""
         session = self._session
         try:
-            result = await session.connection.put(method, encoded({"sessionId": session.id, **params}))
+            result = await session.client.put(method, encoded({"sessionId": session.id, **params}))
             return read(interrupt, jsonrpc.unpack(result))
         except Unavailable:
             return None  # the client has gone
@@ -194,7 +196,7 @@ class Questions:
             return error
         except Denied as error:  # somebody else may answer it
             self._answering.discard(interrupt.id)
-            self._session.say(*self._voice.text(str(error), f"{self._run_id}-question-{uuid.uuid4().hex}"))
+            self._updates.say(*self._updates.text(str(error), f"{self._run_id}-question-{uuid.uuid4().hex}"))
         except InterlinguaError as error:
             self._answering.discard(interrupt.id)
             log.info("session %s: an answer came to nothing: %s", self._session.id, error)
@@ -202,8 +204,8 @@ class Questions:
 
     async def _hand_on(self, interrupt: Interrupt, answer: Answer) -> None:
         session = self._session
-        answer = replace(answer, by=session.connection.visitor.identity)
-        await session.connection.clients.whole(session.gateway.answer(self._run_id, answer, interrupt.id))
+        answer = replace(answer, by=session.client.visitor.identity)
+        await session.client.clients.whole(session.gateway.answer(self._run_id, answer, interrupt.id))
 
 
 def _said(answer: Answer) -> str | None:

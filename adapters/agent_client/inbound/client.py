@@ -1,0 +1,161 @@
+"""The client at the other end of one connection: what it is told and asked, who it is, and what it can do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from adapters.agent_client.inbound.clients import EditorClients
+from adapters.agent_client.inbound.dialect import Dialect, V1Dialect, unknown
+from adapters.agent_client.inbound.visitor import Visitor
+from adapters.agent_client.tunnel import mcp_messages as tunnel
+from adapters.agent_client.tunnel.doors import Doors
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core.errors import AgentGone, InterlinguaError, Unavailable, Unsupported
+from gateway.transport.rpc import Peer
+from gateway.wire.jsonrpc import Id
+
+log = logging.getLogger(__name__)
+
+CANCEL_REQUEST = "$/cancel_request"
+
+Relay = Callable[[str, Raw], Awaitable[Raw]]
+"""Hands a method and its params to an agent, and returns its answer."""
+
+
+class EditorClient:
+    """See `gateway.contract.Caller`.
+
+    agent: the only agent it may talk to; None if its sessions choose theirs.
+    visitor: who it is.
+    capabilities: what it declared that it can do, in version 1's words.
+    dialect: the version that it speaks.
+    """
+
+    protocol = PROTOCOL
+
+    def __init__(self, peer: Peer, clients: EditorClients, agent: str | None, visitor: Visitor) -> None:
+        self.clients = clients
+        self.gateway = clients.gateway
+        self.agent = agent
+        self.visitor = visitor
+        self.capabilities: JsonObject = {}
+        self.dialect: Dialect = V1Dialect()
+        self._peer = peer
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def speaks(self, dialect: Dialect) -> None:
+        """The version was agreed on. What the client says in more than one message counts from then on."""
+        self.dialect = dialect
+
+    def declared(self, capabilities: JsonObject) -> None:
+        """`initialize` said what the client can do."""
+        self.capabilities = capabilities
+
+    def names(self) -> Sequence[str]:
+        """The agents that it may talk to."""
+        return self.visitor.among([self.agent] if self.agent is not None else self.gateway.names(PROTOCOL))
+
+    # --- what it is told and asked ----------------------------------------------------------------------------
+
+    def say(self, messages: Sequence[bytes]) -> None:
+        """Send encoded messages. Dropped if the client has gone."""
+        try:
+            self._peer.send(*messages)
+        except AgentGone:
+            return
+
+    @property
+    def flowing(self) -> bool:
+        """Whether the client reads as fast as it is told, and is there: then `drained` need not be called."""
+        return self._peer.flowing
+
+    async def drained(self) -> None:
+        """Wait while the client reads slowly. Raises AgentGone."""
+        await self._peer.drain()
+
+    async def ask(self, method: str, params: Raw) -> Raw:
+        """See `Caller.ask`."""
+        if method in tunnel.METHODS:
+            return await self.clients.switchboard.ask(self, method, params)
+        return await self.asking(method, params)
+
+    async def asking(self, method: str, params: Raw) -> Raw:
+        """Ask the client itself, also where `ask` would look for another that has the same session open."""
+        return await self.put(method, self.dialect.asked(method, params))
+
+    async def put(self, method: str, params: Raw) -> Raw:
+        """The same, in the words of the client's own version."""
+        try:
+            return await self._peer.request(method, params, cancel=_no_longer_wanted)
+        except AgentGone as error:
+            raise Unavailable("the client has gone", detail=str(error)) from error
+
+    def tell(self, method: str, params: Raw) -> None:
+        """See `Caller.tell`."""
+        if method in tunnel.METHODS:
+            self.clients.switchboard.tell(method, params)
+        else:
+            self.telling(method, params)
+
+    def telling(self, method: str, params: Raw) -> None:
+        """As `asking`."""
+        with contextlib.suppress(AgentGone):
+            self._peer.notify(method, params)
+
+    @property
+    def doors(self) -> Doors:
+        """See `tunnel.doors.Housed`."""
+        return self.clients.doors
+
+    @property
+    def tools(self) -> tuple[str, ...] | None:
+        """See `tunnel.rules.Scoped`."""
+        return self.visitor.tools
+
+    # --- what only agents understand --------------------------------------------------------------------------
+
+    async def beside(self, method: str, params: Raw, relay: Relay | None = None) -> Raw:
+        """Hand a request to the agent: by `relay`, or in no session. What it cannot be given is an unknown method."""
+        try:
+            if relay is not None:
+                return await relay(method, params)
+            if self.agent is not None:
+                return await self.gateway.relay(self.agent, PROTOCOL, method, params, caller=self)
+        except Unsupported as error:
+            log.debug("%s: %s", method, error)
+        raise unknown(method)
+
+    # --- while it is there ------------------------------------------------------------------------------------
+
+    def linger_for(self, work: asyncio.Future[Any]) -> None:
+        """A client that has said its last is told of this to its end, as of what it has asked."""
+        self._peer.linger_for(work)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the requests, until the connection ends."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def gone(self) -> None:
+        """The connection has ended: cancel what `keep` runs, and end the connections to the client's MCP servers."""
+        for task in self._tasks:
+            task.cancel()
+        self.clients.switchboard.left(self)
+
+    async def cancel_run(self, run_id: str) -> None:
+        """Cancel it for the client, who is not told if that fails."""
+        try:
+            await self.clients.whole(self.gateway.cancel(run_id, reason="cancelled by the client"))
+        except InterlinguaError as error:
+            log.warning("%s: run %s could not be cancelled: %s", self._peer.pipe.name, run_id, error)
+
+
+def _no_longer_wanted(id: Id) -> tuple[str, JsonObject]:
+    return CANCEL_REQUEST, {"requestId": id}

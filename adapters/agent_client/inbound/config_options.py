@@ -1,0 +1,93 @@
+"""What the client of a session may choose: the agent, the agent's own modes and options, or those of its configuration.
+
+(docs: session-config-options, session-modes)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from adapters.agent_client.codec import agents
+from adapters.agent_client.codec import updates_out as out
+from adapters.agent_client.inbound.context import SessionContext
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core.types import Thread, ThreadUpdate
+
+_UPDATE = b'"config_option_update"'
+
+
+async def settings(session: SessionContext) -> JsonObject:
+    """`modes` and `configOptions` as they are now: what `session/load` and `session/resume` answer."""
+    agent = await session.gateway.agent(session.agent, PROTOCOL)
+    found: JsonObject = {}
+    options: list[JsonObject] | None
+    if agents.native(agent) is None:
+        booleans = agents.booleans(session.client.capabilities)
+        options = agents.config_options(agent, session.config, booleans=booleans) or None
+    else:
+        modes, options = _recorded(await session.gateway.thread(session.id))
+        if modes is not None:
+            found["modes"] = modes
+    options = with_agent(session, options)
+    if options is not None:
+        found["configOptions"] = options
+    return found
+
+
+def choice(session: SessionContext) -> list[JsonObject]:
+    """The option that says which agents there are and which one is chosen; none where there is but one."""
+    if not session.choosing:
+        return []
+    names = {name: name for name in session.client.names()}
+    return [agents.agent_option({**names, session.agent: session.agent}, session.agent)]
+
+
+def with_agent(session: SessionContext, options: list[JsonObject] | None) -> list[JsonObject] | None:
+    """Options of the agent's own behind the choice of the agent."""
+    return [*choice(session), *(options or [])] if session.choosing else options
+
+
+def completed(session: SessionContext, update: bytes) -> bytes:
+    """An update of the agent's that lists its options, with the choice of the agent, which is the gateway's own."""
+    if _UPDATE not in update:
+        return update
+    found = msgspec.json.decode(update)
+    if found.get("sessionUpdate") != "config_option_update" or not isinstance(found.get("configOptions"), list):
+        return update
+    found["configOptions"] = [*choice(session), *found["configOptions"]]
+    return out.update(found)
+
+
+def mode_changed(mode: Any) -> ThreadUpdate:
+    """The news that the session is in this mode."""
+    return _news({"sessionUpdate": "current_mode_update", "currentModeId": mode})
+
+
+def options_changed(options: Any) -> ThreadUpdate:
+    """The news that these are the session's options."""
+    return _news({"sessionUpdate": "config_option_update", "configOptions": options or []})
+
+
+def _news(said: JsonObject) -> ThreadUpdate:
+    return ThreadUpdate(protocol=PROTOCOL, kind=said["sessionUpdate"], data=said)
+
+
+def _recorded(thread: Thread) -> tuple[JsonObject | None, list[JsonObject] | None]:
+    """The agent's modes and options, as its updates and answers last said."""
+    modes: JsonObject | None = None
+    options: list[JsonObject] | None = None
+    for update in thread.updates:
+        if update.protocol != PROTOCOL:
+            continue
+        data = update.data
+        if update.kind == "modes" and isinstance(data, dict):
+            modes = data
+        elif update.kind == "current_mode_update" and modes is not None and isinstance(data, dict):
+            modes = {**modes, "currentModeId": data.get("currentModeId", modes.get("currentModeId"))}
+        elif update.kind == "config_options" and isinstance(data, list):
+            options = data
+        elif update.kind == "config_option_update" and isinstance(data, dict):
+            options = data.get("configOptions", options)
+    return modes, options

@@ -1,0 +1,182 @@
+"""What everything about one session of one client works on: whose it is, its state, its agent, and the way to both."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from adapters.agent_client import wire
+from adapters.agent_client.codec.updates_out import envelope
+from adapters.agent_client.governed import untrusted_bytes
+from adapters.agent_client.inbound import governed, turns
+from adapters.agent_client.inbound.client import EditorClient
+from adapters.agent_client.inbound.clients import OpenSession
+from adapters.agent_client.inbound.states import SessionState, Step, Word
+from adapters.agent_client.inbound.turns import PromptTurn
+from adapters.agent_client.tunnel import mcp_messages as tunnel
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.contract import Governor
+from gateway.core.types import Run, Thread, ThreadUpdate
+from gateway.wire.jsonrpc import read
+
+
+class Way(enum.Enum):
+    """How a session is opened: only `LOAD` tells what was. `TAKEN`: its client has not asked for it to be opened."""
+
+    NEW = "new"
+    LOAD = "load"
+    RESUME = "resume"
+    TAKEN = "taken"
+
+
+class SessionContext:
+    """One session as one client has it open. `client`, `id` and `thread` stay; the rest is changed by methods alone.
+
+    params: those it was opened with, which an agent that is chosen later is told.
+    config: what was set of its agent's configuration.
+    turn: the client's prompt, until what it began is over.
+    run: the run that the client is being told of.
+    """
+
+    def __init__(self, client: EditorClient, thread: Thread, agent: str, params: Raw) -> None:
+        self.client = client
+        self.gateway = client.gateway
+        self.id = thread.id
+        self.thread = thread
+        self.agent = agent
+        self.params = params
+        self.config: JsonObject = thread.attributes.get("config") or {}
+        self.state = SessionState(thread.id)
+        self.way = Way.NEW
+        self.turn: PromptTurn | None = None
+        self.run: Run | None = None
+        self._envelope = envelope(self.id)
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    def opening(self, way: Way) -> None:
+        """It is being opened."""
+        self.state.advance(Step.OPEN)
+        self.way = way
+
+    def replay(self) -> None:
+        """Its client is about to be told what was, from the record."""
+        self.state.advance(Step.REPLAY)
+
+    def reloading(self) -> None:
+        """The same, by its agent."""
+        self.state.advance(Step.RELOAD)
+
+    def told(self, way: Way | None = None) -> None:
+        """Everything that was is told. `way`: how the session has been opened, as its client sees it."""
+        self.state.advance(Step.TOLD)
+        self.way = way or self.way
+
+    def known(self) -> None:
+        """Its client has been answered."""
+        self.state.advance(Step.GO)
+
+    def reopen(self) -> None:
+        """Its client opens it once more. Raises Conflict while a prompt waits for its answer."""
+        self.state.prompt(Word.REOPEN)
+
+    def closed(self) -> None:
+        """It is followed no more."""
+        self.state.advance(Step.CLOSE)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether its client is being told what was."""
+        return self.state.replaying
+
+    @property
+    def resumed(self) -> bool:
+        """Whether its client has asked for it as it was."""
+        return self.way in (Way.LOAD, Way.RESUME)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run goes on."""
+        return self.turn is not None or self.run is not None
+
+    # --- prompts ----------------------------------------------------------------------------------------------
+
+    def begin(self, turn: PromptTurn) -> None:
+        """A prompt has come. Raises Conflict while there is another."""
+        self.state.prompt(Word.PROMPT)
+        self.turn = turn
+
+    def answered(self, turn: PromptTurn) -> None:
+        """Its answer is made, and what it began goes on."""
+        if self.turn is turn:
+            self.state.prompt(Word.ANSWER)
+
+    def finish(self, turn: PromptTurn) -> None:
+        """What it began is over."""
+        if self.turn is turn:
+            self.state.prompt(Word.OVER)
+            self.turn = None
+
+    def follows(self, run: Run | None) -> None:
+        """The client is being told of this run; None: of none."""
+        self.run = run
+
+    def owns(self, run: Run) -> bool:
+        """Whether the client's prompt is this run's."""
+        turn = self.turn
+        if turn is None:
+            return False
+        if turn.run is None and run.request.attributes.get(turns.MARK) == turn.mark:
+            turn.started(run.id)
+        return turn.run == run.id
+
+    # --- what the client is told ------------------------------------------------------------------------------
+
+    def tell(self, *updates: bytes) -> None:
+        """Send updates, in this order. Dropped if the client has gone."""
+        if self.state.replaying and self.governor is not None:
+            updates = tuple(map(untrusted_bytes, updates))
+        self.client.say(self._envelope(updates))
+
+    # --- its agent --------------------------------------------------------------------------------------------
+
+    @property
+    def choosing(self) -> bool:
+        """Whether its client may choose the agent."""
+        return self.client.agent is None
+
+    @property
+    def governor(self) -> Governor | None:
+        """What governs its agent."""
+        return governed.of(self.gateway, self.agent)
+
+    @functools.cached_property
+    def servers(self) -> list[tunnel.Offered]:
+        """The MCP servers that its client offers without an address."""
+        return tunnel.offered(read(self.params, wire.NewSession).mcp_servers)
+
+    def tries(self, agent: str, params: Raw) -> None:
+        """Another agent may become its own: requests go to that one, with these params."""
+        self.agent, self.params = agent, params
+
+    def chosen(self, agent: str, config: JsonObject) -> None:
+        """See `OpenSession.chosen`."""
+        self.agent, self.config = agent, config
+
+    async def relay(self, method: str, params: Raw, told: Callable[[ThreadUpdate], None] | None = None) -> Raw:
+        """Hand a request to the agent. Raises Unsupported if it does not speak this protocol itself.
+
+        `told`: see `Gateway.relay`.
+        """
+        return await self.gateway.relay(self.agent, PROTOCOL, method, params, thread=self.id, told=told)
+
+    async def change(self, attributes: JsonObject) -> None:
+        """Keep something on the thread. Raises NotFound."""
+        await self.client.clients.whole(self.gateway.update_thread(self.id, attributes=attributes))
+
+    def elsewhere(self) -> list[OpenSession]:
+        """The same session as other connections have it open."""
+        return [each for each in self.client.clients.open(self.id) if each.client is not self.client]

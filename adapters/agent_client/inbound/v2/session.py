@@ -1,0 +1,167 @@
+"""What the client of one session of version 2 is told, and its prompts (docs: prompt-lifecycle).
+
+A prompt is answered when it is taken: with the id of the message that it has become, which both official SDKs demand.
+What becomes of it is told by `state_update`s, to every client that has the session open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from adapters.agent_client import wire
+from adapters.agent_client.codec.v2 import agents, questions, turn
+from adapters.agent_client.codec.v2 import updates_out as out
+from adapters.agent_client.codec.v2.wire import IDLE
+from adapters.agent_client.inbound import config_options, turns
+from adapters.agent_client.inbound.context import SessionContext
+from adapters.agent_client.inbound.turns import PromptTurn, V2PromptTurn, answer_id, message_id
+from adapters.agent_client.inbound.updates import Form, RunUpdates, Take
+from adapters.agent_client.inbound.v2.run import V2RunUpdates
+from adapters.agent_client.inbound.v2.state import V2SessionState
+from adapters.agent_client.wire import PROTOCOL, JsonObject
+from gateway.core.errors import InterlinguaError
+from gateway.core.types import Agent, Interrupt, Json, Run, StopReason, ThreadUpdate
+from gateway.wire.jsonrpc import RpcError
+
+
+class V2SessionUpdates:
+    """See `SessionUpdates`."""
+
+    tells_ends = True
+
+    def __init__(self, session: SessionContext) -> None:
+        self._session = session
+        self._state = V2SessionState(session)
+
+    async def prepare(self) -> None:
+        """See `SessionUpdates.prepare`."""
+        self.remember(await config_options.settings(self._session))
+
+    def remember(self, said: JsonObject) -> Json:
+        """See `SessionUpdates.remember`."""
+        return self._state.remember(said)
+
+    def say(self, *updates: bytes) -> None:
+        """See `SessionUpdates.say`. Options are completed where they are told (`news`)."""
+        self._session.tell(*updates)
+
+    def news(self, update: ThreadUpdate) -> list[bytes]:
+        """See `SessionUpdates.news`."""
+        return self._state.news(update)
+
+    def is_mode(self, option: str) -> bool:
+        """See `SessionUpdates.is_mode`."""
+        return self._state.is_mode(option)
+
+    def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
+        """See `SessionUpdates.run`."""
+        return V2RunUpdates(self._session, self._state, run, agent, mine=mine, past=past)
+
+    def standing(self) -> None:
+        """See `SessionUpdates.standing`."""
+        if self._session.resumed:
+            self.say(*self._state.to(self._state.state, again=True))
+
+    # --- prompts ----------------------------------------------------------------------------------------------
+
+    async def prompt(self, asked: wire.Prompt, take: Take, *, cancelled: bool) -> JsonObject:
+        """See `SessionUpdates.prompt`. An agent of version 2 names the message itself, and may still refuse it."""
+        session = self._session
+        blocks = [block for block in asked.prompt if isinstance(block, dict)]
+        mine = V2PromptTurn(blocks, session.answered, cancelled=cancelled)
+        session.begin(mine)
+        session.client.linger_for(mine.over)
+        try:
+            if not await take(mine):  # it was cancelled before anything had begun
+                self._later(mine, [out.user(blocks, mine.mark), turn.idle(StopReason.CANCELLED)])
+            elif (name := await self._named(mine)) is not None:
+                mine.accept({"messageId": name})
+            how = await mine.accepted
+        except InterlinguaError as error:
+            self._untaken(mine)
+            raise turns.refusal(error) from error
+        except BaseException:
+            self._untaken(mine)
+            raise
+        finally:
+            asyncio.get_running_loop().call_soon(mine.answered.set)
+        if isinstance(how, RpcError):
+            raise how
+        return how
+
+    def _untaken(self, mine: V2PromptTurn) -> None:
+        mine.over.cancel()
+        self._session.finish(mine)
+
+    async def _named(self, mine: V2PromptTurn) -> str | None:
+        """The id of what was said; None where the agent has yet to say it."""
+        if mine.message is not None:
+            return mine.message
+        assert mine.run is not None
+        if mine.answers is not None:
+            return answer_id(mine.run, mine.answers)
+        agent = await self._session.gateway.agent(self._session.agent, PROTOCOL)
+        return None if agents.speaks_v2(agent) else message_id(mine.run)
+
+    def _later(self, mine: V2PromptTurn, updates: Sequence[bytes]) -> None:
+        """A prompt that came to nothing is taken all the same: say what was said, and why, once it is answered."""
+
+        async def tell() -> None:
+            await mine.answered.wait()
+            self.say(*updates)
+            self._finish(mine, turns.END_TURN)
+
+        mine.heard()
+        self._session.client.keep(tell())
+
+    def misunderstood(self, mine: PromptTurn, said: Sequence[bytes]) -> None:
+        """See `SessionUpdates.misunderstood`."""
+        assert isinstance(mine, V2PromptTurn)
+        told = [out.user(mine.blocks, mine.mark), turn.running(), *said]
+        self._later(mine, [*told, turn.idle(StopReason.END_TURN)])
+
+    def asked(self, mine: PromptTurn | None) -> None:
+        """See `SessionUpdates.asked`. The client may prompt, so the session is idle."""
+        if self._state.state != IDLE:
+            self.say(turn.idle(StopReason.END_TURN))
+        self._state.ended()
+        if mine is not None:
+            self._finish(mine, turns.END_TURN)
+
+    def over(self, mine: PromptTurn | None, how: JsonObject | RpcError) -> None:
+        """See `SessionUpdates.over`."""
+        self.say(out.update(turn.failure(how)) if isinstance(how, RpcError) else turn.idle(StopReason.END_TURN))
+        self._state.ended()
+        if mine is not None:
+            self._finish(mine, how)
+
+    def _finish(self, mine: PromptTurn, how: JsonObject | RpcError) -> None:
+        """What a prompt began is over."""
+        self._session.finish(mine)
+        mine.end(how)
+
+    # --- words ------------------------------------------------------------------------------------------------
+
+    def text(self, said: str, id: str) -> list[bytes]:
+        """See `SessionUpdates.text`."""
+        return [out.text(said, id)]
+
+    def user(self, blocks: Sequence[JsonObject], id: str) -> list[bytes]:
+        """See `SessionUpdates.user`."""
+        return [out.user(blocks, id)]
+
+    def call(self, update: bytes | None) -> list[bytes]:
+        """See `SessionUpdates.call`. A question needs no tool call here."""
+        return []
+
+    def form(self, interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
+        """See `SessionUpdates.form`."""
+        asked = questions.as_elicitation(interrupt, modes)
+        if asked is not None:
+            asked = questions.whole(asked)
+        if interrupt.kind == "elicitation" and asked is not None:
+            return "elicitation/create", asked, questions.elicitation_answer
+        if (params := questions.as_permission(interrupt)) is not None:
+            return "session/request_permission", params, questions.permission_answer
+        return None if asked is None else ("elicitation/create", asked, questions.elicitation_answer)

@@ -1,0 +1,74 @@
+"""The tables of where an editor's session is, and its prompt: what they have happens, and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from adapters.agent_client.inbound.states import LIFE, PROMPTING, Life, Prompting, SessionState, Step, Word
+from gateway.core.errors import Conflict, IllegalEvent
+
+TO_LIFE = {
+    Life.NEW: (),
+    Life.OPENING: (Step.OPEN,),
+    Life.REPLAYING: (Step.OPEN, Step.REPLAY),
+    Life.OPENED: (Step.OPEN, Step.TOLD),
+    Life.RELOADING: (Step.OPEN, Step.TOLD, Step.RELOAD),
+    Life.LIVE: (Step.OPEN, Step.TOLD, Step.GO),
+    Life.CLOSED: (Step.CLOSE,),
+}
+TO_PROMPTING = {
+    Prompting.FREE: (),
+    Prompting.WAITING: (Word.PROMPT,),
+    Prompting.WORKING: (Word.PROMPT, Word.ANSWER),
+}
+
+
+def at(life: Life = Life.NEW, prompting: Prompting = Prompting.FREE) -> SessionState:
+    state = SessionState("s")
+    for step in TO_LIFE[life]:
+        state.advance(step)
+    for word in TO_PROMPTING[prompting]:
+        state.prompt(word)
+    assert (state.life, state.prompting) == (life, prompting)
+    return state
+
+
+@pytest.mark.parametrize(("life", "step"), list(itertools.product(Life, Step)))
+def test_a_step_that_the_table_does_not_have_is_refused_and_changes_nothing(life: Life, step: Step) -> None:
+    state = at(life)
+    if (life, step) in LIFE:
+        state.advance(step)
+        assert state.life is LIFE[life, step]
+    else:
+        with pytest.raises(IllegalEvent, match=f"{step.value} of session s, which is {life.value}"):
+            state.advance(step)
+        assert state.life is life
+
+
+@pytest.mark.parametrize(("prompting", "word"), list(itertools.product(Prompting, Word)))
+def test_what_a_prompt_may_not_do_yet_is_a_conflict_and_changes_nothing(prompting: Prompting, word: Word) -> None:
+    state = at(prompting=prompting)
+    if (prompting, word) in PROMPTING:
+        state.prompt(word)
+        assert state.prompting is PROMPTING[prompting, word]
+    else:
+        with pytest.raises(Conflict, match="session s is busy with its last prompt"):
+            state.prompt(word)
+        assert state.prompting is prompting
+
+
+def test_a_client_is_told_what_was_while_the_record_or_the_agent_tells_it() -> None:
+    assert [life for life in Life if at(life).replaying] == [Life.REPLAYING, Life.RELOADING]
+
+
+def test_it_is_known_what_runs_in_a_session_once_it_was_opened_also_while_its_agent_tells_what_was() -> None:
+    assert [life for life in Life if not at(life).opened] == [Life.NEW, Life.OPENING, Life.REPLAYING]
+
+
+def test_a_closed_session_stays_closed_whatever_was_under_way() -> None:
+    for step in Step:
+        if (Life.CLOSED, step) in LIFE:
+            assert LIFE[Life.CLOSED, step] is Life.CLOSED
+    assert all(LIFE[life, Step.CLOSE] is Life.CLOSED for life in Life)
