@@ -1,7 +1,7 @@
 """Agent Protocol to core and back: what both halves share. Pure.
 
 Named here: the errors' codes, the losses, the form of `origin`, and what a file or a plan entry is on the wire. How a
-run's log becomes steps is in legs.py and steps.py, how a request becomes a run in requests.py, how an agent's step
+run's log becomes steps is in steps.py, how a request becomes a run in requests.py, how an agent's step
 becomes events in upstream.py.
 """
 

@@ -1,20 +1,251 @@
-"""A task's steps as clients see them: the legs of its runs, and what the agent has announced. Pure."""
+"""A run's log as this protocol's steps, and what the agent has announced beside them. Pure.
+
+The log is cut into legs, each from the run's start, or an answer, to the next question or the run's end. A leg is what
+this protocol calls a step.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from adapters.agent_protocol import codec
-from adapters.agent_protocol.legs import SEPARATOR, Leg, Said
 from adapters.agent_protocol.requests import answer_fields
 from gateway.core import choices, wording
 from gateway.core import events as e
+from gateway.core.delta import DeltaError, Fold
+from gateway.core.errors import Invalid
 from gateway.core.projection import ASSISTANT, text_of, unwrap, wrap
 from gateway.core.stopping import cut_short
-from gateway.core.types import NULL, Agent, Json, JsonObject, Role, Run, Thread
+from gateway.core.types import (
+    NULL,
+    Agent,
+    Answer,
+    Artifact,
+    Interrupt,
+    Json,
+    JsonObject,
+    Outcome,
+    Role,
+    Run,
+    Thread,
+)
+
+SEPARATOR = "\n\n"
+"""Between messages: as in the output document (gateway/core/output.py)."""
+
+
+# --- legs -----------------------------------------------------------------------------------------------------------
+
+
+class LegPart:
+    """One part of a message, folded. `prior` is what a text had said in earlier legs, which is no part of `value`."""
+
+    def __init__(self, message: str, kind: str, value: Json = None, prior: str = "") -> None:
+        self.message = message
+        self.kind = kind
+        self.prior = prior
+        self.fold = Fold() if value is None else Fold(value)
+
+    @property
+    def value(self) -> Json:
+        """What it says so far; None while a part that is no text says nothing."""
+        if self.fold.absent:
+            return "" if self.kind in ("text", "thought") else None
+        return self.fold.document()
+
+    def grow(self, event: e.PartDelta | e.PartReplaced) -> None:
+        """Take in what the log says. The log was checked when written: an odd delta starts the part anew."""
+        try:
+            if isinstance(event, e.PartDelta):
+                self.fold.apply(event.delta)
+            elif event.pointer == "":
+                whole = isinstance(event.value, str)
+                self.fold.set(event.value.removeprefix(self.prior) if whole else event.value)
+            else:
+                self.fold.replace(event.pointer, event.value)
+        except (DeltaError, Invalid):
+            self.fold.set(event.delta if isinstance(event, e.PartDelta) else event.value)
+
+
+class LegMessage:
+    """One message of a leg. `step` is the agent's own step where the agent speaks this protocol."""
+
+    def __init__(self, id: str, role: Role, step: JsonObject | None) -> None:
+        self.id = id
+        self.role = role
+        self.step = step
+        self.additional_output: Json = None
+
+    def add(self, output: Json) -> None:
+        """Its `additional_output` has come."""
+        self.additional_output = output
+
+
+class Leg:
+    """One step's worth of a run: from its start, or an answer, to the next question or the end.
+
+    `answered` and `answer`: what it began with; None for the first. `question`: the oldest one open at its end.
+    `end`: the run's last event.
+    """
+
+    def __init__(self, index: int, answered: Interrupt | None = None, answer: Answer | None = None) -> None:
+        self.index = index
+        self.answered = answered
+        self.answer = answer
+        self.messages: dict[str, LegMessage] = {}
+        self.parts: dict[str, LegPart] = {}
+        self.tools: dict[str, JsonObject] = {}
+        self.artifacts: list[Artifact] = []
+        self.custom: list[JsonObject] = []
+        self.plan: e.PlanUpdated | None = None
+        self.usage: JsonObject | None = None
+        self.question: Interrupt | None = None
+        self.end: e.Event | None = None
+        self._started = index > 0
+
+    @property
+    def status(self) -> str:
+        """The step's status on the wire."""
+        if self.end is not None or self.question is not None:
+            return "completed"
+        return "running" if self._started else "created"
+
+    def of_kind(self, kind: str) -> list[Json]:
+        """Values of the assistant's parts of one kind, in order."""
+        return [part.value for part in self.parts.values() if part.kind == kind and self._spoken(part)]
+
+    def text_of(self, message: str) -> str:
+        """What one message says."""
+        return "".join(part.value for part in self.parts.values() if part.kind == "text" and part.message == message)
+
+    @property
+    def text(self) -> str:
+        """All assistant text of the leg, messages a blank line apart."""
+        spoken = (m.id for m in self.messages.values() if m.role is Role.ASSISTANT)
+        return SEPARATOR.join(text for text in map(self.text_of, spoken) if text)
+
+    def _spoken(self, part: LegPart) -> bool:
+        message = self.messages.get(part.message)
+        return message is None or message.role is Role.ASSISTANT
+
+    def apply(self, event: e.Event) -> None:
+        """Take in an event that no other leg has a say in."""
+        self._started = True
+        match event:
+            case e.PlanUpdated():
+                self.plan = event
+            case e.ArtifactAdded():
+                self.artifacts.append(event.artifact)
+            case e.UsageReported():
+                counts = {"input_tokens": event.input_tokens, "output_tokens": event.output_tokens}
+                self.usage = {**event.detail, **{k: v for k, v in counts.items() if v is not None}}
+            case e.Custom():
+                self._custom(event)
+            case e.RunFinished() | e.RunFailed() | e.RunCancelled():
+                self.end = event
+
+    def asks(self, question: Interrupt | None) -> None:
+        """The oldest open question is now this one."""
+        self.question = question
+
+    def _custom(self, event: e.Custom) -> None:
+        mine = codec.said(event)
+        message = self.messages.get(str(mine.get("message"))) if mine else None
+        if event.name == codec.ADDITIONAL_OUTPUT and message is not None:
+            message.add(event.data)
+        else:
+            self.custom.append({"name": event.name, "data": event.data})
+
+
+class _Cutter:
+    """Cuts a run's log into `legs`, at least one: a leg begins where a client answered.
+
+    So a question that was withdrawn (a cancel answers it) begins none. What goes on from an earlier leg, a part or a
+    tool call, is in both.
+    """
+
+    def __init__(self) -> None:
+        self.legs = [Leg(0)]
+        self._open: list[Interrupt] = []
+        self._parts: dict[str, LegPart] = {}
+        self._tools: dict[str, JsonObject] = {}
+        self._messages: dict[str, LegMessage] = {}
+
+    def apply(self, event: e.Event) -> None:
+        """Take one event in."""
+        leg = self.legs[-1]
+        leg.apply(event)
+        match event:
+            case e.MessageStarted():
+                step = (codec.said(event) or {}).get("step")
+                message = LegMessage(event.message, event.role, step if isinstance(step, dict) else None)
+                leg.messages[event.message] = self._messages[event.message] = message
+            case e.PartStarted():
+                part = LegPart(event.message, event.kind, event.value)
+                leg.parts[event.part] = self._parts[event.part] = part
+            case e.PartDelta() | e.PartReplaced():
+                (leg.parts.get(event.part) or self._carry(leg, event.part)).grow(event)
+            case e.ToolCallStarted() | e.ToolCallUpdated() | e.ToolCallEnded():
+                self._tool(leg, event)
+            case e.Interrupted():
+                self._open.append(event.interrupt)
+                leg.asks(self._open[0])
+            case e.Resumed():
+                self._resume(leg, event)
+
+    def _carry(self, leg: Leg, name: str) -> LegPart:
+        """A part of an earlier leg that speaks again: what it says now belongs to this one."""
+        before = self._parts.get(name)
+        if before is None:
+            before = LegPart("", "text")
+        if before.kind in ("text", "thought"):
+            part = LegPart(before.message, before.kind, prior=before.prior + before.value)
+        else:
+            part = LegPart(before.message, before.kind, before.value)
+        leg.parts[name] = self._parts[name] = part
+        if before.message in self._messages:
+            leg.messages.setdefault(before.message, self._messages[before.message])
+        return part
+
+    def _tool(self, leg: Leg, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded) -> None:
+        record = leg.tools.get(event.call)
+        if record is None:
+            record = leg.tools[event.call] = dict(self._tools.get(event.call, {"call": event.call}))
+        self._tools[event.call] = record
+        fields: dict[str, Any]
+        match event:
+            case e.ToolCallStarted():
+                fields = {"name": event.name, "title": event.title, "kind": event.kind, "input": event.input}
+                fields["status"] = "running"
+            case e.ToolCallUpdated():
+                fields = {"status": event.status, "title": event.title, "content": event.content}
+            case e.ToolCallEnded():
+                fields = {"status": "failed" if event.failed else "completed", "output": event.output}
+        record.update({key: value for key, value in fields.items() if value not in (None, "")})
+
+    def _resume(self, leg: Leg, event: e.Resumed) -> None:
+        asked = next((i for i in self._open if i.id == event.interrupt), None)
+        if asked is not None:
+            self._open.remove(asked)
+        if event.answer.outcome is not Outcome.CANCELLED:
+            leg = Leg(leg.index + 1, asked, event.answer)
+            self.legs.append(leg)
+        leg.asks(self._open[0] if self._open else None)
+
+
+def cut(events: Iterable[e.Event]) -> list[Leg]:
+    """The legs of a run's log, oldest first; one that has not begun if the log is empty."""
+    cutter = _Cutter()
+    for event in events:
+        cutter.apply(event)
+    return cutter.legs
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
 
 _LISTED = ("thoughts", "tool_calls", "files", "data", "custom")
 
@@ -168,7 +399,7 @@ def _is_step_of(leg: Leg) -> bool:
     return leg.question is not None and codec.is_step_question(leg.question)
 
 
-def _additional_output(run: Run, leg: Leg, agent: Agent, spoken: Sequence[Said]) -> JsonObject | None:
+def _additional_output(run: Run, leg: Leg, agent: Agent, spoken: Sequence[LegMessage]) -> JsonObject | None:
     """What the step's text cannot say. An Agent Protocol agent's own comes first, as it was given."""
     found: JsonObject = {}
     if len(spoken) == 1:
@@ -185,7 +416,7 @@ def _additional_output(run: Run, leg: Leg, agent: Agent, spoken: Sequence[Said])
     return found or None
 
 
-def _inner(leg: Leg, message: Said) -> JsonObject:
+def _inner(leg: Leg, message: LegMessage) -> JsonObject:
     """One of several agent's own steps that one leg has driven."""
     known = {**(message.step or {}), "output": leg.text_of(message.id) or None}
     known["additional_output"] = message.additional_output

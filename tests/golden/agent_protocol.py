@@ -14,9 +14,8 @@ from pydantic import BaseModel
 
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.api import Api
-from adapters.agent_protocol.legs import cut
 from adapters.agent_protocol.options import AgentProtocolTarget
-from adapters.agent_protocol.steps import announced, run_steps, step_json
+from adapters.agent_protocol.steps import announced, cut, run_steps, step_json
 from adapters.agent_protocol.upstream import step_events
 from gateway.core import events as e
 from gateway.core.delta import encode

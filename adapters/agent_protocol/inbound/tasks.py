@@ -12,9 +12,8 @@ import msgspec
 from adapters.agent_protocol import codec, requests, wire
 from adapters.agent_protocol.inbound import files
 from adapters.agent_protocol.inbound.http import answer, body, page
-from adapters.agent_protocol.legs import Leg, cut
 from adapters.agent_protocol.options import AgentProtocolServe
-from adapters.agent_protocol.steps import announced, listed, run_steps, step_json
+from adapters.agent_protocol.steps import Leg, announced, cut, listed, run_steps, step_json
 from adapters.agent_protocol.upstream import Created
 from gateway.contract import Gateway
 from gateway.core.delta import encode
