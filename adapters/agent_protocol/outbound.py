@@ -1,4 +1,4 @@
-"""Calls Agent Protocol agents: makes a task, drives its steps, fetches its artifacts (drive.py has one run's story)."""
+"""Calls Agent Protocol agents: makes a task, drives its steps, fetches its artifacts (one run: task_driver.py)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import msgspec
 
 from adapters.agent_protocol import codec
 from adapters.agent_protocol.api import Api
-from adapters.agent_protocol.drive import Drive
 from adapters.agent_protocol.options import AgentProtocolTarget
-from adapters.agent_protocol.upstream import Created, Record
+from adapters.agent_protocol.task_driver import TaskDriver
+from adapters.agent_protocol.upstream import Created, TaskRecord
 from gateway.contract import RunContext, ThreadContext
 from gateway.core.errors import AgentError, Unsupported
 from gateway.core.media import ANY
@@ -28,7 +28,7 @@ class AgentProtocolOutbound:
     def __init__(self, target: AgentProtocolTarget) -> None:
         self._target = target
         self._api = Api(target)
-        self._drives: dict[str, Drive] = {}
+        self._drivers: dict[str, TaskDriver] = {}
 
     async def describe(self) -> Agent:
         """The protocol publishes nothing about an agent: asks whether it is there, and gives the default schemas."""
@@ -54,26 +54,26 @@ class AgentProtocolOutbound:
 
     async def run(self, context: RunContext) -> None:
         """See `Outbound.run`."""
-        drive = self._drives[context.run.id] = Drive(self._target, self._api, context)
+        driver = self._drivers[context.run.id] = TaskDriver(self._target, self._api, context)
         try:
-            await drive.run()
+            await driver.run()
         finally:
-            del self._drives[context.run.id]
+            del self._drivers[context.run.id]
 
     async def attach(self, context: RunContext) -> None:
         """See `Outbound.attach`: ends a finished task well, asks an open question again, else says why it cannot."""
-        drive = self._drives[context.run.id] = Drive(self._target, self._api, context)
+        driver = self._drivers[context.run.id] = TaskDriver(self._target, self._api, context)
         try:
-            await drive.attach()
+            await driver.attach()
         finally:
-            del self._drives[context.run.id]
+            del self._drivers[context.run.id]
 
     async def cancel(self, context: RunContext) -> None:
         """The protocol has no such operation: no further step is executed, the one under way is not waited for."""
         context.lost("cancel_not_in_protocol")
-        drive = self._drives.get(context.run.id)
-        if drive is not None:
-            drive.stop.set()
+        driver = self._drivers.get(context.run.id)
+        if driver is not None:
+            driver.cancel()
 
     async def relay(self, context: ThreadContext, method: str, params: msgspec.Raw) -> msgspec.Raw:
         """Create a client's task before its first run. `params` is the client's body; the answer is a `Created`.
@@ -88,7 +88,7 @@ class AgentProtocolOutbound:
         except AgentError:  # the first run looks again, and counts the loss
             steps = []
         waiting = [step.name for step in steps if step.status == "created"]
-        return msgspec.Raw(msgspec.json.encode(Created(Record(task).dump(), waiting)))
+        return msgspec.Raw(msgspec.json.encode(Created(TaskRecord(task).dump(), waiting)))
 
     async def forward(self, context: ThreadContext, method: str, params: msgspec.Raw) -> None:
         """The protocol has no notifications."""

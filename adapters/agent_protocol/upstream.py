@@ -19,7 +19,7 @@ _REWRITTEN = {"task_id", "step_id", "output", "additional_output", "artifacts"}
 TEXT_LIMIT = 500
 
 
-class Record(msgspec.Struct):
+class TaskRecord(msgspec.Struct):
     """What is remembered of an agent's task, on the run and on its thread, to find it again.
 
     `done`: ids of the steps already told; `artifacts`: of files already fetched; `uploaded`: their ids of our
@@ -45,6 +45,24 @@ class Record(msgspec.Struct):
         """As plain JSON."""
         found: JsonObject = msgspec.to_builtins(self)
         return found
+
+    def step_sent(self) -> None:
+        """A step may be executing from now on."""
+        self.in_flight = True
+
+    def step_refused(self) -> None:
+        """The agent has not executed it."""
+        self.in_flight = False
+
+    def step_done(self, step: str) -> None:
+        """The step with this id was told."""
+        self.done.append(step)
+        self.in_flight = False
+
+    def finish(self) -> None:
+        """No other run goes on with the task."""
+        self.finished = True
+        self.in_flight = False
 
     @property
     def reusable(self) -> bool:

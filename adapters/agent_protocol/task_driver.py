@@ -1,4 +1,4 @@
-"""One run of an Agent Protocol agent: a task, driven step by step."""
+"""Drives a task of an Agent Protocol agent step by step: one run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from adapters.agent_protocol import codec, upstream, wire
 from adapters.agent_protocol.api import Api, StepRefused, StepUnfit
 from adapters.agent_protocol.options import AgentProtocolTarget
-from adapters.agent_protocol.upstream import Record
+from adapters.agent_protocol.upstream import TaskRecord
 from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentError, AgentFailed, AgentTimeout, Invalid, NotFound, OutcomeUnknown, TooLarge
@@ -18,7 +18,7 @@ from gateway.transport.http import FilePart
 
 
 class Stopped(Exception):
-    """A cancel was asked for: no more steps."""
+    """The run was cancelled: no more steps."""
 
 
 class _Ended:
@@ -28,11 +28,11 @@ class _Ended:
 _ENDED = _Ended()
 
 
-class Drive:
-    """Drives one run. `stop` is set by a cancel."""
+class TaskDriver:
+    """Drives one run."""
 
     def __init__(self, target: AgentProtocolTarget, api: Api, context: RunContext) -> None:
-        self.stop = asyncio.Event()
+        self._stop = asyncio.Event()
         self._target = target
         self._api = api
         self._context = context
@@ -40,7 +40,7 @@ class Drive:
         native = context.run.request.protocol == codec.PROTOCOL
         self._approve = target.drive == "approve"
         self._asks = self._approve or target.drive == "one" or (target.drive == "auto" and native)
-        self._record = Record("")
+        self._record = TaskRecord("")
         self._plan: list[wire.Step] = []
         self._told: e.PlanUpdated | None = None
 
@@ -51,9 +51,13 @@ class Drive:
         except Stopped:
             await self._cancelled()
 
+    def cancel(self) -> None:
+        """Execute no further step, and do not wait for the one under way."""
+        self._stop.set()
+
     async def attach(self) -> None:
         """After a restart: tell what was missed of a finished task, or ask again; never execute a step twice."""
-        record = Record.read(self._context.run.upstream)
+        record = TaskRecord.read(self._context.run.upstream)
         if record is None:
             raise OutcomeUnknown("the gateway was restarted before the agent had named its task")
         self._record = record
@@ -87,7 +91,7 @@ class Drive:
     async def _begin(self) -> JsonObject:
         """Take the thread's task up again or create one, with the files; the first step's body."""
         context = self._context
-        before = Record.read(context.upstream_thread)
+        before = TaskRecord.read(context.upstream_thread)
         record = before if before is not None and before.reusable and await self._alive(before) else None
         given = await context.recall(fresh=record is None or not record.begun)
         again = before is not None and before.begun
@@ -95,14 +99,14 @@ class Drive:
         if lost:
             context.lost("additional_input_key_taken", lost)
         if record is None:
-            record = Record((await self._api.create_task(task, self._trace)).task_id)
+            record = TaskRecord((await self._api.create_task(task, self._trace)).task_id)
         self._record = record
         await self._save()
         await self._look()
         await self._upload()
         return step
 
-    async def _alive(self, record: Record) -> bool:
+    async def _alive(self, record: TaskRecord) -> bool:
         try:
             await self._api.task(record.task_id, self._trace)
         except NotFound:
@@ -138,7 +142,7 @@ class Drive:
             await self._tell(step)
             failed = upstream.failure(step)
             if failed is not None:
-                self._record.finished = True
+                self._record.finish()
                 await self._save()
                 raise AgentFailed(failed)
             await self._look()
@@ -165,7 +169,7 @@ class Drive:
             except StepUnfit as refused:
                 if question is None or codec.is_step_question(question):
                     raise
-                self._record.in_flight = False
+                self._record.step_refused()
                 await self._save()
                 attempt += 1
                 given = await self._ask(upstream.again(question, refused.detail or str(refused), attempt))
@@ -175,9 +179,9 @@ class Drive:
 
     async def _execute(self, body: JsonObject) -> wire.Step | None:
         """One step, done; None if the agent turns out to have none left. Raises Stopped, AgentError."""
-        if self._context.cancelled or self.stop.is_set():
+        if self._context.cancelled or self._stop.is_set():
             raise Stopped
-        self._record.in_flight = True
+        self._record.step_sent()
         await self._save()
         try:
             step = await self._unless_stopped(body)
@@ -192,7 +196,7 @@ class Drive:
 
     async def _unless_stopped(self, body: JsonObject) -> wire.Step:
         work = asyncio.ensure_future(self._done(body))
-        stop = asyncio.ensure_future(self.stop.wait())
+        stop = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -245,7 +249,7 @@ class Drive:
         answer = await self._context.ask(question)
         own = not codec.is_step_question(question)
         if own and answer.outcome is not Outcome.ANSWERED:
-            self._record.finished = True  # nothing but an answer goes on with it: the next run has a new task
+            self._record.finish()  # nothing but an answer goes on with it: the next run has a new task
             await self._save()
         if answer.outcome is Outcome.CANCELLED:
             raise Stopped
@@ -267,8 +271,7 @@ class Drive:
         self._context.emit(*upstream.step_events(step, again=again))
         await self._context.drain()
         await self._fetch(step.artifacts)
-        self._record.done.append(step.step_id)
-        self._record.in_flight = False
+        self._record.step_done(step.step_id)
         await self._save()
 
     async def _look(self) -> None:
@@ -288,8 +291,7 @@ class Drive:
 
     async def _finish(self) -> None:
         await self._fetch_all()
-        self._record.finished = True
-        self._record.in_flight = False
+        self._record.finish()
         await self._save()
         await self._end()
 
