@@ -20,6 +20,7 @@ from gateway.config import loads
 from gateway.contract import Adapter
 from gateway.core import events as e
 from gateway.tracing import names
+from tests.e2e import test_stories
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -190,3 +191,26 @@ def test_every_address_is_below_a_protocols_mount(page: Path) -> None:
     for words in shell_lines(page):
         for path in re.findall(r"http://127\.0\.0\.1:8080(/[\w-]+)", " ".join(words)):
             assert path in mounts, words
+
+
+# --- stories ---------------------------------------------------------------------------------------------------------
+
+
+@every_page
+def test_every_test_that_is_named_is_there(page: Path) -> None:
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
+        assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"
+
+
+def test_the_table_of_stories_says_what_its_tests_expect() -> None:
+    text = (DOCS / "conversations.md").read_text(encoding="utf-8").partition("\n## Stories\n")[2]
+    head, _, *found = [line.strip("|").split("|") for line in text.split("\n\n")[1].splitlines()]
+    assert len(head) == 1 + len(test_stories.KINDS)
+    assert len(found) == len(test_stories.DOORS) + len(test_stories.CALLS)
+    for row, cells in enumerate(found):
+        for kind, cell in zip(test_stories.KINDS, cells[1:], strict=True):
+            talks = row < len(test_stories.DOORS)
+            lost = test_stories.LOST.get(kind, ()) if talks else ()
+            expected = test_stories.EXPECTED[kind]
+            told = ("remembers" if expected is test_stories.EXPECTED["editor"] else "told") if talks else "alone"
+            assert cell.strip().startswith(f"`{lost[0]}`: " if lost else told), (cells[0], kind)
