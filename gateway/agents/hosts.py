@@ -15,6 +15,7 @@ from gateway.agents.directory import Entry
 from gateway.config import Match, Route
 from gateway.contract import Hosted, Hosting, Outbound, TargetOptions
 from gateway.core.errors import InterlinguaError
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class Hosts:
         self.entries: dict[str, dict[str, HostedEntry]] = {}
         self._opened: list[str] = []
         self._replaced: list[HostedEntry] = []
-        self._closing: set[asyncio.Future[None]] = set()
+        self._closing = TaskSet()
         self._looking: asyncio.Task[None] | None = None
         self._hidden: set[tuple[str, str]] = set()
         self._failing: dict[str, str] = {}
@@ -155,9 +156,7 @@ class Hosts:
 
     def _close(self, outbound: Outbound | None) -> None:
         if outbound is not None:
-            task = asyncio.ensure_future(_closed(outbound))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._closing.start(_closed(outbound))
 
 
 def _entry(known: HostedEntry | None, protocol: str, name: str, hosted: Hosted) -> HostedEntry | None:

@@ -27,6 +27,7 @@ from gateway.config.exposure import cautions, exposed, in_clear, local
 from gateway.core.errors import InterlinguaError
 from gateway.registry import OPERATOR, BrokenAdapter
 from gateway.tracing import metrics
+from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket import HARD_LIMIT, PING_INTERVAL, PING_TIMEOUT
 
 log = logging.getLogger("interlingua")
@@ -125,7 +126,7 @@ class _Gateway:
         self._files = (path, *config.documents)
         self._loaded = digest(self._files)
         self._busy = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def serve(self, watch: bool) -> None:
         tracing.configure(self._config.telemetry)
@@ -152,13 +153,12 @@ class _Gateway:
         await self._app.start()
         try:
             if watch:
-                self._keep(self._watch(str(self._path), lambda: self._files, lambda: self._loaded, self._reload))
+                self._tasks.start(self._watch(str(self._path), lambda: self._files, lambda: self._loaded, self._reload))
             if watch and tls:
-                self._keep(self._watch(str(tls.files[0]), lambda: tls.files, lambda: tls.loaded, self._renew))
+                self._tasks.start(self._watch(str(tls.files[0]), lambda: tls.files, lambda: tls.loaded, self._renew))
             await server.serve(sockets=[self._listener])
         finally:
-            for task in self._tasks:
-                task.cancel()
+            self._tasks.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._app.stop()
             await asyncio.to_thread(tracing.shutdown)
@@ -172,9 +172,9 @@ class _Gateway:
             running.add_signal_handler(signal.SIGHUP, self._hang_up)
 
     def _hang_up(self) -> None:
-        self._keep(self._reload("SIGHUP"))
+        self._tasks.start(self._reload("SIGHUP"))
         if self._tls:
-            self._keep(self._renew("SIGHUP"))
+            self._tasks.start(self._renew("SIGHUP"))
 
     def _end(self, server: uvicorn.Server, number: int) -> None:
         """Runs stay as they are: the next start takes them up. Open requests may finish, for a while."""
@@ -195,11 +195,6 @@ class _Gateway:
             log.info("up at %s:%d; routes: %s", self._host, port, ", ".join(agents) or "none")
         if self._tls:
             log.info("TLS with the certificate %s", self._tls)
-
-    def _keep(self, work: object) -> None:
-        task = asyncio.ensure_future(work)  # type: ignore[call-overload]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # --- reload --------------------------------------------------------------------------------------------------
 

@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from gateway.transport.tasks import TaskSet
+
 
 class ShieldedChanges:
     """One per run in progress."""
 
     def __init__(self) -> None:
-        self._background: set[asyncio.Future[None]] = set()
+        self._background = TaskSet()
         self._stops: set[asyncio.Future[None]] = set()
 
     def keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to a background task until it is done."""
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.hold(task)
 
     async def change(self, change: Coroutine[Any, Any, None]) -> None:
         """Change the record and the log, and all that follows from it, even if who wants it is cancelled meanwhile (a

@@ -44,6 +44,7 @@ from gateway.runs.threads import UPLOADS, new_id
 from gateway.runs.turns import Turns
 from gateway.runs.unwritten import Owed
 from gateway.store import Delivery, LogEntry, Store, Unsynced
+from gateway.transport.tasks import TaskSet
 
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 
@@ -63,7 +64,7 @@ class Starting(Agents, Relays):
         self._turns = Turns()
         self._owed = Owed(self.live)
         self._garbage = Garbage()
-        self._unfinished: set[asyncio.Future[None]] = set()
+        self._unfinished = TaskSet()
         """What `close` waits for: runs that are being created, cancels that agents are being told of."""
         self._stopping = False
 
@@ -274,8 +275,7 @@ class Starting(Agents, Relays):
         self._garbage.add(live)
 
     def _wait_for(self, work: asyncio.Future[None]) -> None:
-        self._unfinished.add(work)
-        work.add_done_callback(self._unfinished.discard)
+        self._unfinished.hold(work)
 
     async def _finish_up(self) -> None:
         """Wait for what has been begun. Bounded: see `LiveRun.call_cancel`."""

@@ -34,6 +34,7 @@ from gateway.core.types import (
 )
 from gateway.runs.listeners import Listeners
 from gateway.store import Store
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Threads:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing = TaskSet()
         self.listeners = Listeners()
 
     async def change(self, thread_id: str, change: ThreadChange, checkpoint: Checkpoint | None = None) -> Thread:
@@ -81,9 +82,7 @@ class Threads:
         """Record an update behind; watchers are told at once unless they hear of it otherwise."""
         if tell:
             self.listeners.tell(thread_id, update)
-        task = asyncio.ensure_future(self._record(thread_id, update))
-        self._writing.add(task)
-        task.add_done_callback(self._writing.discard)
+        self._writing.start(self._record(thread_id, update))
 
     async def _record(self, thread_id: str, update: ThreadUpdate) -> None:
         try:

@@ -18,6 +18,7 @@ from adapters.agent_client.tunnel.doors import Doors
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import AgentGone, InterlinguaError, Unavailable, Unsupported
 from gateway.transport.rpc import Peer
+from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import Id
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ class EditorClient:
         self.capabilities: JsonObject = {}
         self.dialect: Dialect = V1Dialect()
         self._peer = peer
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     def speaks(self, dialect: Dialect) -> None:
         """The version was agreed on. What the client says in more than one message counts from then on."""
@@ -139,14 +140,11 @@ class EditorClient:
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something beside the requests, until the connection ends."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(work)
 
     def gone(self) -> None:
         """The connection has ended: cancel what `keep` runs, and end the connections to the client's MCP servers."""
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         self.clients.switchboard.left(self)
 
     async def cancel_run(self, run_id: str) -> None:

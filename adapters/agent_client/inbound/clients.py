@@ -22,6 +22,7 @@ from gateway.access import People
 from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import ThreadUpdate
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ class EditorClients:
         self.doors = Doors(options, gateway)
         self.people = People(options.authentication)
         self._connected: set[Visitor] = set()
-        self._work: set[asyncio.Future[Any]] = set()
+        self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
         self._sessions: dict[str, set[OpenSession]] = {}
         self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -113,14 +114,8 @@ class EditorClients:
         That happens whenever a client goes away. What becomes of the change is then logged, if it fails.
         """
         task = asyncio.ensure_future(work)
-        self._work.add(task)
-        task.add_done_callback(self._done)
+        self._work.hold(task)
         return await asyncio.shield(task)
-
-    def _done(self, task: asyncio.Future[Any]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("for whoever still waits: %r", error)
 
     # --- open sessions, across connections ----------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from gateway.core.types import JsonObject
 from gateway.transport import websocket
 from gateway.transport.pipe import Pipe
 from gateway.transport.stdio import Grace, Supervisor, spawn
+from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import RpcError
 
 MAX_LINKS = 32
@@ -64,7 +65,7 @@ class Links:
         self._target = target
         self._asks = asks
         self._links: dict[bytes, Link] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
         self._closed = False
         self.name = target.agent or _name(target)
 
@@ -173,9 +174,7 @@ class Links:
         for key, link in self._links.items():
             if not link.users:
                 del self._links[key]
-                task = asyncio.create_task(link.supervisor.aclose())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+                self._closing.start(link.supervisor.aclose())
                 return
         raise Unavailable(f"{self.name} is connected for {MAX_LINKS} kinds of clients already")
 

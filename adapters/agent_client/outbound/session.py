@@ -21,6 +21,7 @@ from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
+from gateway.transport.tasks import TaskSet
 
 if TYPE_CHECKING:
     from adapters.agent_client.outbound.connection import Connection
@@ -102,7 +103,7 @@ class Session:
         """Whether what the agent says is history that it was asked for."""
         self.calls: dict[str, None] = {}
         """The ids of the agent's tool calls, where rules govern them."""
-        self._refusing: set[asyncio.Task[None]] = set()
+        self._refusing = TaskSet()
         self.lock = asyncio.Lock()
         """Held while it is opened."""
         self._detached = detached
@@ -301,9 +302,7 @@ class Session:
 
     def keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something about an update between turns, before the next one is taken."""
-        task = asyncio.ensure_future(work)
-        self._refusing.add(task)
-        task.add_done_callback(self._refusing.discard)
+        self._refusing.start(work)
 
     async def _refused(self) -> None:
         await asyncio.wait([*self._refusing])

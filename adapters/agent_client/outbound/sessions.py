@@ -23,6 +23,7 @@ from gateway.contract import Governor, ThreadContext
 from gateway.core import delta
 from gateway.core.errors import AgentBroken, AgentError, AgentTimeout, Denied, Unsupported
 from gateway.core.types import JsonObject
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -42,7 +43,7 @@ class Sessions:
         self._links = links
         self._tunnels = tunnels
         self._by_thread: dict[str, Session] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
         self._hanging: set[Connection] = set()
         """Those that are to be ended when nobody works with them."""
 
@@ -218,9 +219,7 @@ class Sessions:
         await connection.aclose()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(work)
 
     async def forget(self, session: Session) -> None:
         """It is closed."""

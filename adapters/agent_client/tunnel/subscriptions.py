@@ -14,6 +14,7 @@ from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions
 from gateway.mcp.server.contract import Session
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -37,7 +38,7 @@ class Subscriptions:
         self._followers: dict[str, set[Session]] = {}
         self._changing = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
-        self._work: set[asyncio.Task[Any]] = set()
+        self._work = TaskSet()
 
     def follows(self, session: Session, uri: Any) -> bool:
         """Whether it wants to know of changes of this resource."""
@@ -131,6 +132,4 @@ class Subscriptions:
             except (InterlinguaError, RpcError) as error:
                 log.info("an MCP server is not asked for news of a resource: %s", error)
 
-        task = asyncio.create_task(quietly())
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        self._work.start(quietly())

@@ -19,6 +19,7 @@ from adapters.agent_client.tunnel.native_ends import ConnectedEnd, StatelessEnd
 from adapters.agent_client.tunnel.offers import AgentLink, OfferedServer, OfferingSession
 from adapters.agent_client.tunnel.shim_ends import ShimSocket
 from adapters.agent_client.wire import JsonObject
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -40,7 +41,7 @@ class Tunnels:
         self._doors: dict[OfferedServer, HttpDoor] = {}
         self.ends = OpenEnds(target.request_timeout, self._translate)
         self._shims = ShimSocket(self._servers.get, self.ends, target)
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
 
     async def declared(self, session: OfferingSession, connection: AgentLink, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and what of them it cannot have, by its loss."""
@@ -187,9 +188,7 @@ class Tunnels:
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         """See something to its end that nobody waits for. Bounded by whoever made it."""
-        task = asyncio.create_task(work)
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(work)
 
     async def aclose(self) -> None:
         """Let go of everything."""

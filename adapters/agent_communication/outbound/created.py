@@ -15,6 +15,7 @@ from adapters.agent_communication.wire import CREATE, DESTROY
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import Session
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -44,8 +45,8 @@ class Created:
         self._template = template
         self._server = server
         self._waiting: list[_Created] = []  # the longest unused first
-        self._making: set[asyncio.Task[_Created]] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._making = TaskSet()
+        self._ending = TaskSet()
         self._closed = False
 
     @asynccontextmanager
@@ -68,14 +69,12 @@ class Created:
         self._closed = True
         if self._making:
             await asyncio.wait(self._making, timeout=self._server.target.stop_timeout)
-            for making in self._making:
-                making.cancel()
+            self._making.cancel()
         while self._waiting:
             self._end_soon(self._waiting[0])
         if self._ending:
             await asyncio.wait(self._ending, timeout=self._server.target.stop_timeout)
-            for task in self._ending:
-                task.cancel()
+            self._ending.cancel()
 
     def _take(self, key: Key) -> _Created | None:
         """One that waits, the last used first."""
@@ -106,9 +105,7 @@ class Created:
 
     async def _made(self, key: Key, config: JsonObject, capabilities: JsonObject) -> _Created:
         """A new one. If the run is given up meanwhile it is kept: the server has made it, or is about to."""
-        task = asyncio.create_task(self._make(key, config, capabilities))
-        self._making.add(task)
-        task.add_done_callback(self._making.discard)
+        task = self._making.start(self._make(key, config, capabilities))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -141,9 +138,7 @@ class Created:
 
     def _end_soon(self, created: _Created) -> None:
         self._forget(created)
-        task = asyncio.ensure_future(self._end(created))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending.start(self._end(created))
 
     async def _end(self, created: _Created) -> None:
         async with created.lease:

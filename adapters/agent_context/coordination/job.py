@@ -16,6 +16,7 @@ from adapters.agent_context.wire.reading import checked
 from gateway.contract import RunContext
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Failure, Interrupt, Json, JsonObject, Run
+from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import RpcError
 
 WAITING = "waiting"
@@ -128,7 +129,7 @@ class Job:
     """Answers from before a restart, by question: they may not have been heard."""
 
     def __post_init__(self) -> None:
-        self._background: set[asyncio.Future[None]] = set()
+        self._background = TaskSet()
         self.takes = Takes(self.task.payload)
         for attempt in self.kept.attempts:
             if attempt.status is not None:
@@ -186,8 +187,7 @@ class Job:
 
     def keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to what goes on beside it until that is done."""
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background.hold(task)
 
     async def ask(self, interrupt: Interrupt) -> Answer:
         """`RunContext.ask`, or what was answered before a restart."""

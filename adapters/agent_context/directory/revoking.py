@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable
@@ -16,6 +15,7 @@ from adapters.agent_context.directory.records import EVERYBODY, GONE, Revocation
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import RunQuery
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Revoking:
     def __init__(self, members: Members, changed: Callable[[Iterable[str]], None]) -> None:
         self._members = members
         self._changed = changed
-        self._work: set[asyncio.Task[Any]] = set()
+        self._work = TaskSet()
 
     async def revoke(self, agent: str, reason: str, until: float | None = None) -> None:
         """See `Directory.revoke`. It holds here even if it cannot be written down; then that is raised.
@@ -82,13 +82,10 @@ class Revoking:
 
     async def settled(self) -> None:
         """Until they have been told to."""
-        while self._work:
-            await asyncio.wait(self._work)
+        await self._work.settled()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        self._work.start(work)
 
     async def _suspend(self, agent: str, reason: str, seconds: float) -> None:
         until = self._members.now() + seconds

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,6 +35,7 @@ from gateway.core.errors import AgentBroken, AgentGone
 from gateway.core.memory import Recalled
 from gateway.core.types import NULL, Json, JsonObject
 from gateway.mcp.wire import PROGRESS, PROGRESS_TOKEN
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -67,7 +67,7 @@ class Messages:
         self._text = GrowingText(OUTPUT)
         self._end: asyncio.Future[answers.Response | answers.Failed] = asyncio.get_running_loop().create_future()
         self._line: Line | None = None
-        self._asking: set[asyncio.Task[None]] = set()
+        self._asking = TaskSet(lambda error: log.warning("a question of the agent's failed: %r", error))
         self._source = SELF
 
     def check(self) -> None:
@@ -98,8 +98,7 @@ class Messages:
             await context.set_thread({})  # what it was told of the conversation has not arrived
             raise
         finally:
-            for task in tuple(self._asking):
-                task.cancel()
+            self._asking.cancel()
 
     async def _uploads(self) -> tuple[Uploads, list[str]]:
         """The files of clients that the agent has not been sent yet, and the ids of all that it has been by now."""
@@ -248,7 +247,7 @@ class Messages:
     def _ask(self, payload: Json) -> None:
         """A question that came as a notification; one too many is refused."""
         if len(self._asking) < MOST_ASKED:
-            self._spawn(self._answer(payload))
+            self._asking.start(self._answer(payload))
         elif self._line is not None:
             error = RpcError(UNAVAILABLE, "too many questions at once")
             self._line.tell(ERROR, note(error, self._line.correlation, SELF))
@@ -260,16 +259,6 @@ class Messages:
         meta = {"correlationId": self._line.correlation}
         target = {} if self._target is None else {"target": self._target}
         self._line.tell(MESSAGE, {"source": self._source, **target, "content": content, META: meta})
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._asking.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._asking.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("a question of the agent's failed: %r", error)
 
 
 def takes_tasks(capabilities: JsonObject) -> bool:

@@ -34,6 +34,7 @@ from gateway.mcp.client.contract import Hearing, Pool, Session
 from gateway.mcp.client.pool import Pool as SessionPool
 from gateway.mcp.wire import CANCELLED
 from gateway.transport.guard import Guard
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class PoolLink:
         self._used: set[str] = set()
         self._over: dict[str, None] = {}
         self._told: list[Callable[[str, Raw], None]] = []
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling = TaskSet()
 
     @classmethod
     def to_endpoint(cls, endpoint: JsonObject, *, allow: Iterable[str] = ()) -> PoolLink:
@@ -128,8 +129,7 @@ class PoolLink:
 
     async def aclose(self) -> None:
         """See `Link`."""
-        for task in tuple(self._telling):
-            task.cancel()
+        self._telling.cancel()
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
 
     def _pool(self, capabilities: JsonObject) -> Pool:
@@ -145,9 +145,7 @@ class PoolLink:
             told(method, params)
 
     def _spawn(self, work: Any) -> None:
-        task = asyncio.create_task(work)
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._telling.start(work)
 
 
 class PoolLine:

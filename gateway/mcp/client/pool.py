@@ -18,6 +18,7 @@ from gateway.mcp.client.options import McpTarget
 from gateway.mcp.client.session import ClientSession
 from gateway.transport.guard import Guard
 from gateway.transport.stdio import Supervisor
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Pool:
         self._slots = [self._slot()]
         self._shared: bool | None = True if target.url is None else None
         self._heard: list[Callable[[str, Raw], None]] = []
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
         self._closed = False
 
     @property
@@ -154,9 +155,7 @@ class Pool:
         self._close(slot)
 
     def _close(self, slot: Slot) -> None:
-        task = asyncio.create_task(slot.supervisor.aclose())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(slot.supervisor.aclose())
 
     def _slot(self) -> Slot:
         target = self._target

@@ -20,6 +20,7 @@ from gateway.mcp.runs.caller import ASKABLE, CallCaller
 from gateway.mcp.runs.documents import Documents
 from gateway.mcp.runs.tools import Tools
 from gateway.mcp.server.contract import Call, Session
+from gateway.transport.tasks import TaskSet
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class ClientRuns:
         self._askable = askable
         self._who = who
         self._callers: WeakValueDictionary[str, CallCaller] = WeakValueDictionary()  # by run, which holds it
-        self._work: set[asyncio.Future[Any]] = set()
+        self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
         self._tokens: set[tuple[str, bool, Any]] = set()
 
     # --- agents -----------------------------------------------------------------------------------------------
@@ -115,7 +116,7 @@ class ClientRuns:
         """Nobody waits for this run any more: cancel it, in the background. While the gateway stops, runs go on."""
         if self.quiet:
             return
-        self._keep(asyncio.ensure_future(self._cancel(run_id)))
+        self._work.start(self._cancel(run_id))
 
     async def answer(self, call: Call, run_id: str, answer: Answer, interrupt_id: str) -> None:
         """`Gateway.answer`, by the call's client."""
@@ -126,13 +127,12 @@ class ClientRuns:
     async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled."""
         task = asyncio.ensure_future(work)
-        self._keep(task)
+        self._work.hold(task)
         return await asyncio.shield(task)
 
     async def settled(self) -> None:
         """Until what is done in the background is done."""
-        while self._work:
-            await asyncio.wait(self._work)
+        await self._work.settled()
 
     @contextlib.contextmanager
     def progressing(self, call: Call) -> Iterator[None]:
@@ -161,15 +161,6 @@ class ClientRuns:
     def _unwanted(self, started: asyncio.Future[Run]) -> None:
         if not started.cancelled() and started.exception() is None:
             self.cancel(started.result().id)
-
-    def _keep(self, task: asyncio.Future[Any]) -> None:
-        self._work.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Future[Any]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("for whoever still waits: %r", error)
 
 
 def left(session: Session, *, outlives: bool) -> bool:

@@ -17,6 +17,7 @@ from gateway.transport.rpc.handler import Canceller, Counts, Handler
 from gateway.transport.rpc.incoming import Incoming
 from gateway.transport.rpc.outbox import Outbox
 from gateway.transport.rpc.serving import Serving, plain_errors
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id
 
@@ -91,7 +92,7 @@ class Peer:
         self._ending: asyncio.Task[None] | None = None
         self._lingering: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
-        self._begun: set[asyncio.Future[Any]] = set()
+        self._begun = TaskSet()
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -129,9 +130,8 @@ class Peer:
         await self.wait_closed()
 
     def linger_for(self, work: asyncio.Future[Any]) -> None:
-        """What an answered request has begun: when the other end closes, it gets to finish as those under way do."""
-        self._begun.add(work)
-        work.add_done_callback(self._begun.discard)
+        """Let work that an answered request has begun finish when the other end closes, as requests under way do."""
+        self._begun.hold(work)
 
     @property
     def batches(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unavailable
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Supervisor(Generic[C]):
         self._since = 0.0
         self._last_used = 0.0
         self._attempt: asyncio.Task[C | InterlinguaError] | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
         self._expiry: asyncio.TimerHandle | None = None
         self._failures = 0
         self._not_before = 0.0
@@ -259,8 +260,7 @@ class Supervisor(Generic[C]):
 
     def _close(self, connection: C) -> None:
         task = asyncio.create_task(self._close_bounded(connection), context=contextvars.Context())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.hold(task)
 
     async def _close_bounded(self, connection: C) -> None:
         try:

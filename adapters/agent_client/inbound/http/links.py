@@ -12,6 +12,7 @@ from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS,
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.core.errors import InterlinguaError
+from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Links:
         self._buffer = buffer
         self._stall = stall
         self._links: dict[str, Link] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._timers: dict[Link, asyncio.TimerHandle] = {}
         self._using: dict[Link, int] = {}
 
@@ -54,9 +55,7 @@ class Links:
         most = 2 * self._options.max_sessions
         link = Link(uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most)
         self._links[link.id] = link
-        task = asyncio.create_task(self._serve(link), name=link.name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(self._serve(link), name=link.name)
         self._wait(link)
         return link
 

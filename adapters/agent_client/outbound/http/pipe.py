@@ -25,6 +25,7 @@ from adapters.agent_client.streamable import (
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
 from gateway.transport.http import HttpClient, Response, Unreachable
 from gateway.transport.pipe import LIMIT, Unreadable
+from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket.headers import cookie_header, cookies_of
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Request
@@ -112,7 +113,7 @@ class HttpPipe:
         self._room = asyncio.Event()
         self._gone: AgentGone | None = None
         self._closed = False
-        self._held: set[asyncio.Task[None]] = set()
+        self._held = TaskSet()
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -264,9 +265,7 @@ class HttpPipe:
                 del self._readers[asked.session]
                 asyncio.get_running_loop().call_soon(reader.task.cancel)
             elif asked.method == LOAD and reader is not None and reader is not on and reader.open:
-                task = asyncio.create_task(self._settled(reader, data))
-                self._held.add(task)
-                task.add_done_callback(self._held.discard)
+                self._held.start(self._settled(reader, data))
                 return True
         return False
 
@@ -332,8 +331,8 @@ class HttpPipe:
         self._closed = True
         self._some.set()
         self._room.set()
-        tasks = [reader.task for reader in (self._main, *self._readers.values()) if reader is not None]
-        tasks += self._held
+        readers = [reader.task for reader in (self._main, *self._readers.values()) if reader is not None]
+        tasks = [*readers, *self._held]
         for task in tasks:
             task.cancel()
         if tasks:

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any
 
 from msgspec import Raw
 
@@ -24,6 +23,7 @@ from gateway.mcp.client.piped import cancelled
 from gateway.transport.deadline import Deadline
 from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable
+from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request, Response
 
@@ -64,8 +64,8 @@ class StreamableChannel:
         self._renewing = asyncio.Lock()
         self._incoming = Incoming(address.name, calls, self._post, self._told)
         self._listener: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()
-        self._resting: set[asyncio.Task[None]] = set()
+        self._telling = TaskSet()
+        self._resting = TaskSet()
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ class StreamableChannel:
         except asyncio.CancelledError:
             self.calls.gave_up()
             if method != wire.INITIALIZE and not versions.modern(self.version):
-                _spawn(self._tell_cancelled(id), self._telling)
+                self._telling.start(self._tell_cancelled(id))
             raise
         except Unreachable as error:
             if len(self._under_way) == 1:
@@ -216,7 +216,7 @@ class StreamableChannel:
 
     def rest(self, stack: AsyncExitStack, response: StreamResponse) -> None:
         """A stream whose answer has come."""
-        _spawn(stack.aclose() if len(self._resting) >= MOST_RESTS else rest(stack, response), self._resting)
+        self._resting.start(stack.aclose() if len(self._resting) >= MOST_RESTS else rest(stack, response))
 
     async def _listen(self, opened: asyncio.Event) -> None:
         """The stream of what belongs to no call: a GET, opened again when it drops."""
@@ -256,7 +256,7 @@ class StreamableChannel:
                 if isinstance(error, AgentGone):
                     raise error
                 if response.status == 404 and opened.is_set():
-                    _spawn(self._renew_aside(self._generation), self._telling)
+                    self._telling.start(self._renew_aside(self._generation))
                 log.debug("%s: it has no stream of news: %s", self.name, error)
                 return False
             opened.set()
@@ -302,9 +302,3 @@ class StreamableChannel:
             with contextlib.suppress(InterlinguaError):
                 headers = self.headers()
                 await self.address.client.request("DELETE", self.address.url, headers=headers, timeout=CLOSE_SECONDS)
-
-
-def _spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
-    task = asyncio.create_task(work)
-    among.add(task)
-    task.add_done_callback(among.discard)

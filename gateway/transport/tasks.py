@@ -1,0 +1,55 @@
+"""Tasks that their owner starts and does not await one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class TaskSet:
+    """Holds tasks until they are done: the event loop itself keeps only weak references to them.
+
+    `failed` is called with what a task raised. Without it asyncio logs an exception that nobody retrieves.
+    """
+
+    __slots__ = ("_failed", "_tasks")
+
+    def __init__(self, failed: Callable[[BaseException], object] | None = None) -> None:
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._failed = failed
+
+    def __iter__(self) -> Iterator[asyncio.Future[Any]]:
+        """Iterate over the tasks held now; tasks may come and go meanwhile."""
+        return iter(tuple(self._tasks))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """Run `work` in a task and hold it."""
+        task = asyncio.create_task(work, name=name)
+        self.hold(task)
+        return task
+
+    def hold(self, task: asyncio.Future[Any]) -> None:
+        """Hold a task or future that exists already."""
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def cancel(self) -> None:
+        """Cancel all that are held."""
+        for task in self:
+            task.cancel()
+
+    async def settled(self) -> None:
+        """Wait until none is left, not even one that was started meanwhile. Raises nothing that a task raises."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _done(self, task: asyncio.Future[Any]) -> None:
+        self._tasks.discard(task)
+        if self._failed is not None and not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
