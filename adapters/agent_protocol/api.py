@@ -14,7 +14,7 @@ from adapters.agent_protocol.upstream import error_text
 from gateway.core.delta import encode
 from gateway.core.errors import AgentBroken, AgentFailed, AgentTimeout, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
-from gateway.transport.http import Auth, FilePart, HttpClient, Response, StreamResponse, segment
+from gateway.transport.http import FilePart, HttpAuth, HttpClient, HttpResponse, StreamResponse, segment
 
 _M = TypeVar("_M", bound=BaseModel)
 AP_V1 = "/ap/v1"
@@ -52,7 +52,9 @@ class Api:
         self._prefix = self._prefixes[0] if len(self._prefixes) == 1 else None
         self._artifacts: str | None = None
         bearer, key = target.auth.bearer, target.auth.api_key
-        auth = Auth(bearer=bearer.get_secret_value() if bearer else "", api_key=key.get_secret_value() if key else "")
+        auth = HttpAuth(
+            bearer=bearer.get_secret_value() if bearer else "", api_key=key.get_secret_value() if key else ""
+        )
         self._client = HttpClient(root, auth=auth, timeout=target.request_timeout)
         self._slow = target.step_timeout
 
@@ -189,7 +191,7 @@ class Api:
         *,
         params: dict[str, str | int] | None = None,
         timeout: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         return await self._client.request(
             method,
             await self._path(path),
@@ -232,12 +234,12 @@ def _id(given: str) -> str:
         raise AgentBroken(f"the agent uses {given!r} as an id") from error
 
 
-def _said(response: Response) -> str:
+def _said(response: HttpResponse) -> str:
     said = error_text(response.content_type, response.body)
     return f": {said}" if said else ""
 
 
-def _checked(response: Response, what: str) -> Any:
+def _checked(response: HttpResponse, what: str) -> Any:
     """The JSON of a success. Raises AgentFailed or AgentBroken."""
     if response.status >= 400:
         raise AgentFailed(f"the agent answered {response.status} to {what}{_said(response)}")
@@ -246,7 +248,7 @@ def _checked(response: Response, what: str) -> Any:
     return _json(response, what)
 
 
-def _json(response: Response, what: str) -> Any:
+def _json(response: HttpResponse, what: str) -> Any:
     try:
         return response.json()
     except AgentBroken as error:

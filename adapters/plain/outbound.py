@@ -12,7 +12,7 @@ from gateway.contract import RunContext
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Unsupported
 from gateway.core.types import Agent, AgentCapabilities, Answer, Outcome
-from gateway.transport.http import Auth, HttpClient, Response
+from gateway.transport.http import HttpAuth, HttpClient, HttpResponse
 from gateway.wire import ndjson
 
 
@@ -23,7 +23,7 @@ class PlainOutbound:
         auth = target.auth
         self._client = HttpClient(
             target.url,
-            auth=Auth(
+            auth=HttpAuth(
                 bearer=auth.bearer.get_secret_value() if auth.bearer else "",
                 api_key=auth.api_key.get_secret_value() if auth.api_key else "",
             ),
@@ -46,7 +46,7 @@ class PlainOutbound:
         recalled = await context.recall(fresh=True)
         body = msgspec.json.encode({"input": recalled.input, "run": context.run.id})
         headers = {"traceparent": context.traceparent} if context.traceparent else None
-        decoder = ndjson.Decoder()
+        decoder = ndjson.NdjsonDecoder()
         async with (
             asyncio.TaskGroup() as questions,
             self._client.stream("POST", "", json=body, headers=headers, idle_timeout=self._idle) as response,
@@ -89,7 +89,7 @@ class PlainOutbound:
         if not context.cancelled:  # then the agent is told that instead
             await self._post("/answer", _answer(context.run.id, ask.id, answer))
 
-    async def _post(self, path: str, body: bytes) -> Response:
+    async def _post(self, path: str, body: bytes) -> HttpResponse:
         response = await self._client.request("POST", path, json=body, timeout=10.0)
         if response.status >= 500:
             raise AgentGone(f"the agent answered {response.status} to {path}")

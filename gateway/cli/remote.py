@@ -119,7 +119,7 @@ class Remote:
     async def _stream(self, method: str, path: str, body: JsonObject, specs: JsonObject) -> AsyncIterator[Item]:
         output = text_pointer(specs.get("output"))
         schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
-        decoder, last, short = sse.Decoder(), Text(""), ""
+        decoder, last, short = sse.SseDecoder(), Text(""), ""
         headers = {"Last-Event-ID": self._at} if method == "GET" else None
         async with (
             Reached(self._url),

@@ -1,4 +1,4 @@
-"""A time limit around some work of a task, for places that thousands of runs a second come through."""
+"""A time limit for part of a task, for code that thousands of runs per second pass through."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Self
 
 CLOCK_SLACK = 0.002
-"""uvloop's clock counts in milliseconds, and a timer may fire that much early."""
+"""uvloop's clock counts milliseconds, so a timer may fire this much early."""
 
 
 class Deadline:
-    """`asyncio.timeout` at a fraction of its cost: enter it once, in a task; TimeoutError when the time is over.
+    """Works as `asyncio.timeout` at a fraction of its cost. Enter it once, in a task. Raises TimeoutError at the end.
 
-    `expired` says whether a TimeoutError was this one's. Moving the end to a later time costs no timer: the one that is
-    set looks when it fires.
+    `expired` says whether a TimeoutError was this one's. Moving the end to a later time costs no timer: the one that
+    was set checks when it fires.
     """
 
     __slots__ = ("_before", "_fires", "_loop", "_seconds", "_task", "_timer", "due", "expired")
@@ -23,7 +23,7 @@ class Deadline:
         """`seconds` from entering it; None for no limit yet."""
         self.expired = False
         self.due: float | None = None
-        """The loop's time at which it ends; None for no limit, and before it is entered."""
+        """The loop's time of the end. None without a limit, and before it is entered."""
         self._seconds = seconds
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -42,7 +42,7 @@ class Deadline:
         return self
 
     def move(self, due: float | None) -> None:
-        """End at `due` (loop time), at once if that has passed; None: not at all. Without effect outside the block."""
+        """Move the end to `due` (loop time), now if that has passed; None: no limit. No effect outside the block."""
         if self._task is None or self.expired:
             return
         self.due = due

@@ -1,4 +1,4 @@
-"""Where callbacks may go: a guard against being made to call internal addresses (SSRF).
+"""Guards callbacks against server-side request forgery (SSRF): they may not go to internal addresses.
 
 A webhook's URL comes from a client. `Guard.check` refuses a bad one when it is handed in; the same
 guard given to `HttpClient(guard=...)` judges the addresses that a connection is really made to, at
@@ -77,7 +77,7 @@ _EMBEDDING = [  # (network, bits right of the IPv4 address in it)
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A URL that may be called, and the addresses that its host had when it was judged."""
+    """A URL that may be called, and the addresses that its host had when it was checked."""
 
     url: str
     host: str
@@ -86,7 +86,7 @@ class Resolved:
 
 
 class Guard:
-    """Judges addresses. `allow` lists CIDRs that may be called although they are internal.
+    """Checks addresses. `allow` lists CIDRs that may be called although they are internal.
 
     `what` is what errors call the address. Raises ValueError for an `allow` entry that is no CIDR.
     `resolve` (host, port) -> addresses is the
@@ -99,7 +99,7 @@ class Guard:
         self._resolve = resolve or _system_resolve
 
     async def check(self, url: str) -> Resolved:
-        """Judge a URL that a client handed in.
+        """Check a URL that a client gave.
 
         Raises Invalid if it is no http(s) URL, carries credentials or its name does not resolve;
         Denied if any address of its host is internal and not allowed.
@@ -122,7 +122,7 @@ class Guard:
         return Resolved(url, host, port, tuple(addresses))
 
     def check_form(self, scheme: str, host: str, *, userinfo: bool) -> None:
-        """The part of `check` that needs no DNS; for every URL about to be called, redirects too."""
+        """Do the part of `check` that needs no DNS, for every URL about to be called, redirects too."""
         if scheme not in _DEFAULT_PORTS:
             raise Invalid(f"the {self._what} URL must be http or https, not {scheme!r}")
         if userinfo:
@@ -134,7 +134,7 @@ class Guard:
             self._judge(host, literal)
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of `host`, all of them judged, for one connection.
+        """Return the addresses of `host`, all of them checked, for one connection.
 
         Raises Denied if one is refused (a name with one internal address is not to be trusted with
         its others), OSError if the name does not resolve.
@@ -154,7 +154,7 @@ class Guard:
             raise Denied(message, detail=str(address))
 
     def refusal(self, address: Address) -> str | None:
-        """Why `address` may not be called ("loopback", "private", ...), or None if it may.
+        """Return the reason why `address` may not be called ("loopback", "private", ...), or None if it may.
 
         An address that carries an IPv4 address goes where that one is: allowing such a range does
         not allow the internal addresses that can be written in it.
@@ -176,7 +176,7 @@ class Guard:
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is written as, IPv4 also in the spellings that only `inet_aton` still takes."""
+    """Parse a host that is an address, IPv4 also in the spellings that only `inet_aton` accepts."""
     with contextlib.suppress(ValueError):
         return ip_address(host)
     try:

@@ -1,4 +1,4 @@
-"""Newline-delimited JSON: one JSON text a line, no IO. Used by protocols whose frames are lines (stdio, streams)."""
+"""Newline-delimited JSON: one JSON text per line, no IO. For protocols whose frames are lines (stdio, streams)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.wire.sse import escape_separators
 
 LIMIT = 16 * 1024 * 1024
 CR = 13
-"""In bytes, an int is looked for ten times faster than a `bytes` of one."""
+"""`int in bytes` is ten times faster than with a `bytes` of length one."""
 
 _BOM = b"\xef\xbb\xbf"
 _START = 200
@@ -20,7 +20,7 @@ _STEP = 1024 * 1024
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A message that was skipped because it is no message: the stream itself goes on.
+    """A piece of input that was skipped because it is not a message. The stream goes on.
 
     `reason` says why (over the limit, not UTF-8), `start` is how it began, at most 200 bytes. `size` in bytes.
     """
@@ -31,7 +31,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class Splitter:
-    """Bytes in, lines out, in order, in time proportional to the bytes however they are cut.
+    """Splits bytes into lines, in order, in time proportional to the bytes however they are cut.
 
     A line of more than `limit` bytes, or one that is not UTF-8, becomes an Unreadable in its place; of the former
     only the start is kept in memory. Blank lines, a CR before the line feed and a byte order mark before the first
@@ -74,7 +74,7 @@ class Splitter:
 
     @property
     def skipping(self) -> bool:
-        """Whether the unfinished line is over the limit already."""
+        """Whether the unfinished line is already over the limit."""
         return bool(self._start)
 
     def _hold(self, piece: bytes) -> None:
@@ -108,8 +108,8 @@ class Splitter:
         return Unreadable(f"a line of {size} bytes, over the limit of {self._limit}", start, size)
 
 
-class Decoder:
-    """A Splitter for streams that are broken by one bad line: AgentBroken instead of an Unreadable."""
+class NdjsonDecoder:
+    """Splits streams that one bad line breaks: raises AgentBroken instead of returning an Unreadable."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._splitter = Splitter(limit)
@@ -128,12 +128,12 @@ class Decoder:
 
 
 def encode(data: bytes) -> bytes:
-    """One line. `data` is one JSON text without raw newlines, as every JSON encoder here makes it."""
+    """Make one line. `data` is a JSON text without raw newlines, as every JSON encoder here makes it."""
     return data + b"\n"
 
 
 def frame(messages: Sequence[bytes]) -> bytes:
-    """One line for each JSON text, whoever encoded it, as bytes to write at once.
+    """Make a line for each JSON text, by any encoder, in one piece of bytes.
 
     Raw line ends, which JSON has only between tokens, become spaces; U+2028, U+2029 and U+0085, which it has only in
     strings, become escapes: readers exist that cut lines there (Node's readline, Python's splitlines).

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes to frames and frames to bytes, without IO (WHATWG HTML, section 9.2).
+"""Server-sent events without IO: decodes bytes to events and encodes events (WHATWG HTML, section 9.2).
 
 The decoder takes events out of a chunk whole where they look as nearly all do, and else splits it into
 all of its lines at once: agents send bursts, and most events are one or three lines. Carriage returns are
@@ -21,7 +21,7 @@ DEFAULT_LIMIT = 16 * 1024 * 1024
 KEEPALIVE = b": keep-alive\n\n"
 CLOSING = b"\n\n"
 NUL, LF, CR = 0, 10, 13
-"""In bytes, an int is looked for ten times faster than a `bytes` of one."""
+"""`int in bytes` is ten times faster than with a `bytes` of length one."""
 
 _BOM = b"\xef\xbb\xbf"
 _MAX_RETRY_DIGITS = 15
@@ -29,10 +29,10 @@ _MAX_NAMES = 64
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One event. `id` and `retry` are what this event itself said, None where it did not.
+    """One event. `id` and `retry` are None if this event itself did not set them.
 
     `event` is "message" where the sender named none. `data` joins its data lines with LF. `retry` is
-    in milliseconds. The id that outlives an event is `Decoder.last_event_id`.
+    in milliseconds. The id that outlives an event is `SseDecoder.last_event_id`.
     """
 
     event: str
@@ -41,8 +41,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     retry: int | None = None
 
 
-class Decoder:
-    """One stream's decoder: `feed` every chunk as it comes, `close` once at its end.
+class SseDecoder:
+    """Decodes one stream: `feed` it every chunk, `close` it once at the end.
 
     `limit` is the greatest size in bytes of one line, and of one event's data lines together; what is
     larger raises AgentBroken. Events that were complete before the oversized one are returned first
@@ -97,7 +97,7 @@ class Decoder:
         self.truncated = False
 
     def feed(self, chunk: bytes) -> list[Frame]:
-        """The events that `chunk` completes, in order. Raises AgentBroken over the limit."""
+        """Return the events that `chunk` completes, in order. Raises AgentBroken over the limit."""
         if self._error is not None:
             raise self._error
         if self._head is not None:
@@ -141,7 +141,7 @@ class Decoder:
         return frames
 
     def close(self) -> list[Frame]:
-        """The stream ended. What is left is dropped, or delivered with `flush_at_end`."""
+        """End the stream. The unfinished event is dropped, or returned with `flush_at_end`."""
         if self._error is not None:
             raise self._error
         frames = self.feed(b"\n\n") if self._flush_at_end else []
@@ -167,7 +167,7 @@ class Decoder:
         return chunk[at:] if at else chunk
 
     def _read(self, lines: list[bytes]) -> list[Frame]:
-        """The standard's loop over finished lines, the commonest first."""
+        """Process finished lines as the standard says, the most common kinds first."""
         frames: list[Frame] = []
         data, event, names = self._data, self._event, self._names
         for line in lines:
@@ -200,7 +200,7 @@ class Decoder:
         return frames
 
     def _other(self, line: bytes) -> bool:
-        """A line that is none of the common ones. False if it makes the event too large."""
+        """Process an uncommon line. Returns False if it makes the event too large."""
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
@@ -218,7 +218,7 @@ class Decoder:
         return True
 
     def _room_for(self, line: bytes) -> bool:
-        """Whether an event of several data lines may have this one more."""
+        """Whether an event may have this further data line."""
         if len(self._data) == 1:
             self._size = len(self._data[0])
         self._size += len(line)
@@ -247,7 +247,7 @@ def encode(
     retry: int | None = None,
     one_line: bool = False,
 ) -> bytes:
-    """One event, ready to send. `data` with line ends becomes several data lines.
+    """Encode one event. `data` with line ends becomes several data lines.
 
     CR and CRLF inside `data` arrive as LF: the grammar has no way to carry them. Raises ValueError
     for an `event` or `id` with a line end, or an `id` with NUL, none of which can be said.
@@ -284,7 +284,7 @@ def _field(name: str, value: str) -> bytes:
 
 
 def escape_separators(data: bytes) -> bytes:
-    """JSON bytes without raw U+2028, U+2029 and U+0085, which become JSON escapes.
+    """Escape raw U+2028, U+2029 and U+0085 in JSON bytes.
 
     Clients exist that cut lines with `str.splitlines()`, which cuts there too. `data` must be JSON:
     these characters can then only stand inside strings.

@@ -1,4 +1,4 @@
-"""JSON as its specifications have it, where a parser is more lenient or stricter."""
+"""Checks JSON by its specification where a parser is more lenient or stricter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.core.errors import Invalid
 
 
 def check(body: bytes | bytearray, otherwise: str) -> None:
-    """Raise Invalid, with `otherwise` and why, for what is no JSON.
+    """Raise Invalid, with `otherwise` and the reason, for bytes that are not JSON.
 
     pydantic takes NaN, and 1e400 for infinity; both would be null from then on.
     """
@@ -21,5 +21,7 @@ def check(body: bytes | bytearray, otherwise: str) -> None:
 
 
 def whole(value: Any) -> Any:
-    """A number without a fraction as an `int`, which is an integer in JSON Schema (`2.0`); anything else as it is."""
+    """Return a number without a fraction as an `int`, since `2.0` is an integer in JSON Schema; anything else as it
+    is.
+    """
     return int(value) if isinstance(value, float) and value.is_integer() else value

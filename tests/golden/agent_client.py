@@ -61,7 +61,7 @@ def _turn(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
 
 def _streamed(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
     """A turn on a session's stream of Streamable HTTP."""
-    decoder = sse.Decoder()
+    decoder = sse.SseDecoder()
     return _heard(jsonrpc.decode(frame.data) for chunk in chunks for frame in decoder.feed(chunk))
 
 

@@ -61,7 +61,7 @@ def _run(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
 
 def _streamed(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
     """A call on the stream of HTTP+SSE."""
-    decoder = sse.Decoder()
+    decoder = sse.SseDecoder()
     return _heard((jsonrpc.decode(frame.data) for chunk in chunks for frame in decoder.feed(chunk)), given)
 
 

@@ -42,7 +42,7 @@ def _said(verdict: Verdict | None, run_id: str | None) -> list[e.Event]:
 
 def _streamed(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
     """The body of `POST /runs/stream`: its events, then what its last word amounts to."""
-    frames, messages = sse.Decoder(), StreamDecoder()
+    frames, messages = sse.SseDecoder(), StreamDecoder()
     events: list[e.Event] = []
     for chunk in chunks:
         events += messages.feed([frame.data for frame in frames.feed(chunk)], "the stream")

@@ -20,7 +20,7 @@ from adapters.agent_protocol.upstream import step_events
 from gateway.core import events as e
 from gateway.core.delta import encode
 from gateway.core.types import Agent, Artifact, Run, Thread
-from gateway.transport.http import Response
+from gateway.transport.http import HttpResponse
 
 TARGET = AgentProtocolTarget(protocol="agent_protocol", url="http://agent", base_path="ap_v1")
 
@@ -29,9 +29,9 @@ class Canned:
     """An HTTP client whose every request is answered the same."""
 
     def __init__(self, body: bytes) -> None:
-        self.answer = Response(200, {"Content-Type": "application/json"}, body)
+        self.answer = HttpResponse(200, {"Content-Type": "application/json"}, body)
 
-    async def request(self, *args: Any, **options: Any) -> Response:
+    async def request(self, *args: Any, **options: Any) -> HttpResponse:
         return self.answer
 
 

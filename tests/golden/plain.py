@@ -11,7 +11,7 @@ from gateway.wire import ndjson
 
 
 def _read(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
-    decoder = ndjson.Decoder()
+    decoder = ndjson.NdjsonDecoder()
     lines = [line for chunk in chunks for line in decoder.feed(chunk)] + decoder.close()
     return [event for line in lines for event in codec.decode(codec.parse(line))]
 

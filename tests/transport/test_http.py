@@ -17,8 +17,8 @@ import uvloop
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid, Unavailable
 from gateway.transport.guard import Guard
-from gateway.transport.http import Auth, FilePart, HttpClient, StreamResponse, Unreachable, segment
-from gateway.transport.http.gunzip import PIECE, Gunzip
+from gateway.transport.http import FilePart, HttpAuth, HttpClient, StreamResponse, Unreachable, segment
+from gateway.transport.http.body import PIECE, Gunzip
 from tests.support import aio
 from tests.support.processes import free_port
 from tests.support.raw_http import Exchange, serving
@@ -74,7 +74,7 @@ def test_a_request_arrives_as_it_was_asked_for(run: Run) -> None:
     async def test() -> None:
         async with (
             serving(hello) as server,
-            HttpClient(f"{server.url}/base/", headers={"X-A": "1"}, auth=Auth(bearer="tok")) as client,
+            HttpClient(f"{server.url}/base/", headers={"X-A": "1"}, auth=HttpAuth(bearer="tok")) as client,
         ):
             answer = await client.request(
                 "POST",
@@ -102,13 +102,13 @@ def test_a_request_arrives_as_it_was_asked_for(run: Run) -> None:
 
 def test_an_api_key_goes_in_the_header_that_the_agent_wants(run: Run) -> None:
     async def test() -> None:
-        async with serving(hello) as server, HttpClient(server.url, auth=Auth(api_key="k")) as client:
+        async with serving(hello) as server, HttpClient(server.url, auth=HttpAuth(api_key="k")) as client:
             await client.request("GET", "")
             assert server.seen[0].headers["x-api-key"] == "k"
             assert "authorization" not in server.seen[0].headers
 
     run(test())
-    assert "secret" not in repr(Auth(bearer="secret", api_key="secret"))
+    assert "secret" not in repr(HttpAuth(bearer="secret", api_key="secret"))
 
 
 def test_a_status_is_an_answer_and_not_an_error(run: Run) -> None:
@@ -960,7 +960,7 @@ def test_redirects_are_answers_unless_asked_for(run: Run) -> None:
             await exchange.answer(b"", status="302 Found", Location="/here")
 
     async def test() -> None:
-        async with serving(handler) as server, HttpClient(server.url, auth=Auth(bearer="t")) as client:
+        async with serving(handler) as server, HttpClient(server.url, auth=HttpAuth(bearer="t")) as client:
             assert (await client.request("GET", "/")).status == 302
             assert (await client.request("POST", "/", redirects=5)).status == 302
             assert (await client.request("GET", "/?x=1", redirects=1)).body == b"found"
@@ -1005,7 +1005,7 @@ def test_secrets_do_not_go_to_another_origin(run: Run) -> None:
         async with serving(hello) as other, serving(handler) as server:
             other_url = other.url
             secrets = {"x-one": "secret"}
-            async with HttpClient(server.url, headers=secrets, auth=Auth(api_key="secret")) as client:
+            async with HttpClient(server.url, headers=secrets, auth=HttpAuth(api_key="secret")) as client:
                 mine = {"x-two": "secret", "traceparent": "00-1"}
                 await client.request("GET", "/", redirects=1, headers=mine)
                 await client.request("GET", f"{other.url}/absolute")

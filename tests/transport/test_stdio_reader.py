@@ -8,7 +8,7 @@ import os
 import pytest
 
 from gateway.transport.stdio import reader
-from gateway.transport.stdio.reader import BLOCK, Reader
+from gateway.transport.stdio.reader import BLOCK, OutputReader
 from tests.support.aio import run
 
 
@@ -21,7 +21,7 @@ class Taken:
         self.data = b""
         self.ends = 0
         self.over = asyncio.Event()
-        self.reader = Reader(out, self._take, self._ended, most=most)
+        self.reader = OutputReader(out, self._take, self._ended, most=most)
 
     def _take(self, data: bytes) -> None:
         self.data += data

@@ -19,7 +19,7 @@ from websockets.http11 import Request, Response
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, Invalid
 from gateway.transport.http import Unreachable
 from gateway.transport.pipe import Pipe, Unreadable
-from gateway.transport.said import said
+from gateway.transport.refusal import refusal_reason
 from gateway.transport.websocket import ClientSocket, UpgradeRefused, connect
 from tests.support import aio
 from tests.support.websockets import library_serving, tcp_serving
@@ -240,8 +240,8 @@ def test_a_status_that_is_no_upgrade_is_told_with_what_came(run: Run) -> None:
     ],
 )
 def test_a_refusal_is_told_in_the_servers_words_on_one_line_and_in_bounds(body: bytes, told: str) -> None:
-    assert said(404, body) == told
-    assert said(799, b"") == ""
+    assert refusal_reason(404, body) == told
+    assert refusal_reason(799, b"") == ""
 
 
 def test_a_redirect_is_not_followed_and_nothing_secret_goes_anywhere_else(run: Run) -> None:

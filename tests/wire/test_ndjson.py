@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from gateway.core.errors import AgentBroken
-from gateway.wire.ndjson import Decoder, Splitter, Unreadable, frame
+from gateway.wire.ndjson import NdjsonDecoder, Splitter, Unreadable, frame
 
 LONG = b"y" * 41
 STREAM = b'\xef\xbb\xbf{"a":1}\r\n\n  \n' + LONG + b"\n" + 'é"\n'.encode() + b"\xff\xfe\n" + b"x" * 40 + b"\nlast"
@@ -65,7 +65,7 @@ def test_a_large_line_that_is_not_utf8_at_its_very_end_is_noticed() -> None:
 
 
 def test_a_decoder_breaks_at_a_line_over_the_limit_before_its_end_has_come() -> None:
-    decoder = Decoder(10)
+    decoder = NdjsonDecoder(10)
     assert decoder.feed(b"0123456789\n01234") == [b"0123456789"]
     with pytest.raises(AgentBroken, match="more than 10 bytes"):
         decoder.feed(b"567890")
@@ -74,7 +74,7 @@ def test_a_decoder_breaks_at_a_line_over_the_limit_before_its_end_has_come() -> 
 @pytest.mark.parametrize("bad", [b"01234567890\n", b"\xff\n"])
 def test_a_decoder_breaks_at_an_unreadable_line(bad: bytes) -> None:
     with pytest.raises(AgentBroken):
-        Decoder(10).feed(bad)
+        NdjsonDecoder(10).feed(bad)
 
 
 def test_messages_are_framed_one_a_line() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import AgentBroken
-from gateway.wire.sse import KEEPALIVE, Decoder, Frame, encode, escape_separators
+from gateway.wire.sse import KEEPALIVE, Frame, SseDecoder, encode, escape_separators
 
 # name: (the stream, the frames it stands for)
 CASES: dict[str, tuple[bytes, list[Frame]]] = {
@@ -124,14 +124,14 @@ CASES: dict[str, tuple[bytes, list[Frame]]] = {
 }
 
 
-def read(chunks: list[bytes], **options: int) -> tuple[list[Frame], Decoder]:
-    decoder = Decoder(**options)
+def read(chunks: list[bytes], **options: int) -> tuple[list[Frame], SseDecoder]:
+    decoder = SseDecoder(**options)
     frames = [frame for chunk in chunks for frame in decoder.feed(chunk)]
     return frames + decoder.close(), decoder
 
 
 def outcome(chunks: list[bytes], limit: int) -> tuple[list[Frame], bool]:
-    decoder = Decoder(limit)
+    decoder = SseDecoder(limit)
     frames: list[Frame] = []
     try:
         for chunk in chunks:
@@ -271,7 +271,7 @@ def test_a_name_or_id_that_would_break_the_frame_is_a_defect(bad: str) -> None:
 
 
 def test_keep_alives_are_counted_and_never_delivered() -> None:
-    decoder = Decoder()
+    decoder = SseDecoder()
     assert decoder.feed(KEEPALIVE * 3) == []
     assert decoder.comments == 3
     assert decoder.feed(b":") == []
@@ -281,7 +281,7 @@ def test_keep_alives_are_counted_and_never_delivered() -> None:
 
 
 def test_endless_comments_without_a_blank_line_never_reach_the_limit() -> None:
-    decoder = Decoder(limit=20)
+    decoder = SseDecoder(limit=20)
     for _ in range(100):
         assert decoder.feed(b": ping\n") == []
     assert decoder.comments == 100
@@ -289,7 +289,7 @@ def test_endless_comments_without_a_blank_line_never_reach_the_limit() -> None:
 
 
 def test_the_id_of_an_event_without_data_is_remembered() -> None:
-    decoder = Decoder()
+    decoder = SseDecoder()
     assert decoder.feed(b"id: 9\nretry: 20\n\n") == []
     assert (decoder.last_event_id, decoder.retry) == ("9", 20)
     assert decoder.feed(b"data: a\n\n") == [Frame("message", b"a")]
@@ -297,7 +297,7 @@ def test_the_id_of_an_event_without_data_is_remembered() -> None:
 
 
 def test_the_id_of_an_event_counts_once_the_event_is_complete() -> None:
-    decoder = Decoder()
+    decoder = SseDecoder()
     decoder.last_event_id = "0"
     assert decoder.feed(b"data: a\n\nid: 8\ndata: b\n") == [Frame("message", b"a")]
     assert decoder.last_event_id == "0"
@@ -325,7 +325,7 @@ def test_data_lines_are_limited_together_before_the_event_ends() -> None:
 
 
 def test_an_endless_line_is_refused_before_it_is_collected() -> None:
-    decoder = Decoder(limit=1000)
+    decoder = SseDecoder(limit=1000)
     with pytest.raises(AgentBroken, match="1000 bytes"):
         for _ in range(11):
             decoder.feed(b"x" * 100)
@@ -334,17 +334,17 @@ def test_an_endless_line_is_refused_before_it_is_collected() -> None:
 
 
 def test_events_before_the_oversized_one_are_delivered_and_then_it_breaks() -> None:
-    decoder = Decoder(limit=10)
+    decoder = SseDecoder(limit=10)
     assert decoder.feed(b"data: a\n\ndata: 0123456789\n\ndata: b\n\n") == [Frame("message", b"a")]
     with pytest.raises(AgentBroken):
         decoder.close()
 
 
 def test_the_end_inside_an_event_is_visible() -> None:
-    decoder = Decoder()
+    decoder = SseDecoder()
     assert decoder.feed(b"data: a\n") + decoder.close() == []
     assert decoder.truncated
-    decoder = Decoder()
+    decoder = SseDecoder()
     decoder.feed(b"data: a\n\n: bye\n")
     decoder.close()
     assert not decoder.truncated
@@ -352,14 +352,14 @@ def test_the_end_inside_an_event_is_visible() -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r", b"\r\n"])
 def test_the_last_event_is_delivered_without_its_blank_line_if_asked(end: bytes) -> None:
-    decoder = Decoder(flush_at_end=True)
+    decoder = SseDecoder(flush_at_end=True)
     assert decoder.feed(b"data: a\n\ndata: b" + end) == [Frame("message", b"a")]
     assert decoder.close() == [Frame("message", b"b")]
     assert not decoder.truncated
 
 
 def test_a_large_event_in_small_chunks_costs_linear_time() -> None:
-    decoder = Decoder(limit=1 << 24)
+    decoder = SseDecoder(limit=1 << 24)
     chunk = b"x" * 64
     decoder.feed(b"data: ")
     for _ in range(1 << 16):  # 4 MiB; quadratic copying would be 128 GiB and hit the suite's timeout

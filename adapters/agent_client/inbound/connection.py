@@ -176,7 +176,7 @@ class EditorConnection:
             names = self.client.names() if self.client.agent is None else [self.client.agent]
             governors = [governed.of(self._gateway, name) for name in names]
             said = governed.initialize(agents.initialize_result(agent), governors, one=agent is not None)
-            self._peer.batches = dialect.version > 1
+            self._peer.take_batches(dialect.version > 1)
             return dialect.initialized(agent, self._visitor.announced(said))
         except BaseException:
             self._ready = before

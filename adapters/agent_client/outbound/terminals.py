@@ -19,7 +19,7 @@ from gateway.core.errors import AgentError, Conflict, Invalid, NotFound
 from gateway.core.types import JsonObject
 from gateway.transport.stdio import Grace
 from gateway.transport.stdio.process import Exit, Process, launch
-from gateway.transport.stdio.reader import Reader
+from gateway.transport.stdio.reader import OutputReader
 
 MAX_TERMINALS = 32
 DEFAULT_OUTPUT = 1024 * 1024
@@ -168,10 +168,10 @@ class Kept:
         return self._data.decode()
 
 
-def _reader(fd: int, kept: Kept) -> Reader:
+def _reader(fd: int, kept: Kept) -> OutputReader:
     """One of a command's outputs, as text."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    return Reader(fd, lambda data: kept.add(decode(data)), lambda: kept.add(decode(b"", True)), most=MAX_OUTPUT)
+    return OutputReader(fd, lambda data: kept.add(decode(data)), lambda: kept.add(decode(b"", True)), most=MAX_OUTPUT)
 
 
 def _environment() -> dict[str, str]:

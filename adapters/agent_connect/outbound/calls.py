@@ -11,7 +11,7 @@ import msgspec
 from adapters.agent_connect.options import AgentConnectTarget
 from gateway.core.errors import AgentBroken, AgentError, AgentFailed, AgentGone, AgentTimeout
 from gateway.core.types import Json
-from gateway.transport.http import Auth, HttpClient, Response, StreamResponse
+from gateway.transport.http import HttpAuth, HttpClient, HttpResponse, StreamResponse
 
 MAX_EXPLANATION = 300
 MAX_REFUSAL = 64 * 1024
@@ -23,7 +23,7 @@ encode = msgspec.json.encode
 class NotOffered(Exception):
     """The server refused a request in a way that leaves others to try. `reply` is the refusal to `where`."""
 
-    def __init__(self, reply: Response, where: str) -> None:
+    def __init__(self, reply: HttpResponse, where: str) -> None:
         super().__init__(f"{reply.status} from {where}")
         self.reply = reply
         self.where = where
@@ -42,14 +42,16 @@ class Calls:
 
     def __init__(self, target: AgentConnectTarget) -> None:
         bearer, key = target.auth.bearer, target.auth.api_key
-        auth = Auth(
+        auth = HttpAuth(
             bearer=bearer.get_secret_value() if bearer else "",
             api_key=key.get_secret_value() if key else "",
             header=target.api_key_header,
         )
         self._http = HttpClient(target.url, auth=auth, timeout=target.request_timeout)
 
-    async def send(self, method: str, path: str, body: bytes | None = None, *, trace: str | None = None) -> Response:
+    async def send(
+        self, method: str, path: str, body: bytes | None = None, *, trace: str | None = None
+    ) -> HttpResponse:
         """A request that does not wait for the agent's work. Raises AgentGone, AgentTimeout, AgentBroken."""
         return await self._http.request(method, path, json=body, headers=_headers("application/json", trace))
 
@@ -61,7 +63,7 @@ class Calls:
         *,
         timeout: float | None,
         trace: str | None = None,
-    ) -> Response | None:
+    ) -> HttpResponse | None:
         """A request that may take as long as the agent works; None if that is over `timeout` seconds."""
         limit = asyncio.timeout(timeout)
         try:
@@ -101,9 +103,9 @@ def _headers(accept: str, trace: str | None) -> dict[str, str]:
     return {"Accept": accept} if trace is None else {"Accept": accept, "traceparent": trace}
 
 
-async def refusal(opened: StreamResponse) -> Response:
+async def refusal(opened: StreamResponse) -> HttpResponse:
     """The whole of an answer that is not the stream that was asked for."""
-    return Response(opened.status, opened.headers, await opened.read(MAX_REFUSAL))
+    return HttpResponse(opened.status, opened.headers, await opened.read(MAX_REFUSAL))
 
 
 def expect_stream(opened: StreamResponse, where: str) -> None:
@@ -112,7 +114,7 @@ def expect_stream(opened: StreamResponse, where: str) -> None:
         raise AgentBroken(f"{where} answered {opened.content_type} where an event stream was asked for")
 
 
-def complaint(reply: Response, where: str) -> AgentError:
+def complaint(reply: HttpResponse, where: str) -> AgentError:
     """A refusal as an error: says which request, which status and why, as far as the agent told."""
     status = reply.status
     why = explanation(reply)
@@ -130,7 +132,7 @@ def complaint(reply: Response, where: str) -> AgentError:
     return AgentFailed(said)
 
 
-def explanation(reply: Response) -> str:
+def explanation(reply: HttpResponse) -> str:
     """The agent's reason in a line: the string of the specification, or what servers in use send instead."""
     try:
         value = msgspec.json.decode(reply.body)

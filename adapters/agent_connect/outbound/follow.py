@@ -215,7 +215,7 @@ class Follower:
         return self._truth
 
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
-        context, decoder, frames = self._context, self._decoder, sse.Decoder()
+        context, decoder, frames = self._context, self._decoder, sse.SseDecoder()
         frames.last_event_id = self._last_id
         loop = asyncio.get_running_loop()
         opening, named = True, self.remote is not None

@@ -11,7 +11,7 @@ from adapters.agent_connect.options import AgentConnectTarget
 from adapters.agent_connect.outbound.calls import Calls, complaint, encode
 from gateway.core.errors import AgentBroken, NotFound
 from gateway.core.types import Agent, Json
-from gateway.transport.http import Response, segment
+from gateway.transport.http import HttpResponse, segment
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SEARCH = "POST /agents/search"
@@ -76,7 +76,7 @@ class Locator:
         return decode_agent.newest(agents)[0]
 
 
-def _json(reply: Response, where: str) -> Json:
+def _json(reply: HttpResponse, where: str) -> Json:
     try:
         return msgspec.json.decode(reply.body)
     except (ValueError, RecursionError) as error:

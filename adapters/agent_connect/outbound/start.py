@@ -17,7 +17,7 @@ from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
 from gateway.core.memory import Recalled
 from gateway.core.types import AgentCapabilities, Checkpoint
-from gateway.transport.http import Response, segment
+from gateway.transport.http import HttpResponse, segment
 
 STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
 NAMING = (0.25, 1.0, 4.0)
@@ -270,7 +270,7 @@ class Starter:
         return True
 
 
-def _leaves_others(reply: Response, threaded: bool) -> bool:
+def _leaves_others(reply: HttpResponse, threaded: bool) -> bool:
     """True if the refusal means the way, not the run. Servers say 500 for what they have not implemented."""
     if reply.status == 500:
         return threaded or "not implemented" in explanation(reply).lower()

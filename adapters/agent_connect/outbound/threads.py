@@ -8,7 +8,7 @@ from adapters.agent_connect import decode_thread
 from adapters.agent_connect.outbound.calls import Calls, complaint, encode, explanation
 from gateway.core.errors import AgentGone, Invalid, NotFound, Unsupported
 from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject
-from gateway.transport.http import Response, segment
+from gateway.transport.http import HttpResponse, segment
 
 NOT_OFFERED = (405, 500, 501)
 """What servers in use answer for operations that they have not implemented."""
@@ -66,7 +66,7 @@ class RemoteThreads:
             raise Invalid(explanation(reply) or f"the agent refused the change: PATCH {path} answered {reply.status}")
         _answered(reply, f"PATCH {path}")
 
-    async def _send(self, method: str, path: str, body: JsonObject | None = None) -> Response:
+    async def _send(self, method: str, path: str, body: JsonObject | None = None) -> HttpResponse:
         return await self._calls.send(method, path, None if body is None else encode(body), trace=self._trace)
 
 
@@ -74,7 +74,7 @@ def _path(thread: str) -> str:
     return f"/threads/{segment(thread)}"
 
 
-def _answered(reply: Response, where: str) -> bytes:
+def _answered(reply: HttpResponse, where: str) -> bytes:
     if reply.status == 404:
         raise AgentGone(f"the agent does not know the thread any more: {where} answered 404")
     if reply.status in NOT_OFFERED:

@@ -129,7 +129,7 @@ class PipeSession(HandshakeSession):
             return await ModernSession(self.hub, self.agent, meta, self).serve(TellOut(self._peer), request, meta)
         result = await self.serve(self.call(self._out, request, meta))
         if request.method == wire.INITIALIZE:
-            self._peer.batches = versions.has_batches(self.client.version)
+            self._peer.take_batches(versions.has_batches(self.client.version))
         return result
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:

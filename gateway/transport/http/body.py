@@ -1,21 +1,24 @@
-"""The bytes of one response, from aiohttp's reader to ours."""
+"""Reads the body of one response from aiohttp, with limits, an idle timeout and decompression."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import zlib
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from gateway.core.errors import AgentBroken, AgentTimeout, InterlinguaError
 from gateway.transport.deadline import CLOCK_SLACK
-from gateway.transport.http.gunzip import Gunzip
 
 if TYPE_CHECKING:
-    from gateway.transport.http.session import Answer
+    from gateway.transport.http.exchange import RawResponse
 
 _COMPRESSED = ("gzip", "x-gzip", "deflate")
+PIECE = 256 * 1024
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS  # told apart by their first bytes
+_MAX_MEMBERS = 16  # a gzip file may be several; each one costs a copy of what follows it
 
 
 class Body:
@@ -41,7 +44,7 @@ class Body:
 
     def __init__(
         self,
-        raw: Answer,
+        raw: RawResponse,
         translate: Callable[[BaseException], InterlinguaError],
         *,
         max_bytes: int,
@@ -83,7 +86,7 @@ class Body:
         return chunk
 
     async def pour(self, take: Callable[[bytes], bool]) -> bool:
-        """Give every piece to `take`; see `StreamResponse.pour`."""
+        """Implements `StreamResponse.pour`."""
         # only an `Exchange` has one, and at the end of the body it is another answer's
         peer = getattr(self._raw, "peer", None) if not self._content.is_eof() else None
         if peer is not None and self._gunzip is None and self._idle_timeout is None:
@@ -129,21 +132,21 @@ class Body:
                 peer.arrived = None
 
     async def read(self, max_bytes: int | None = None) -> bytes:
-        """All of the rest."""
+        """Read the rest of the body."""
         if max_bytes is not None and max_bytes < self._left:
             self._left = self._max_bytes = max_bytes
         parts = [chunk async for chunk in self]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
-        """Let the connection go: back to the pool if the body has come whole, else closed."""
+        """Release the connection: to the pool if the body is complete, otherwise close it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self._raw.close()
 
     def fail(self, error: InterlinguaError) -> None:
-        """Have whoever reads, now or next, see `error`."""
+        """Make the current or next read raise `error`."""
         if self._content.exception() is None and not self._content.is_eof():
             self._content.set_exception(error)
             if self._arrived is not None:
@@ -159,7 +162,7 @@ class Body:
         return piece
 
     async def _receive(self) -> bytes:
-        """What has come, at once; else what comes next; b"" at the end."""
+        """Return the bytes that have arrived, or wait for the next; b"" at the end."""
         try:
             if self._idle_timeout is not None:
                 now = self._waiting_since = self._loop.time()
@@ -178,7 +181,9 @@ class Body:
             self._waiting_since = None
 
     def _on_idle(self) -> None:
-        """One timer that looks now and then, instead of one set and cancelled for every chunk."""
+        """Check the idle time. One timer checks now and then, which is cheaper than one set and cancelled for every
+        chunk.
+        """
         self._timer = None
         since, idle = self._waiting_since, self._idle_timeout
         if since is None or idle is None:
@@ -191,3 +196,47 @@ class Body:
 
     def _too_large(self, limit: int) -> AgentBroken:
         return AgentBroken(f"the agent's answer is larger than {limit} bytes")
+
+
+class Gunzip:
+    """Decompresses one gzip or zlib body: `feed` input, `take` until it returns nothing, `finish` at the end.
+
+    Output comes in pieces of at most PIECE bytes, so a small body cannot fill the memory. A bad body raises
+    AgentBroken.
+    """
+
+    __slots__ = ("_input", "_members", "_started", "_z")
+
+    def __init__(self) -> None:
+        self._z = zlib.decompressobj(_GZIP_OR_ZLIB)
+        self._input = b""
+        self._members = 1
+        self._started = False
+
+    def feed(self, data: bytes) -> None:
+        """Add compressed input."""
+        self._started = True
+        self._input = self._input + data if self._input else data
+
+    def take(self) -> bytes:
+        """Return the next piece, at most PIECE bytes; b"" if more input is needed."""
+        while self._input:
+            if self._z.eof:
+                self._members += 1
+                if self._members > _MAX_MEMBERS:
+                    raise AgentBroken("the agent's answer is compressed in too many pieces")
+                self._z = zlib.decompressobj(_GZIP_OR_ZLIB)
+            try:
+                piece = self._z.decompress(self._input, PIECE)
+            except zlib.error as exc:
+                message = "the agent's answer cannot be decompressed"
+                raise AgentBroken(message, detail=str(exc)) from exc
+            self._input = self._z.unused_data if self._z.eof else self._z.unconsumed_tail
+            if piece:
+                return piece
+        return b""
+
+    def finish(self) -> None:
+        """End the body. Raises AgentBroken if the compressed data is incomplete."""
+        if self._started and not self._z.eof:
+            raise AgentBroken("the agent's compressed answer ends too early")

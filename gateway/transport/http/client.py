@@ -1,4 +1,4 @@
-"""HttpClient: how an outbound adapter calls its agent over HTTP."""
+"""HttpClient: calls an agent over HTTP."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from urllib.parse import urlsplit
 from gateway.core.errors import AgentGone, AgentTimeout, Invalid, Unavailable
 from gateway.transport.http.body import Body
 from gateway.transport.http.outgoing import BytesBody, FilePart, Form, Outgoing, Params
-from gateway.transport.http.response import Response, StreamResponse
+from gateway.transport.http.response import HttpResponse, StreamResponse
 
 if TYPE_CHECKING:
     import ssl
 
     from gateway.transport.guard import Guard
-    from gateway.transport.http.session import Answer, Session
+    from gateway.transport.http.exchange import RawResponse
+    from gateway.transport.http.session import HttpSession
 
 MAX_BYTES = 32 * 1024 * 1024
 USER_AGENT = "interlingua"
@@ -31,15 +32,15 @@ Headers: TypeAlias = Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Auth:
-    """What an agent wants to see: a bearer token, or a key in a header of its choice, or neither."""
+class HttpAuth:
+    """An agent's credentials: a bearer token, a key in a named header, both or neither."""
 
     bearer: str = field(default="", repr=False)
     api_key: str = field(default="", repr=False)
     header: str = "x-api-key"
 
     def headers(self) -> dict[str, str]:
-        """The headers that say it."""
+        """The headers that carry them."""
         found = {"Authorization": f"Bearer {self.bearer}"} if self.bearer else {}
         return found | ({self.header: self.api_key} if self.api_key else {})
 
@@ -76,7 +77,7 @@ class HttpClient:
         base_url: str = "",
         *,
         headers: Headers = None,
-        auth: Auth | None = None,
+        auth: HttpAuth | None = None,
         timeout: float | None = 60.0,
         connect_timeout: float = 10.0,
         pool_size: int = 1000,
@@ -95,7 +96,7 @@ class HttpClient:
         self._max_bytes = max_bytes
         self._guard = guard
         self._ssl_context = ssl_context
-        self._session: Session | None = None
+        self._session: HttpSession | None = None
         self._live: set[Body] = set()
         self._closed = False
 
@@ -126,7 +127,7 @@ class HttpClient:
         timeout: float | None = None,
         max_bytes: int | None = None,
         redirects: int = 0,
-    ) -> Response:
+    ) -> HttpResponse:
         """Call and read the whole answer. `json` is encoded JSON, `body` anything else.
 
         `redirects` is how many may be followed, for GET and HEAD.
@@ -146,7 +147,7 @@ class HttpClient:
         params: Params | None = None,
         timeout: float | None = None,
         max_bytes: int | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send a multipart form and read the whole answer."""
         out = Outgoing(method, path, headers, params, Form(fields, tuple(files)))
         return await self._whole(out, timeout, max_bytes)
@@ -165,11 +166,11 @@ class HttpClient:
         max_bytes: int | None = None,
         redirects: int = 0,
     ) -> AbstractAsyncContextManager[StreamResponse]:
-        """Call and give the answer as soon as its head is there.
+        """Call, and return the answer as soon as its head has arrived.
 
         `timeout` ends with the head; `idle_timeout` is the longest silence in the body, None for no
         limit. `max_bytes` limits the whole body, by default not at all. Leaving the block before the
-        body's end closes the connection, which is how a peer learns that we have gone.
+        body's end closes the connection, which tells the peer that we have gone.
         """
         body, kind = (body, None) if json is None else (json, _JSON)
         out = Outgoing(method, path, headers, params, body, kind, False, redirects)
@@ -199,7 +200,7 @@ class HttpClient:
             redirects=redirects,
         )
 
-    async def _whole(self, out: Outgoing, timeout: float | None, limit: int | None) -> Response:
+    async def _whole(self, out: Outgoing, timeout: float | None, limit: int | None) -> HttpResponse:
         limit = self._max_bytes if limit is None else limit
         seconds = self._seconds(timeout)
         session = self._bound()
@@ -207,14 +208,16 @@ class HttpClient:
             async with asyncio.timeout(seconds):
                 raw, body = await self._open(session, out, limit, None)
                 try:
-                    return Response(raw.status, raw.headers, await body.read())
+                    return HttpResponse(raw.status, raw.headers, await body.read())
                 finally:
                     self._live.discard(body)
                     body.close()
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
-    async def _begin(self, out: Outgoing, timeout: float | None, limit: int, idle: float | None) -> tuple[Answer, Body]:
+    async def _begin(
+        self, out: Outgoing, timeout: float | None, limit: int, idle: float | None
+    ) -> tuple[RawResponse, Body]:
         seconds = self._seconds(timeout)
         session = self._bound()
         if seconds is None:
@@ -225,7 +228,9 @@ class HttpClient:
         except TimeoutError:
             raise _late(session.target(out.path), seconds) from None
 
-    async def _open(self, session: Session, out: Outgoing, limit: int, idle: float | None) -> tuple[Answer, Body]:
+    async def _open(
+        self, session: HttpSession, out: Outgoing, limit: int, idle: float | None
+    ) -> tuple[RawResponse, Body]:
         raw = await session.open(out)
         try:
             failed = partial(session.translate, out.path)
@@ -236,14 +241,14 @@ class HttpClient:
         self._live.add(body)
         return raw, body
 
-    def _bound(self) -> Session:
-        """The session, made at the first call on the loop that runs then."""
+    def _bound(self) -> HttpSession:
+        """Return the session. The first call makes it, on the loop that runs then."""
         if self._closed:
             raise Unavailable("the connection to the agent is closed")
         if self._session is None:
-            from gateway.transport.http.session import Session
+            from gateway.transport.http.session import HttpSession
 
-            self._session = Session(
+            self._session = HttpSession(
                 self.base_url,
                 self._headers,
                 connect_timeout=self._connect_timeout,
@@ -261,7 +266,7 @@ class HttpClient:
 
 
 class _Streaming:
-    """`HttpClient.stream`, to be entered once."""
+    """The context manager of `HttpClient.stream`. Enter it once."""
 
     __slots__ = ("_body", "_call", "_client")
 

@@ -1,13 +1,13 @@
-"""One request and its answer, straight on aiohttp's pooled connections and its parser.
+"""Sends one plain request directly on aiohttp's pooled connections, and reads the answer's head with its parser.
 
-`ClientSession.request` builds some ten objects a call for what no agent is ever sent (cookies, proxies, middlewares,
-traces, uploads in pieces), and costs three times the processor time of all the rest. A request whose body is at hand
-needs none of it: its head and body are one write.
+`ClientSession.request` builds some ten objects per call for features that we never use (cookies, proxies, middlewares,
+traces, chunked uploads), and takes three times the processor time of all the rest. A request whose body is in memory
+needs none of them: its head and body are one write.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import aiohttp
 from aiohttp.http import HttpProcessingError
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
 MOST_BYTES = 64 * 1024
-"""Of a body; a larger one is written by aiohttp, as fast as the peer takes it."""
+"""The largest body to send this way. aiohttp sends a larger one as fast as the peer reads."""
 SPECIAL = ("Connection", "Content-Encoding", "Content-Length", "Cookie", "Expect", "Host", "Transfer-Encoding")
-"""Headers that a caller may give and aiohttp acts on: such a request is left to it."""
+"""A request with one of these headers, on which aiohttp acts, is left to aiohttp."""
 
 _CLOSED = aiohttp.ClientConnectionError("Connection closed")
 
 
-class Exchange:
-    """An answer whose head has come: of `aiohttp.ClientResponse`, what `Body` and `HttpClient` use."""
+class PooledResponse:
+    """A response whose head has arrived, with the part of `aiohttp.ClientResponse` that `Body` and `HttpClient` use."""
 
     __slots__ = ("_connection", "content", "headers", "method", "peer", "status")
 
@@ -40,7 +40,7 @@ class Exchange:
     ) -> None:
         self._connection: Connection | None = connection
         self.peer: Any = connection.protocol
-        """The connection's protocol, which is another answer's when this one has ended."""
+        """The connection's protocol. It serves another response once this one has ended."""
         self.method = method
         self.status = status
         self.headers = headers
@@ -48,13 +48,13 @@ class Exchange:
         content.on_eof(self._whole)
 
     def _whole(self) -> None:
-        """The body has come: the connection is free for the next request."""
+        """Release the connection: the body is complete."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.release()
 
     def close(self) -> None:
-        """Nothing more will be read; a connection with the rest of the body on it is closed."""
+        """Stop reading. If the body is incomplete, close the connection."""
         if self.content.exception() is None:
             self.content.set_exception(_CLOSED)
         connection, self._connection = self._connection, None
@@ -63,13 +63,17 @@ class Exchange:
 
 
 def possible(headers: CIMultiDict[str], body: object) -> bool:
-    """Whether a request can be sent by `exchange`."""
+    """Whether `exchange` can send a request."""
     if body is not None and (type(body) is not bytes or len(body) > MOST_BYTES):
         return False
     for name in SPECIAL:  # noqa: SIM110 - `any` costs four times as much
         if name in headers:
             return False
     return True
+
+
+RawResponse: TypeAlias = aiohttp.ClientResponse | PooledResponse
+"""A response whose head has arrived: status, headers, content, `close`."""
 
 
 async def exchange(
@@ -81,10 +85,10 @@ async def exchange(
     target: str,
     headers: CIMultiDict[str],
     body: bytes | None,
-) -> Exchange:
-    """Send, and return once the head of the answer is there. Raises what aiohttp does.
+) -> PooledResponse:
+    """Send a request and return when the head of its response has arrived. Raises aiohttp's errors.
 
-    `peer` is any request to the same origin: it says where to connect and what `Host` is. `target` is the path with its
+    `peer` is any request to the same origin; it holds the address and `Host`. `target` is the quoted path with its
     query, quoted.
     """
     lines = CIMultiDict({"Host": peer.headers["Host"]})
@@ -108,7 +112,7 @@ async def exchange(
         while True:
             message, payload = await protocol.read()
             if not 100 <= message.code <= 199 or message.code == 101:
-                return Exchange(connection, method, message.code, message.headers, payload)
+                return PooledResponse(connection, method, message.code, message.headers, payload)
     except HttpProcessingError as exc:
         connection.close()
         raise aiohttp.ClientError(f"{exc.code} {exc.message}") from exc

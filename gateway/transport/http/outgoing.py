@@ -1,4 +1,4 @@
-"""One request, before it is written."""
+"""A request before it is sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Form(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """What `Session.open` sends. `path` as in HttpClient; `compressed`: gzip may come back."""
+    """A request for `HttpSession.open`. `path` as in HttpClient. `compressed`: the answer may be gzipped."""
 
     method: str
     path: str
@@ -47,17 +47,17 @@ class Outgoing(NamedTuple):
 
     @property
     def repeatable(self) -> bool:
-        """Whether the body can be written a second time."""
+        """Whether the body can be sent a second time."""
         return self.body is None or isinstance(self.body, bytes)
 
     def data(self) -> Any:
-        """The body as aiohttp likes to have it; new for every time it is written."""
+        """Make the body for aiohttp, anew for each time it is sent."""
         body = self.body
         return io.BytesIO(body) if isinstance(body, bytes) and len(body) > _WHOLE_WRITE else body
 
 
 def segment(value: str) -> str:
-    """`value` as one segment of a path. Raises Invalid where it could not stay one ("", "..")."""
+    """Quote `value` as one segment of a path. Raises Invalid for one that cannot be a segment ("", "..")."""
     if value in ("", ".", ".."):
         raise Invalid(f"{value!r} cannot be part of a URL's path")
     return quote(value, safe="")

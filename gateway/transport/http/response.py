@@ -1,4 +1,4 @@
-"""What a call gives back."""
+"""The results of calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Unreachable(AgentGone):
-    """No connection could be made, so nothing was sent: the same call may be made again."""
+    """No connection could be made and nothing was sent, so the call may be repeated."""
 
 
 def media_type(headers: Mapping[str, str]) -> str:
@@ -22,8 +22,8 @@ def media_type(headers: Mapping[str, str]) -> str:
     return headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-class Response(msgspec.Struct, frozen=True):
-    """A whole answer, whatever its status. `headers` ignores case."""
+class HttpResponse(msgspec.Struct, frozen=True):
+    """A complete response, of any status. `headers` ignores case."""
 
     status: int
     headers: Mapping[str, str]
@@ -35,7 +35,7 @@ class Response(msgspec.Struct, frozen=True):
         return media_type(self.headers)
 
     def json(self) -> Any:
-        """The body as JSON. Raises AgentBroken if it is none, whatever the content type says."""
+        """Decode the body as JSON, whatever its content type. Raises AgentBroken if it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
         except (ValueError, RecursionError) as exc:  # msgspec's errors, and bytes that are no text
@@ -43,7 +43,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class StreamResponse:
-    """An answer whose body is still coming. Valid inside `async with client.stream(...)`.
+    """A response whose body is still arriving. Valid inside `async with client.stream(...)`.
 
     `headers` ignores case; `content_type` is in lower case without its parameters.
     """
@@ -57,18 +57,18 @@ class StreamResponse:
         self._body = body
 
     async def read(self, max_bytes: int | None = None) -> bytes:
-        """The rest of the body, e.g. of an error. Raises as `chunks` does.
+        """Read the rest of the body, e.g. of an error. Raises as `chunks` does.
 
         AgentBroken if it is larger than `max_bytes` (default: the stream's own limit).
         """
         return await self._body.read(max_bytes)
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes: what has arrived is handed over at once, never held back, never b"".
+        """Iterate over the body as it arrives, without delay and never b"".
 
-        What came before an error is handed over before it. Raises AgentTimeout if nothing comes for
+        Bytes that arrived before an error are yielded before it is raised. Raises AgentTimeout if nothing arrives for
         the stream's `idle_timeout` (the time that the caller takes does not count), AgentGone if the
-        agent goes away in the middle, AgentBroken if the body is malformed or over the limit. Leaving
+        agent closes before the end, AgentBroken if the body is malformed or over the limit. Leaving
         the loop early is fine: leaving the `async with` closes the connection.
         """
         return self._body

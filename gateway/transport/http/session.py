@@ -1,13 +1,13 @@
-"""aiohttp, kept in one place: connections, redirects, the one retry, and its errors as ours.
+"""Wraps aiohttp: connections, redirects, the one retry, and its errors mapped to ours.
 
-What we do not leave to aiohttp, and why:
+Where we differ from aiohttp, and why:
 
 - Repeating a request. It repeats an idempotent one after any lost connection; we repeat only when a
   kept connection was closed before a byte of the answer came, which is the one case where the agent
   has likely not seen the request.
 - A malformed chunk. Its reader is never told and waits for ever; `_Peer` tells it.
 - A reset in a body without length. It takes that for the end; `_Peer` makes it an error.
-- What comes after an answer. It may be kept, and taken for the answer to the next request; `_Peer` ends the connection.
+- Bytes after an answer. It may take them for the answer to the next request; `_Peer` closes the connection.
 - Redirects. It carries every header but `Authorization` to another origin.
 """
 
@@ -18,7 +18,7 @@ import functools
 import io
 import socket
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -33,7 +33,7 @@ from gateway.core.errors import (
     InterlinguaError,
     Invalid,
 )
-from gateway.transport.http.exchange import Exchange, exchange, possible
+from gateway.transport.http.exchange import RawResponse, exchange, possible
 from gateway.transport.http.outgoing import Form, Outgoing, Params
 from gateway.transport.http.response import Unreachable
 
@@ -42,15 +42,12 @@ if TYPE_CHECKING:
 
     from gateway.transport.guard import Guard
 
-Answer: TypeAlias = aiohttp.ClientResponse | Exchange
-"""Status, headers and content, and `close`."""
-
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HARMLESS = ("Accept", "Accept-Encoding", "User-Agent", "traceparent", "tracestate")
 _WHOLE_WRITE = 1024 * 1024  # aiohttp writes larger bodies piece by piece if they come as a file
 MOST_PEERS = 64
-"""Origins that are remembered; only callbacks and redirects go to more than one."""
+"""Origins to remember. Only callbacks and redirects go to more than one."""
 KEEP_ALIVE = 4.0  # servers drop idle connections after 5 s (uvicorn, Node): be first
 
 
@@ -58,11 +55,11 @@ class Stale(aiohttp.ServerDisconnectedError):
     """A kept connection was closed before a byte of the answer came."""
 
 
-class Malformed(aiohttp.ClientPayloadError):
+class MalformedBody(aiohttp.ClientPayloadError):
     """The framing of the body is broken."""
 
 
-class Session:
+class HttpSession:
     """One target's connections, bound to the running loop. `base` is "" or an absolute URL."""
 
     def __init__(
@@ -106,8 +103,8 @@ class Session:
         """Close every connection."""
         await self._session.close()
 
-    async def open(self, out: Outgoing) -> Answer:
-        """Send and return once the head of the answer is there. Raises our errors only."""
+    async def open(self, out: Outgoing) -> RawResponse:
+        """Send, and return when the head of the answer has arrived. Raises our errors only."""
         url = self._url(out.path)
         headers = self._merged(out, url)
         params = out.params
@@ -130,14 +127,14 @@ class Session:
         return raw
 
     def target(self, path: str) -> str:
-        """host:port, for messages: neither credentials nor queries. `path` was good before."""
+        """Return host:port for messages, without credentials or query. `path` is one that `open` accepted."""
         return _host_port(self._url(path))
 
     def translate(self, path: str, exc: BaseException) -> InterlinguaError:
-        """What went wrong while the answer to `path` was read."""
+        """Map an exception raised while the answer to `path` was read."""
         return translate(exc, self.target(path))
 
-    async def _send(self, out: Outgoing, url: URL, headers: CIMultiDict[str], params: Params | None) -> Answer:
+    async def _send(self, out: Outgoing, url: URL, headers: CIMultiDict[str], params: Params | None) -> RawResponse:
         if self._guard is not None:
             userinfo = url.raw_user is not None or url.raw_password is not None
             self._guard.check_form(url.scheme, url.host or "", userinfo=userinfo)
@@ -171,7 +168,7 @@ class Session:
                 raise translate(exc, _host_port(url)) from exc
 
     def _peer(self, url: URL) -> aiohttp.ClientRequest:
-        """What the connector has to know of the URL's origin."""
+        """Return the request object that tells the connector the URL's origin."""
         origin = url.origin()
         peer = self._peers.get(origin)
         if peer is None:
@@ -181,7 +178,7 @@ class Session:
         return peer
 
     def _url(self, path: str) -> URL:
-        """`path` below the base, or an absolute URL as it is. Raises Invalid if it is neither."""
+        """Resolve `path` below the base, or parse an absolute URL. Raises Invalid if it is neither."""
         try:
             if path.startswith(("http://", "https://")):
                 url = URL(path)
@@ -201,7 +198,7 @@ class Session:
         return url
 
     def _merged(self, out: Outgoing, url: URL) -> CIMultiDict[str]:
-        """Our headers, then the caller's. Ours hold secrets: another origin does not see them."""
+        """Merge our headers and the caller's. Ours hold secrets, so another origin does not get them."""
         ours = not out.path.startswith("http") or self._origin in (None, url.origin())
         headers = CIMultiDict(self._headers) if ours else _only(_HARMLESS, self._headers)
         if not out.compressed:
@@ -218,7 +215,7 @@ def _only(names: tuple[str, ...], headers: CIMultiDict[str]) -> CIMultiDict[str]
 
 
 def _form(form: Form) -> aiohttp.FormData:
-    """File names go out as browsers send them: UTF-8, only quotes escaped."""
+    """Make a form. File names are sent as browsers do: UTF-8, only quotes escaped."""
     data = aiohttp.FormData(quote_fields=False, default_to_multipart=True)
     for name, value in form.fields.items():
         data.add_field(name, value)
@@ -229,7 +226,7 @@ def _form(form: Form) -> aiohttp.FormData:
 
 
 def translate(exc: BaseException, target: str) -> InterlinguaError:
-    """Whose fault it was, in our terms. `target` is host:port."""
+    """Map an exception of aiohttp to ours. `target` is host:port."""
     if isinstance(exc, InterlinguaError):
         return exc
     for kinds, error, message in _ERRORS:
@@ -244,7 +241,7 @@ _ERRORS: tuple[tuple[tuple[type[BaseException], ...], type[InterlinguaError], st
     ((aiohttp.ClientSSLError,), Unreachable, "no TLS connection could be made to {}"),
     ((aiohttp.ClientConnectorDNSError,), Unreachable, "the name of {} does not resolve"),
     ((aiohttp.ClientConnectorError,), Unreachable, "no connection could be made to {}"),
-    ((Malformed,), AgentBroken, "{} sent a malformed body"),
+    ((MalformedBody,), AgentBroken, "{} sent a malformed body"),
     ((aiohttp.ClientPayloadError,), AgentGone, "{} closed the connection in mid-answer"),
     ((aiohttp.ServerDisconnectedError,), AgentGone, "{} closed the connection without an answer"),
     ((aiohttp.ClientOSError,), AgentGone, "the connection to {} was lost"),
@@ -262,7 +259,7 @@ def _host_port(url: URL) -> str:
 
 
 class _Peer(ResponseHandler):
-    """aiohttp's side of one connection, with the ends of answers told apart (see above)."""
+    """aiohttp's protocol of one connection, with the differences listed above."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
@@ -270,7 +267,7 @@ class _Peer(ResponseHandler):
         self._heard = False  # a byte of the current answer has come
         self._body: Any = None  # of the current answer, once its head has come
         self.arrived: Callable[[], None] | None = None
-        """Called when something has come for whoever reads the answer, or its end has (see `Body.pour`)."""
+        """Called when bytes of the answer, or its end, have arrived (see `Body.pour`)."""
 
     def set_response_params(self, **params: Any) -> None:
         self._uses += 1
@@ -279,7 +276,7 @@ class _Peer(ResponseHandler):
         super().set_response_params(**params)
 
     def feed_data(self, data: Any, size: int = 0) -> None:
-        """The head of an answer, and its body to be."""
+        """Take the head of an answer, and the reader of its body."""
         message, body = data
         if self._body is not None:  # in the read that ended the answer before
             return self._refuse()
@@ -297,13 +294,13 @@ class _Peer(ResponseHandler):
             self.arrived()
 
     def _refuse(self) -> None:
-        """More has come than was asked for, which is not to be the next request's answer: the connection ends."""
+        """Close the connection: bytes after an answer must not become the next request's answer."""
         self.force_close()
         if self.transport is not None:
             self.transport.close()
 
     def resume_reading(self, *args: Any, **options: Any) -> None:
-        """aiohttp calls this for every piece that is read: nothing is to be done where nothing was held back."""
+        """aiohttp calls this for every piece read. Nothing is to be done unless reading was paused."""
         if self._reading_paused:
             super().resume_reading(*args, **options)
 
@@ -320,7 +317,7 @@ class _Peer(ResponseHandler):
             exc = Stale(str(exc))
         super().set_exception(exc, *cause)
         if not lost:
-            self._tell_reader(Malformed(str(exc)), exc)
+            self._tell_reader(MalformedBody(str(exc)), exc)
 
     def _tell_reader(self, error: aiohttp.ClientPayloadError, cause: BaseException) -> None:
         payload = self._payload
@@ -331,7 +328,7 @@ class _Peer(ResponseHandler):
 
 
 class _GuardedResolver(AbstractResolver):
-    """Resolves through the guard: what it refuses is never connected to."""
+    """Resolves through the guard, so that no connection is made to an address that it refuses."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -352,4 +349,4 @@ class _GuardedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""

@@ -1,14 +1,14 @@
 """JSON-RPC 2.0 over a Pipe: requests, answers and notifications, both ways at once.
 
 peer.py     Peer: one connection; what adapters use
-handler.py  Handler: what an adapter brings for what comes in
-incoming.py what comes in: order, batches, what is no message
+handler.py  Handler: what an adapter implements
+incoming.py reads messages: order, batches, garbage
 asking.py   our requests and their answers
 serving.py  the other end's requests and our answers
-outbox.py   what goes out: order, bounds, few writes
+outbox.py   writes messages: order, bounds, few writes
 """
 
-from gateway.transport.rpc.handler import Canceller, Counts, Handler, Swift
+from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts, Swift
 from gateway.transport.rpc.peer import Peer
 
-__all__ = ["Canceller", "Counts", "Handler", "Peer", "Swift"]
+__all__ = ["Canceller", "Handler", "Peer", "PeerCounts", "Swift"]

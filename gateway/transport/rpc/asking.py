@@ -1,4 +1,4 @@
-"""Our requests: who waits for which answer."""
+"""Our requests, and the futures that wait for their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from msgspec import Raw
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
-from gateway.transport.rpc.handler import Canceller, Counts
+from gateway.transport.rpc.handler import Canceller
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Response, RpcError
 
@@ -21,20 +21,21 @@ Answer: TypeAlias = Raw | InterlinguaError
 _NULL = Raw(b"null")
 
 
-class Sink(Protocol):
-    """Where requests go; in a Peer, its Outbox."""
+class RequestSink(Protocol):
+    """Takes requests to send. In a Peer, its Outbox."""
 
     def put(self, message: bytes) -> None:
         """Send soon. May raise AgentGone."""
 
 
-class Asking:
-    """The requests to one other end that are not answered yet. Ids are counted from `first_id`."""
+class OutgoingRequests:
+    """Our requests to the other end that have no answer yet. Ids are counted from `first_id`."""
 
-    def __init__(self, name: str, outbox: Sink, counts: Counts, first_id: int) -> None:
+    def __init__(self, name: str, outbox: RequestSink, first_id: int = 1) -> None:
+        self.late = self.unknown = 0
+        """Stray answers so far: those to requests that were given up, those to none."""
         self._name = name
         self._outbox = outbox
-        self._counts = counts
         self._first_id = self._next_id = first_id
         self._pending: dict[Id, asyncio.Future[Answer]] = {}
         self._gone: AgentGone | None = None
@@ -50,9 +51,11 @@ class Asking:
         cancel: Canceller | None,
         named: Callable[[Id], None] | None,
         *,
-        sink: Sink | None = None,
+        sink: RequestSink | None = None,
     ) -> Raw:
-        """See Peer.request. However it ends, nothing of it stays here. `sink`: where it goes, if not where all go."""
+        """Implements `Peer.request`. However it ends, it leaves nothing here. `sink` takes the request instead of
+        `outbox`.
+        """
         if self._gone is not None:
             raise _again(self._gone)
         sink = sink or self._outbox
@@ -79,7 +82,9 @@ class Asking:
         return answer
 
     def settle(self, response: Response) -> bool:
-        """An answer has come. False if nobody waits for it. One with a number beyond all doubles cannot be read."""
+        """Give an answer to the request that waits for it; False if none does. A number out of range makes it
+        unreadable.
+        """
         error = response.error
         if error is not None:
             return self._set(response.id, RpcError(error.code, error.message, error.data))
@@ -91,34 +96,34 @@ class Asking:
         return self._set(response.id, result)
 
     def fail(self, id: Id, why: InterlinguaError) -> bool:
-        """The answer to `id` will not come. False if nobody waits for it."""
+        """Fail the request with this id. False if none waits."""
         return self._set(id, why)
 
     def end(self, why: AgentGone) -> None:
-        """No answer comes any more, to nothing."""
+        """Fail every request, those to come too: the connection has ended."""
         self._gone = why
         for id in self._pending:
             self._set(id, _again(why))
 
     def stray(self, response: Response) -> None:
-        """Count an answer that nobody waited for."""
+        """Count an answer to which no request waits."""
         late = isinstance(response.id, int) and self._first_id <= response.id < self._next_id
         if late:
-            self._counts.late += 1
+            self.late += 1
         else:
-            self._counts.unknown += 1
+            self.unknown += 1
         told = f": {response.error.message}" if response.error else ""
         log.debug("%s answers %r, which nobody waits for%s", self._name, response.id, told)
 
     def _set(self, id: Id, answer: Answer) -> bool:
-        """Errors are results here: an exception that nobody fetches, its caller being cancelled, makes asyncio log."""
+        """Set errors as results: asyncio logs an exception that is never retrieved, as that of a cancelled caller."""
         future = self._pending.get(id)
         if future is None or future.done():
             return False
         future.set_result(answer)
         return True
 
-    def _give_up(self, sink: Sink, method: str, params: Any) -> None:
+    def _give_up(self, sink: RequestSink, method: str, params: Any) -> None:
         try:
             sink.put(jsonrpc.notification(method, params))
         except AgentGone:
@@ -130,5 +135,5 @@ def _answered(future: asyncio.Future[Answer]) -> bool:
 
 
 def _again(error: AgentGone) -> AgentGone:
-    """One for each who gets it: raising adds a traceback."""
+    """Copy the error for each that raises it, since raising adds a traceback."""
     return AgentGone(str(error), detail=error.detail)

@@ -1,10 +1,9 @@
-"""What an adapter brings, and what it can read off a Peer."""
+"""The handler that an adapter gives a Peer, and the counts that it can read from one."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Raw
 
@@ -12,7 +11,7 @@ from gateway.transport.pipe import Unreadable
 from gateway.wire.jsonrpc import Id, Malformed
 
 Canceller: TypeAlias = Callable[[Id], tuple[str, Any]]
-"""From the id of a request nobody waits for any more to the notification (method, params) that says so."""
+"""Makes the notification (method, params) that cancels the request with this id."""
 
 
 class Handler(Protocol):
@@ -21,44 +20,45 @@ class Handler(Protocol):
     def request(self, method: str, params: Raw, id: Id) -> Awaitable[Any]:
         """A request, in a task of its own; what it returns is the answer (any value msgspec encodes, or a Raw).
 
-        It has run up to its first wait before the next message is looked at: state that it sets there is seen by a
-        cancel that follows at once. Raise RpcError for an error answer; other exceptions go through the Peer's
-        `errors`. It is cancelled by `Peer.cancel_incoming` (answered -32800 unless it returns something all the same)
-        and when the connection ends. `params` is empty (false) where there were none. `id` is for cancelling.
+        It runs up to its first wait before the next message is handled, so a cancel that follows at once sees the state
+        that it sets there. Raise RpcError for an error answer; other exceptions go through the Peer's `errors`.
+        `Peer.cancel_incoming(id)` cancels it, answered with -32800 unless it returns a value all the same; so does the
+        end of the connection. `params` is empty (false) if there were none.
         """
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """A notification, in the order of arrival. What it returns, if anything, is awaited before the next message.
+        """Handle a notification, in the order of arrival. An awaitable that it returns is awaited before the next
+        message.
 
-        So a slow one slows the sender, and the memory held is bounded by the pipe's. Never wait here for an answer
-        from the same peer: it could not be read. What is raised is logged.
+        A slow handler therefore slows the sender, and the pipe bounds the memory held. Never wait here for an answer
+        from the same peer: it could not be read. An exception is logged.
         """
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        """Something came that is no message: for the log. The Peer has dealt with it. Must not raise."""
+        """Log input that is not a message. The Peer has dealt with it already. Must not raise."""
 
 
 @runtime_checkable
 class Swift(Protocol):
-    """Offered by handlers that know what nearly every message is, and deal with many of them at once."""
+    """Implemented by handlers that can handle many messages of a common kind at once, undecoded."""
 
     def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
-        """Handle messages, undecoded, from that of index `start` on; return the index of the first that is left.
+        """Handle messages, undecoded, from index `start` on. Returns the index of the first that it did not handle.
 
-        Only notifications, and only as long as none of them makes the next one wait. What is left goes the usual way,
-        and what comes after that may be offered here again. Called between turns of the loop, too; must not raise.
+        Take only notifications, and stop at one that would make the next one wait. The message at the returned index
+        goes to `request` or `notification`; later ones may be offered here again. Also called outside the reader's
+        task. Must not raise.
         """
 
 
-@dataclass
-class Counts:
-    """What was odd on one connection, for logs and metrics."""
+class PeerCounts(NamedTuple):
+    """Irregular messages of one connection, for logs and metrics."""
 
-    unreadable: int = 0
-    """Messages that were none."""
-    late: int = 0
+    unreadable: int
+    """Input that was not a message."""
+    late: int
     """Answers to requests that were given up."""
-    unknown: int = 0
-    """Answers to nothing that was ever asked."""
-    refused: int = 0
+    unknown: int
+    """Answers to requests that were never made."""
+    refused: int
     """Requests answered with an error because too many were under way."""

@@ -1,4 +1,4 @@
-"""What comes in on one Peer, each message in its turn; when it can, before its reader has woken."""
+"""Reads the messages of one Peer in their order; where it can, without waking its task."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from msgspec import UNSET
 
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.transport.pipe import Pipe, Unreadable
-from gateway.transport.rpc.asking import Asking
-from gateway.transport.rpc.handler import Counts, Handler, Swift
+from gateway.transport.rpc.asking import OutgoingRequests
+from gateway.transport.rpc.handler import Handler, Swift
 from gateway.transport.rpc.outbox import Outbox
-from gateway.transport.rpc.serving import Answers, Serving
+from gateway.transport.rpc.serving import BatchAnswers, IncomingRequests
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, ErrorObject, Malformed, Notification, Request, Response
 
 log = logging.getLogger(__name__)
 
 _BREATH = 256
-"""Messages after which the reader lets others run, should its pipe never make it wait."""
+"""Messages after which the reader lets other tasks run, even if its pipe never makes it wait."""
 _BATCH = Malformed(jsonrpc.INVALID_REQUEST, "several messages in an array are not taken", b"[", 0)
 _BARE = Malformed(jsonrpc.INVALID_REQUEST, "neither method nor result nor error", b"{", 0)
 
 
-class Incoming:
-    """Hands what comes on `pipe` to who it is for: requests to `serving`, answers to `asking`, the rest to `handler`.
+class MessageReader:
+    """Reads `pipe`: gives requests to `serving`, answers to `asking` and everything else to `handler`.
 
-    The other parameters are Peer's; `batches` may be set later.
+    The other parameters are Peer's.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class Incoming:
         pipe: Pipe,
         handler: Handler,
         *,
-        counts: Counts,
         outbox: Outbox,
-        asking: Asking,
-        serving: Serving,
+        asking: OutgoingRequests,
+        serving: IncomingRequests,
         concurrency: int,
         answer_garbage: bool,
         batches: bool,
         grace: float,
     ) -> None:
         self.batches = batches
+        self.unreadable = self.refused = 0
+        """Counted so far: input that was not a message, requests refused because too many were under way."""
         self.swift = handler.take if isinstance(handler, Swift) else None
-        """What the handler takes undecoded, if it does."""
+        """Takes messages undecoded, if the handler does."""
         self._pipe = pipe
         self._handler = handler
-        self._counts = counts
         self._outbox = outbox
         self._asking = asking
         self._serving = serving
@@ -60,8 +60,13 @@ class Incoming:
         self._grace = grace
         self._woken = False
 
+    def take_batches(self, taken: bool) -> None:
+        self.batches = taken
+
     async def run(self) -> None:
-        """Until nothing more comes. Raises AgentGone as `Pipe.receive`, and for an end that reads no answers."""
+        """Read until the other end closes. Raises AgentGone as `Pipe.receive` does, and if the other end reads no
+        answers.
+        """
         handled = 0
         while arrived := await self._pipe.receive():
             at, end = 0, len(arrived)
@@ -81,13 +86,13 @@ class Incoming:
                     await self._let_run()
 
     def at_once(self, arrived: Sequence[bytes | Unreadable]) -> Sequence[bytes | Unreadable]:
-        """See `Direct.direct`: what the handler takes at once does not wait until the reader has woken."""
+        """Handle what the handler takes undecoded, before the reader's task has woken. Passed to `Direct.direct`."""
         if self.swift is None or self._woken:
             return arrived
         return arrived[self.swift(arrived, 0) :]
 
     def _take(self, message: jsonrpc.Message | Unreadable) -> Awaitable[None] | None:
-        """Handle it. What is returned is to be awaited before the next: notifications, most of all, need no waiting."""
+        """Handle a message. An awaitable that it returns is to be awaited before the next; most need none."""
         if type(message) is Notification and not self._woken:
             return self._notified(message)
         if type(message) is Response and self._asking.settle(message):
@@ -128,8 +133,8 @@ class Incoming:
             await self._take_apart(message)
 
     async def _take_apart(self, batch: Batch) -> None:
-        """The messages of an array. Answers among them are taken in any case: somebody waits for them."""
-        answers = Answers(self._outbox)
+        """Handle the messages of an array. Answers are always taken, since a request waits for each."""
+        answers = BatchAnswers(self._outbox)
         noise = not self._answer_garbage and all(isinstance(one, Malformed) for one in batch.messages)
         refused = False
         for one in batch.messages:
@@ -149,27 +154,28 @@ class Incoming:
             await self._garbled(_BATCH)
 
     async def _let_run(self) -> None:
-        """Let the tasks run that were woken or begun: the loop takes them in that order, and us after them.
+        """Let the tasks run that were woken or started: the loop runs them in that order, then continues here.
 
-        Not after every message, a turn of the loop being dear, but before the next one that is not handled in a task.
+        A turn of the loop is expensive, so this is not done after every message but before the next one that is not
+        handled in a task of its own.
         """
         self._woken = False
         await asyncio.sleep(0)
 
-    async def _accept(self, request: Request, answers: Answers | None = None) -> None:
+    async def _accept(self, request: Request, answers: BatchAnswers | None = None) -> None:
         if len(self._serving) < self._concurrency:
             if answers is not None:
                 answers.expect()
             self._serving.accept(request, answers)
             self._woken = True
         else:
-            self._counts.refused += 1
+            self.refused += 1
             error = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
             await self._reply(jsonrpc.error(request.id, error), answers)
 
-    async def _garbled(self, what: Unreadable | Malformed, answers: Answers | None = None) -> None:
-        """No message; but somebody may wait for what it was meant to be."""
-        self._counts.unreadable += 1
+    async def _garbled(self, what: Unreadable | Malformed, answers: BatchAnswers | None = None) -> None:
+        """Deal with input that is not a message. If it looks like an answer or a request, fail or answer that."""
+        self.unreadable += 1
         try:
             self._handler.unreadable(what)
         except Exception:
@@ -186,8 +192,8 @@ class Incoming:
         ):
             await self._reply(jsonrpc.error(None, ErrorObject(code, what.reason)), answers)
 
-    async def _reply(self, message: bytes, answers: Answers | None = None) -> None:
-        """An answer by the reader itself, which does not go on while the other end lets its answers lie."""
+    async def _reply(self, message: bytes, answers: BatchAnswers | None = None) -> None:
+        """Send an answer from the reader, and wait while the other end does not read its answers."""
         if answers is not None:
             answers.expect()
             answers.put(message)

@@ -1,4 +1,4 @@
-"""What goes out of one Peer: in the order of calls, at once after a pause, else a turn of the loop's in one write."""
+"""Writes the messages of one Peer in order: at once after a pause, otherwise all of a turn of the loop in one write."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Eager, Pipe
 
 PAUSE = 0.001
-"""Seconds since the last write after which the next message is not kept for others that this turn may bring."""
+"""Seconds after the last write from which on a message does not wait for others of the same turn of the loop."""
 SMALL = 64 * 1024
-"""Bytes that may be offered to the pipe (see `Eager`); for more it is waited until the peer takes them."""
+"""The most bytes to offer to the pipe (see `Eager`). More are sent, waiting until the peer reads them."""
 
 
 class Outbox:
-    """Messages on their way to `pipe`. `put` never waits; who makes many calls `drain`.
+    """Messages queued for `pipe`. `put` never waits; call `drain` after many.
 
-    limit: bytes that may wait before `drain` does; it goes on once half of them are written.
+    limit: bytes that may be queued before `drain` waits, until half of them are written.
     """
 
     def __init__(self, pipe: Pipe, limit: int) -> None:
@@ -28,12 +28,12 @@ class Outbox:
         self._gone: AgentGone | None = None
         self._due = 0.0  # the loop's time from which on a message goes at once
         self._idle = False  # `run` has begun, and waits for `_some`
-        self._some = asyncio.Event()  # there is something to write that was not taken when it was offered
+        self._some = asyncio.Event()  # the pipe did not take all that it was offered
         self._room = asyncio.Event()
         self._room.set()
         self.flowing = True
         """Whether `drain` would neither wait nor raise."""
-        self._empty: asyncio.Event | None = None  # once somebody waits for it
+        self._empty: asyncio.Event | None = None  # once `flushed` waits for it
 
     @property
     def size(self) -> int:
@@ -68,7 +68,7 @@ class Outbox:
             await self._empty.wait()
 
     def close(self, why: AgentGone) -> None:
-        """Nothing goes out any more; what waits is dropped. The first reason is kept."""
+        """Drop what is queued and send nothing more. The first reason is kept."""
         if self._gone is None:
             self._gone = why
         self.flowing = False
@@ -90,7 +90,7 @@ class Outbox:
                 self._written(size)
 
     def _begin(self) -> None:
-        """Something waits again."""
+        """Plan a write, as there is something queued again."""
         if self._offer is None:
             self._some.set()
             return
@@ -102,7 +102,7 @@ class Outbox:
             self._offered()
 
     def _offered(self) -> None:
-        """The pipe is offered what waits. What it does not take is for `run`."""
+        """Offer the queue to the pipe. What it does not take is left to `run`."""
         if not self._waiting:  # closed meanwhile
             return
         if self._idle and self._size <= SMALL and self._offer is not None and self._offer(self._waiting):

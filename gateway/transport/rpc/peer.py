@@ -1,4 +1,4 @@
-"""Peer: one JSON-RPC connection, whatever it runs over."""
+"""Peer: one JSON-RPC connection over any pipe."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from msgspec import Raw
 
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Direct, Pipe, Unreadable
-from gateway.transport.rpc.asking import Asking
-from gateway.transport.rpc.handler import Canceller, Counts, Handler
-from gateway.transport.rpc.incoming import Incoming
+from gateway.transport.rpc.asking import OutgoingRequests
+from gateway.transport.rpc.handler import Canceller, Handler, PeerCounts
+from gateway.transport.rpc.incoming import MessageReader
 from gateway.transport.rpc.outbox import Outbox
-from gateway.transport.rpc.serving import Serving, plain_errors
+from gateway.transport.rpc.serving import IncomingRequests, plain_errors
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id
@@ -29,26 +29,26 @@ GRACE = 5.0
 
 
 class Peer:
-    """One connection, and both directions of it. Owns its pipe.
+    """One connection, both directions. Owns its pipe.
 
         peer = Peer(pipe, handler)        # nothing happens yet: the handler may be told its peer
         async with peer: ...              # or start() ... await aclose(), or await run()
 
-    Messages are handled in the order in which they came: notifications one after the other, requests each in a task
-    of its own that has run up to its first wait, and an answer wakes who asked when all that came before it has been
-    handled, and before what came after it is. Messages go out in the order of the calls.
+    Messages are handled in order of arrival: notifications one after the other, each request in a task of its own that
+    has run up to its first wait. An answer wakes its caller after everything before it has been handled, and before
+    anything after it is. Messages go out in the order of the calls.
 
-    errors: what is answered when a request's handler raises something that is no RpcError.
+    errors: maps an exception of a request's handler, other than RpcError, to the error answer.
     concurrency: requests of the other end under way at once; more are answered with an error.
     queue_bytes: unwritten bytes from which on `drain` waits.
-    answer_garbage: whether what is no message is answered (-32700 or -32600, id null), as JSON-RPC has it. Not towards
-        an agent that prints its log among its messages; among those in an array it is answered all the same. What can
-        be seen to be a request, or a batch of none (section 6), is answered in any case, and an unreadable answer fails
-        who waits for it.
-    batches: whether arrays of messages are taken apart, and answered by one array, or refused. May be set later: it
-        can depend on what the two ends agree on.
+    answer_garbage: whether input that is not a message is answered (-32700 or -32600, id null), as JSON-RPC says. False
+        for an agent that prints its log among its messages; inside an array it is answered all the same. Input that is
+        recognizably a request, or an empty batch (section 6), is always answered, and an unreadable answer fails its
+        request.
+    batches: whether arrays of messages are taken apart and answered by one array, or refused. `take_batches` changes
+        it later, when the two ends have agreed on a version.
     linger: seconds that requests under way get to finish when the other end closes: it may still read (half-closed).
-    grace: seconds for each step of closing, for what is left to be written, and for a peer that reads nothing.
+    grace: seconds for each step of closing, for the rest to be written, and for a peer that reads nothing.
     first_id: of our requests; the next are counted from there.
     """
 
@@ -67,16 +67,14 @@ class Peer:
         first_id: int = 1,
     ) -> None:
         self.pipe = pipe
-        self.counts = Counts()
         self._linger = linger
         self._grace = grace
         self._outbox = Outbox(pipe, queue_bytes)
-        self._asking = Asking(pipe.name, self._outbox, self.counts, first_id)
-        self._serving = Serving(pipe.name, handler, self._outbox, errors)
-        self._incoming = Incoming(
+        self._asking = OutgoingRequests(pipe.name, self._outbox, first_id)
+        self._serving = IncomingRequests(pipe.name, handler, self._outbox, errors)
+        self._incoming = MessageReader(
             pipe,
             handler,
-            counts=self.counts,
             outbox=self._outbox,
             asking=self._asking,
             serving=self._serving,
@@ -104,7 +102,7 @@ class Peer:
             self.pipe.direct(self._taken)
 
     async def run(self) -> AgentGone:
-        """Start, see the connection to its end, and say why it ended. Cancelling closes it."""
+        """Start, wait until the connection ends, and return the reason. Cancelling closes it."""
         self.start()
         try:
             return await self.wait_closed()
@@ -119,10 +117,10 @@ class Peer:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Write what waits, end everything, close the pipe; bounded by a few times `grace`. Idempotent.
+        """Write what is queued, end everything, close the pipe, within a few times `grace`. Idempotent.
 
-        Requests that wait for an answer fail with AgentGone, handlers are cancelled and not answered for. May be
-        called from a handler, which is then cancelled.
+        Our requests fail with AgentGone. Handlers are cancelled and their requests not answered. A handler may call
+        this, and is then cancelled.
         """
         self._finish(AgentGone(f"the connection to {self.pipe.name} was closed"), 0.0)
         if self._lingering is not None:
@@ -133,37 +131,38 @@ class Peer:
         """Let work that an answered request has begun finish when the other end closes, as requests under way do."""
         self._begun.hold(work)
 
-    @property
-    def batches(self) -> bool:
-        """Whether arrays of messages are taken apart."""
-        return self._incoming.batches
+    def take_batches(self, taken: bool) -> None:
+        """Take arrays of messages apart from now on, or refuse them."""
+        self._incoming.take_batches(taken)
 
-    @batches.setter
-    def batches(self, taken: bool) -> None:
-        self._incoming.batches = taken
+    @property
+    def counts(self) -> PeerCounts:
+        """How many irregular messages there were so far."""
+        reader, asked = self._incoming, self._asking
+        return PeerCounts(unreadable=reader.unreadable, late=asked.late, unknown=asked.unknown, refused=reader.refused)
 
     @property
     def closed(self) -> bool:
-        """Whether it is all over: the pipe closed, no task left."""
+        """Whether the pipe is closed and no task is left."""
         return self._closed.is_set()
 
     @property
     def gone(self) -> AgentGone | None:
-        """Why nothing more comes from the other end; None while something may."""
+        """Why the connection ended; None while more may come."""
         return self._gone
 
     @property
     def pending(self) -> int:
-        """Our requests that wait for their answer."""
+        """The number of our requests without an answer yet."""
         return len(self._asking)
 
     @property
     def queued(self) -> int:
-        """Bytes that are not written yet."""
+        """The number of bytes not written yet."""
         return self._outbox.size
 
     async def wait_closed(self) -> AgentGone:
-        """Wait until it is all over, and say why it ended."""
+        """Wait until it is closed, and return the reason."""
         await self._closed.wait()
         assert self._gone is not None
         return self._gone
@@ -179,11 +178,10 @@ class Peer:
         cancel: Canceller | None = None,
         named: Callable[[Id], None] | None = None,
     ) -> Raw:
-        """Ask, and wait for the result. `params` is any value msgspec encodes, or a Raw.
+        """Send a request and wait for its result. `params` is any value msgspec encodes, or a Raw.
 
-        The request is queued before the first wait. With `cancel`, the other end is told when nobody waits any more,
-        because of the timeout (seconds) or because the caller was cancelled. `named` is told the request's id before
-        the first wait.
+        The request is queued before the first wait, and `named` is called with its id. If the timeout (seconds) passes
+        or the caller is cancelled, the notification that `cancel` makes is sent.
 
         Raises RpcError for an error answer, AgentTimeout, AgentBroken if the answer cannot be read, AgentGone when
         the connection ends first.
@@ -191,26 +189,28 @@ class Peer:
         return await self._asking.request(method, params, timeout, cancel, named)
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Tell. Never waits: who tells much calls `drain`. Raises AgentGone when nothing can be sent any more."""
+        """Send a notification. Never waits; call `drain` after many. Raises AgentGone when nothing can be sent any
+        more.
+        """
         self._outbox.put(jsonrpc.notification(method, params))
 
     def send(self, *messages: bytes) -> None:
-        """Say what is encoded already: whole messages without line breaks. Never waits; as `notify`."""
+        """Send encoded messages without line breaks, as `notify` does."""
         self._outbox.put(*messages)
 
     async def drain(self) -> None:
-        """Wait until less is queued than `queue_bytes`. Raises AgentGone."""
+        """Wait until fewer than `queue_bytes` are queued. Raises AgentGone."""
         await self._outbox.drain()
 
     @property
     def flowing(self) -> bool:
-        """Whether `drain` would neither wait nor raise: then it need not be called."""
+        """Whether `drain` would neither wait nor raise, so that it need not be called."""
         return self._outbox.flowing
 
     # --- in --------------------------------------------------------------------------------------------------------
 
     def cancel_incoming(self, id: Id) -> bool:
-        """Cancel the handler of the other end's request `id`; it is answered. False if there is none (any more)."""
+        """Cancel the handler of the other end's request `id`, which is answered. False if there is none any more."""
         return self._serving.cancel(id)
 
     async def _read(self) -> None:
@@ -236,7 +236,7 @@ class Peer:
     # --- the end ---------------------------------------------------------------------------------------------------
 
     async def _write(self) -> None:
-        """What the other end said before it stopped listening is still read, for a while."""
+        """Write until the other end stops reading. What it sent before is still read, for up to `grace`."""
         try:
             await self._outbox.run()
         except AgentGone as error:
@@ -249,7 +249,7 @@ class Peer:
             self._deadline = asyncio.get_running_loop().call_later(self._grace, self._finish, gone, 0.0)
 
     def _finish(self, why: AgentGone, linger: float) -> None:
-        """Nothing more is read: who waits for an answer learns it now, and the rest is ended in a task."""
+        """Stop reading: fail our requests now, and end the rest in a task."""
         if self._gone is None:
             self._gone = why
             self._asking.end(why)
@@ -258,7 +258,7 @@ class Peer:
             self._ending = asyncio.create_task(self._end(why), name=f"{self.pipe.name} end")
 
     async def _left(self, seconds: float) -> None:
-        """Wait for what is under way, and for what answered requests have begun."""
+        """Wait for requests under way and for work that answered requests have begun."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while left := [*self._serving.tasks, *self._begun]:

@@ -1,4 +1,4 @@
-"""The other end's requests: a task each, and what they are answered."""
+"""The other end's requests: a task for each, and its answer."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ log = logging.getLogger(__name__)
 
 
 def plain_errors(error: Exception) -> ErrorObject:
-    """What is answered when a handler fails and the adapter says nothing better. Never what is private."""
+    """Map a handler's exception to an error answer without private detail. The default of `Peer`'s `errors`."""
     if isinstance(error, InterlinguaError):
         return ErrorObject(jsonrpc.INTERNAL_ERROR, str(error))
     return ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")
 
 
-class Answered(Protocol):
-    """Where answers go: the Outbox, or the array that a batch is answered with. As `Outbox`."""
+class AnswerSink(Protocol):
+    """Takes answers: the Outbox, or the array that answers a batch. The methods are those of `Outbox`."""
 
     def put(self, *messages: bytes) -> None: ...
 
     async def drain(self) -> None: ...
 
 
-class Answers:
-    """The answers of one batch: an array, sent when the last of them is there, and nothing if there is none.
+class BatchAnswers:
+    """Collects the answers of one batch, and sends them as one array when the last is there; nothing if there is none.
 
-    Say with `expect` what is to come before it comes, and `seal` when nothing more is expected.
+    Call `expect` for each answer before it comes, and `seal` after the last `expect`.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -43,11 +43,11 @@ class Answers:
         self._missing = 1  # the seal
 
     def expect(self) -> None:
-        """One more."""
+        """Expect one more answer."""
         self._missing += 1
 
     def put(self, *messages: bytes) -> None:
-        """So many that were expected. Raises AgentGone as `Outbox.put`."""
+        """Add expected answers. Raises AgentGone as `Outbox.put` does."""
         self._answers += messages
         self._came(len(messages))
 
@@ -55,7 +55,7 @@ class Answers:
         await self._outbox.drain()
 
     def seal(self) -> None:
-        """All that are expected are known. Raises AgentGone."""
+        """Expect no more answers. Raises AgentGone."""
         self._came(1)
 
     def _came(self, count: int) -> None:
@@ -64,8 +64,8 @@ class Answers:
             self._outbox.put(b"[" + b",".join(self._answers) + b"]")
 
 
-class Serving:
-    """The requests to one Peer that are under way, by task."""
+class IncomingRequests:
+    """The other end's requests under way, by task."""
 
     def __init__(self, name: str, handler: Handler, outbox: Outbox, errors: Callable[[Exception], ErrorObject]) -> None:
         self._name = name
@@ -81,18 +81,18 @@ class Serving:
 
     @property
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Those under way."""
+        """The tasks of the requests under way."""
         return list(self._tasks)
 
-    def accept(self, request: Request, to: Answered | None = None) -> None:
-        """Serve it; begins with the next turn of the loop. `to` is where the answer goes if not to the Outbox."""
+    def accept(self, request: Request, to: AnswerSink | None = None) -> None:
+        """Serve a request in a task, from the next turn of the loop on. `to` takes its answer instead of the Outbox."""
         work = self._serve(request, to or self._outbox)
         task = asyncio.create_task(work, name=f"{self._name} {request.method}")
         self._tasks[task] = request.id
         task.add_done_callback(self._served)
 
     def cancel(self, id: Id) -> bool:
-        """See Peer.cancel_incoming. Several requests may have one id: that is their sender's affair."""
+        """Implements `Peer.cancel_incoming`. If several requests have the id, cancels all of them."""
         wanted = [task for task, its in self._tasks.items() if its == id and not isinstance(id, bool)]
         for task in wanted:
             if task not in self._cancelled:  # a second time would hit it while it cleans up
@@ -101,10 +101,10 @@ class Serving:
         return bool(wanted)
 
     def mute(self) -> None:
-        """Who is cancelled from now on is not answered for: it is we who end."""
+        """Do not answer requests cancelled from now on, because the connection ends."""
         self._mute = True
 
-    async def _serve(self, request: Request, to: Answered) -> None:
+    async def _serve(self, request: Request, to: AnswerSink) -> None:
         try:
             value = await self._handler.request(request.method, request.params, request.id)
             answer = jsonrpc.result(request.id, value)

@@ -1,13 +1,13 @@
-"""Agents that are subprocesses: one message a line on stdin and stdout. Knows no protocol.
+"""Agents that are subprocesses: one message per line on stdin and stdout. Knows no protocol.
 
 pipe.py        spawn, StdioPipe: what adapters use
-lines.py       both pipes' ends: whole lines, backpressure
-reader.py      what nobody may have to wait for: an agent's stderr, a command's output
-stderr.py      stderr: logged within measure, the last lines kept
-process.py     starts the warden, hears from it how the agent fares
-warden.py      a program of its own beside each agent: no process is left, even when the gateway is killed
-own_stdio.py   OwnPipe: this program's own stdin and stdout, where the gateway is somebody's agent
-supervisor.py  Supervisor: starts a connection when it is needed, keeps it warm, starts it again when it dies
+lines.py       both ends of the pipes: whole lines, backpressure
+reader.py      reads without blocking the writer: an agent's stderr, a command's output
+stderr.py      stderr: logged at a limited rate, the last lines kept
+process.py     starts the warden, reads its reports
+warden.py      a program beside each agent: ends its processes even if the gateway is killed
+own_stdio.py   OwnPipe: this program's own stdin and stdout, for a gateway that is a client's agent
+supervisor.py  Supervisor: starts a connection on demand, keeps it warm, restarts it after a failure
 """
 
 from gateway.transport.pipe import LIMIT

@@ -1,4 +1,4 @@
-"""A pipe's two ends without a buffer too many: whole lines out of one, whole lines into the other."""
+"""Reads and writes whole lines on the two ends of a pipe, without an extra buffer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gateway.wire.ndjson import Splitter, Unreadable
 
 BLOCK = 64 * 1024  # below what malloc maps and unmaps each time
 BLOCKS = 2
-"""At a time: of a flood, the more is handled together the less it costs, and the longer all others wait."""
+"""Blocks to read at a time. More cost less per line in a flood, and make all others wait longer."""
 HELD = 1024 * 1024
 LAST = 1024 * 1024
 JOINED = 64
 
 
 class LineReader:
-    """Reads a pipe as it fills and gives its lines to one taker; stops reading while a mebibyte waits to be taken.
+    """Reads a pipe as it fills and gives its lines to one taker. Stops reading while a mebibyte is not taken.
 
     Owns `fd`. Made on the running loop.
     """
@@ -36,11 +36,11 @@ class LineReader:
         self._paused = False
         self._discarding = False
         self.ended = False
-        """Whether nothing more will come."""
+        """Whether the pipe has ended."""
         self._loop.add_reader(fd, self._readable)
 
     async def take(self) -> list[bytes | Unreadable]:
-        """All lines read by now, waiting for the first; empty at the end."""
+        """Take all lines read so far, waiting for the first. Empty at the end."""
         while not self._lines and not self.ended and not self._discarding:
             if self._taker is not None:
                 raise RuntimeError("a pipe has one reader")
@@ -59,7 +59,7 @@ class LineReader:
         self._first = take
 
     def discard(self) -> None:
-        """Nobody takes any more: read on, so that the writer is not held up, and drop it."""
+        """Read on, so that the writer is not blocked, and drop everything."""
         self._discarding = True
         self._lines = []
         if self._paused and not self.ended:
@@ -68,7 +68,9 @@ class LineReader:
         self._wake()
 
     def finish(self) -> None:
-        """Nobody is left to write: take what is in the pipe, then end, even if some stranger holds it open."""
+        """End after reading what is in the pipe, even if another process holds it open. Called when the writer is
+        gone.
+        """
         left = LAST
         while not self.ended and left > 0:
             got = self._read()
@@ -84,7 +86,7 @@ class LineReader:
             self._loop.remove_reader(self._fd)
 
     def _read(self) -> int:
-        """How many bytes came; 0 if there are none now, or never again."""
+        """Read a block. Returns its size; 0 if nothing is there now, or at the end."""
         blocks: list[bytes] = []
         try:
             while len(blocks) < BLOCKS and (not blocks or len(blocks[-1]) == BLOCK):
@@ -136,7 +138,7 @@ class _Waiting:
 
 
 class LineWriter:
-    """Writes to a pipe in order. Who writes waits until the pipe has taken it, unless he only offers. Owns `fd`."""
+    """Writes to a pipe in order. `write` waits until the pipe has taken all, `offer` does not wait. Owns `fd`."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -146,7 +148,9 @@ class LineWriter:
         self._closed = False
 
     def offer(self, data: bytes) -> bool:
-        """Write it if the pipe takes of it now; what it leaves is kept. False if it takes nothing, or others wait."""
+        """Write if the pipe takes some of it now, and keep the rest for later. False if it takes nothing, or others
+        wait.
+        """
         if self._closed or self._waiting:
             return False
         try:
@@ -158,7 +162,7 @@ class LineWriter:
         return written > 0
 
     async def write(self, data: bytes) -> None:
-        """Write all of it. Raises OSError once nobody reads. Cancelled, it writes all or nothing."""
+        """Write all of it. Raises OSError when the reader is gone. If cancelled, it writes all or nothing."""
         if self._closed:
             raise BrokenPipeError
         written = 0 if self._waiting else self._begin(data)
@@ -175,7 +179,7 @@ class LineWriter:
             raise
 
     def _begin(self, data: bytes) -> int:
-        """How many bytes the pipe took. Raises OSError once nobody reads."""
+        """Write once and return the number of bytes taken. Raises OSError when the reader is gone."""
         try:
             return os.write(self._fd, data)
         except (BlockingIOError, InterruptedError):
@@ -185,7 +189,7 @@ class LineWriter:
             raise
 
     def _wait(self, data: bytes, written: int) -> _Waiting:
-        """What comes after `written` bytes is written when the pipe has room."""
+        """Write the bytes after the first `written` when the pipe has room."""
         if not self._waiting:
             self._loop.add_writer(self._fd, self._writable)
         turn = _Waiting(memoryview(data)[written:], len(data), self._loop.create_future())
@@ -193,12 +197,12 @@ class LineWriter:
         return turn
 
     async def flush(self) -> None:
-        """Wait until all has been taken, or nobody reads."""
+        """Wait until the pipe has taken all, or the reader is gone."""
         if self._waiting:
             await asyncio.wait([turn.done for turn in self._waiting])
 
     def close(self) -> None:
-        """Close the pipe; who waits gets BrokenPipeError."""
+        """Close the pipe. Writers that wait get BrokenPipeError."""
         if self._closed:
             return
         self._closed = True

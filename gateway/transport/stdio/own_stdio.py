@@ -1,4 +1,4 @@
-"""This program's own standard input and output as a pipe: for a gateway that somebody else started as their agent."""
+"""This program's own standard input and output as a pipe, for a gateway that a client started as its agent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST_SECONDS = 5.0
 
 
 class OwnPipe:
-    """See `gateway.transport.pipe.Pipe`. Make it once, on the running loop, before anything is printed.
+    """A `gateway.transport.pipe.Pipe`. Make it once, on the running loop, before anything is printed.
 
     From then on nothing but messages goes to standard output: whatever else prints there prints to standard error.
     """
@@ -55,7 +55,7 @@ class OwnPipe:
         return await self._reader.take()
 
     async def aclose(self) -> None:
-        """See `Pipe.aclose`. Whoever still reads our output gets all of it."""
+        """Close, after the reader has got all of our output."""
         self._reader.discard()
         await self._writer.flush()
         self._writer.close()
@@ -64,13 +64,13 @@ class OwnPipe:
 
 
 def _ours_alone(fd: int) -> bool:
-    """Whether it can be waited for and set non-blocking: a file cannot, and a terminal belongs to others as well."""
+    """Whether a descriptor can be polled and set non-blocking. A file cannot, and a terminal is shared with others."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
 def _same(one: int, other: int) -> bool:
-    """Whether both are the same open pipe, as after `2>&1`: the log would be set non-blocking too."""
+    """Whether both are the same open pipe, as after `2>&1`, so that the log would become non-blocking too."""
     return os.path.samestat(os.fstat(one), os.fstat(other))
 
 

@@ -20,14 +20,14 @@ SAID = 300
 
 
 class StdioPipe:
-    """See `gateway.transport.pipe.Pipe`. Made by `spawn`.
+    """A `gateway.transport.pipe.Pipe`. Made by `spawn`.
 
-    A line over the limit or not UTF-8 is an Unreadable in its place. When the agent's main process ends without having
-    been asked to, `receive` gives what was still in the pipe and then raises AgentGone with how it ended; where the
-    agent has only closed its output, `receive` is empty and the process lives until `aclose`. `send` to an agent that
-    has closed its input raises AgentGone, and `receive` goes on.
+    A line that is too long or not UTF-8 is an Unreadable in its place. When the agent's main process ends without
+    having been asked to, `receive` returns what was still in the pipe and then raises AgentGone with its exit status.
+    If the agent has only closed its output, `receive` returns empty and the process lives until `aclose`. `send` to an
+    agent that has closed its input raises AgentGone, and `receive` goes on.
 
-    An AgentGone's message ends with the last line of the agent's stderr; all that was kept of it is in its `detail`.
+    An AgentGone's message ends with the last line of the agent's stderr; `detail` has all the lines kept.
     """
 
     def __init__(self, name: str, process: Process, limit: int) -> None:
@@ -42,25 +42,25 @@ class StdioPipe:
 
     @property
     def name(self) -> str:
-        """What the agent is called, for logs and error messages."""
+        """The agent's name, for logs and error messages."""
         return self._name
 
     @property
     def pid(self) -> int:
-        """The agent's main process, which is also its process group."""
+        """The agent's main process, which leads its process group."""
         return self._process.pid
 
     @property
     def exit(self) -> Exit | None:
-        """How the main process ended; None while it runs."""
+        """The end of the main process; None while it runs."""
         return self._process.exited.result() if self._process.exited.done() else None
 
     def stderr(self) -> list[str]:
-        """The last lines that the agent complained of, at most 20, oldest first."""
+        """The last lines of the agent's stderr, at most 20, oldest first."""
         return self._stderr.tail()
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """See `Pipe.send`. Returns when the pipe has taken all of it. Cancelled, it writes all of it or nothing."""
+        """Write messages, and return when the pipe has taken all. If cancelled, it writes all or nothing."""
         if self._closing is not None:
             raise AgentGone(f"the connection to {self._name} is closed")
         if not messages:
@@ -114,7 +114,7 @@ class StdioPipe:
         self._reader.finish()
 
     async def _settle(self) -> None:
-        """A pipe has broken: how the process ended, if it did, is known in a moment."""
+        """Wait a moment for the exit status, after the pipe broke."""
         await asyncio.wait([self._process.exited], timeout=SETTLE)
 
     def _gone(self, otherwise: str = "") -> AgentGone:

@@ -1,4 +1,4 @@
-"""One agent's processes: the warden, what it reports, and their end. See `warden.py` for who does what."""
+"""One agent's processes: starts the warden, reads its reports, ends both. `warden.py` says which process does what."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unava
 WARDEN = Path(__file__).with_name("warden.py")
 START_TIMEOUT = 20.0
 AHEAD = 256 * 1024
-"""Bytes that an agent may say before it is read, where the system lets us: it goes on while we handle what it said."""
+"""The size of the pipe from the agent, if the system allows it, so that the agent can go on while we handle its
+output.
+"""
 KILL_TIMEOUT = 7.0
-"""How long the warden may need beyond both graces: what it spends on killing, and some more."""
+"""The time that the warden may need beyond both graces, mostly for killing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a main process ended: its code, or the signal that ended it; neither where nobody could see it."""
+    """The end of a main process: its code, or the signal that ended it, or neither if it is unknown."""
 
     code: int | None = None
     signal: int | None = None
@@ -46,7 +48,7 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Grace:
-    """Seconds an agent gets to leave: once its input has ended, then after SIGTERM; SIGKILL comes next."""
+    """Seconds that an agent has to exit: after its input has ended, then after SIGTERM. SIGKILL comes next."""
 
     eof: float = 1.0
     term: float = 2.0
@@ -93,12 +95,12 @@ class Process:
         self._loop.add_reader(self._lifeline, self._listen)
 
     def end(self) -> None:
-        """Let the warden end it all; the agent's stdin should be closed first. May be called twice."""
+        """Have the warden end the agent and its tree. Close the agent's stdin first. May be called twice."""
         with contextlib.suppress(OSError):
             self._lifeline.shutdown(socket.SHUT_WR)
 
     async def wait_gone(self) -> None:
-        """After `end`: until all has gone, by force where the warden itself does not answer. Bounded."""
+        """Wait, after `end`, until all processes are gone; kill them if the warden does not answer. Bounded."""
         patience = self._grace.eof + self._grace.term + KILL_TIMEOUT
         await asyncio.wait([self.gone], timeout=patience)
         if not self.gone.done():
@@ -106,7 +108,7 @@ class Process:
             await asyncio.wait([self.gone], timeout=KILL_TIMEOUT)
 
     def _kill(self) -> None:
-        """Without the warden: what is in the agent's group, and the warden."""
+        """Kill the agent's group and the warden itself."""
         if self.pid:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -140,7 +142,7 @@ class Process:
             self.exited.set_result(Exit(code=code) if code >= 0 else Exit(signal=-code))
 
     def _reap(self, tries: int) -> None:
-        """The warden has let go of the lifeline: it is ending, which takes it a moment more."""
+        """Called when the warden has closed the lifeline: it exits in a moment."""
         if self._popen.poll() is None:
             if tries == 100:
                 self._popen.kill()
@@ -159,7 +161,7 @@ class Process:
 async def launch(
     command: Sequence[str], *, name: str, cwd: str | os.PathLike[str] | None, env: Mapping[str, str], grace: Grace
 ) -> Process:
-    """Start `command`; returns once it runs. Raises AgentGone, AgentTimeout, Unavailable; nothing is left then.
+    """Start `command` and return when it runs. Raises AgentGone, AgentTimeout, Unavailable, and leaves nothing then.
 
     Cancelled, it ends what it has started and waits until that has gone; cancelled again, that goes on without it.
     """
@@ -190,7 +192,7 @@ async def launch(
 
 
 def _program(source: Path) -> str:
-    """The warden as bytecode, where Python keeps that of this very source: compiling it is a third of the start."""
+    """Return the warden's cached bytecode if it is of this very source: compiling it takes a third of the start."""
     import_module("gateway.transport.stdio.warden")
     cached = Path(cache_from_source(source))
     try:
@@ -210,7 +212,7 @@ def _abandon(process: Process) -> None:
 
 
 def _refused(name: str, folder: str | None, error: OSError | ValueError) -> InterlinguaError:
-    """The warden itself could not be started."""
+    """Map the error of a warden that could not be started."""
     if isinstance(error, OSError) and folder is not None and error.filename == folder:
         return AgentGone(f"{name} cannot be started: its working directory: {error.strerror}", detail=repr(error))
     if isinstance(error, ValueError):  # a NUL in an argument, "=" in the name of a variable
@@ -239,7 +241,7 @@ def _said(stderr: int) -> str:
 
 
 def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, keep: int) -> tuple[int, int]:
-    """A new pipe; its end number `keep` is ours."""
+    """Make a pipe, of which we keep end number `keep`."""
     ends = os.pipe()
     ours.callback(os.close, ends[keep])
     theirs.callback(os.close, ends[1 - keep])
@@ -247,7 +249,7 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack, keep: int) -
 
 
 def _widen(pipe: int) -> None:
-    """Make it hold more. Only Linux can, and not for whoever has many already."""
+    """Make a pipe hold more. Only Linux can, and only up to a limit per user."""
     if sys.platform == "linux":
         import fcntl
 

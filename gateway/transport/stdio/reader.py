@@ -1,4 +1,4 @@
-"""What a process prints where nobody is slowed by whoever reads: always read, at no more than some 30 MB/s."""
+"""Reads what a process prints without ever blocking it, at up to some 30 MB/s."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 BLOCK = 64 * 1024
 PAUSE = 0.002
-"""Seconds after a whole block: a flood leaves the loop to others, and is held up for so long, never stuck."""
+"""Seconds to pause after a full block, so that a flood leaves time to others."""
 
 
-class Reader:
+class OutputReader:
     """Reads `fd`, which it owns, until it ends or `finish`.
 
     `take` is given what comes, `ended` is called once after that. `most`: bytes that one `drain` takes.
@@ -31,7 +31,7 @@ class Reader:
         self._loop.add_reader(fd, self._readable)
 
     def drain(self) -> None:
-        """Take what is in the pipe now."""
+        """Read what is in the pipe now."""
         left = self._most
         while self._open and left > 0:
             got = self._read()
@@ -40,7 +40,7 @@ class Reader:
             left -= got
 
     def finish(self) -> None:
-        """Nobody is left to write, or what more is written does not matter: take what is in the pipe, then end."""
+        """Read what is in the pipe, then end. Called when the writer is gone or its output does not matter any more."""
         self.drain()
         self._end()
 
@@ -54,7 +54,7 @@ class Reader:
         self._loop.add_reader(self._fd, self._readable)
 
     def _read(self) -> int:
-        """How many bytes have come."""
+        """Read a block and return its size."""
         try:
             data = os.read(self._fd, BLOCK)
         except (BlockingIOError, InterruptedError):

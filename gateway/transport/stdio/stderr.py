@@ -1,4 +1,4 @@
-"""An agent's stderr: always read, logged within measure, its last lines kept for error messages."""
+"""Reads an agent's stderr, logs it at a limited rate, and keeps its last lines for error messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import re
 from collections import deque
 
-from gateway.transport.stdio.reader import Reader
+from gateway.transport.stdio.reader import OutputReader
 
 KEPT = 20
 LONGEST = 2000
@@ -32,7 +32,7 @@ class StderrLog:
         self._credit = float(BURST)
         self._counted = self._loop.time()
         self._dropped = 0
-        self._reader = Reader(fd, self._take, self._ended)
+        self._reader = OutputReader(fd, self._take, self._ended)
 
     def tail(self) -> list[str]:
         """The last lines, oldest first."""
@@ -78,7 +78,7 @@ class StderrLog:
 
 
 def _text(line: bytes) -> str:
-    """For a log or a terminal: no colours, nothing that moves the cursor."""
+    """Decode a line for a log or a terminal, without colours or cursor movements."""
     text = line[:LONGEST].decode("utf-8", "replace").rstrip()
     if not text.isprintable():
         text = " ".join(_ESCAPES.sub("", text).split())

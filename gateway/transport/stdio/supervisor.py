@@ -1,4 +1,4 @@
-"""Supervisor: one connection to an agent, shared by its users, started when needed and again when it has died."""
+"""Supervisor: one connection to an agent, shared by its users, started on demand and restarted after a failure."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ CLOSE_TIMEOUT = 20.0
 _STEEPEST = 30
 
 
-class Connection(Protocol):
-    """What is supervised: a connection that is ready to be used."""
+class SupervisedConnection(Protocol):
+    """A connection that is ready to be used."""
 
     @property
     def closed(self) -> asyncio.Future[Any]:
-        """Done when the connection has ended; an exception in it, raised or as its result, says why."""
+        """Done when the connection has ended. An exception, set as such or as the result, is the reason."""
 
     async def aclose(self) -> None:
-        """End it and all that belongs to it, bounded in time. Called once, also when it has ended by itself."""
+        """Close the connection and all that belongs to it, in bounded time. Called once, even if it has ended by
+        itself.
+        """
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=SupervisedConnection)
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds between tries: `first`, doubled for each failure in a row, at most `most`, less up to half by chance."""
+    """Seconds between tries: `first`, doubled for each failure in a row, at most `most`, minus a random part up to
+    half.
+    """
 
     first: float = 0.5
     most: float = 30.0
 
     def delay(self, failures: int) -> float:
-        """Before the next try, after so many failures."""
+        """Return the delay before the next try after this many failures."""
         if failures == 0:
             return 0.0
         return min(self.most, self.first * 2.0 ** min(failures - 1, _STEEPEST)) * random.uniform(0.5, 1.0)
@@ -96,21 +100,21 @@ class Supervisor(Generic[C]):
 
     @property
     def reachable(self) -> bool | None:
-        """True while connected; False after a failure, until a start succeeds; None where nothing is known."""
+        """True while connected, False after a failure until a start succeeds, None if it is unknown."""
         if self._live is not None and not self._live.closed.done():
             return True
         return None if self._error is None else False
 
     @property
     def reason(self) -> str:
-        """Why `reachable` is False; "" where it is not."""
+        """The reason if `reachable` is False, otherwise ""."""
         return str(self._error) if self.reachable is False else ""
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[C]:
-        """The connection, started if need be, for as long as the block lasts; it may die in it.
+        """Use the connection within the block, starting it if needed. It may die meanwhile.
 
-        Raises what `open` raised (every user who waited for that start gets it), AgentTimeout where it took too long,
+        Raises what `open` raised (to every user that waited for this start), AgentTimeout if it took too long,
         AgentGone with the last failure while the next try is too far away, Unavailable after `aclose`.
         """
         if self._closed:
@@ -125,7 +129,7 @@ class Supervisor(Generic[C]):
             self._leave(connection)
 
     async def aclose(self) -> None:
-        """Close the connection, end a start that is under way; who waits for it gets Unavailable. Idempotent."""
+        """Close the connection and cancel a start; users that wait for it get Unavailable. Idempotent."""
         self._closed = True
         self._cancel_expiry()
         if self._attempt is not None:
@@ -163,7 +167,7 @@ class Supervisor(Generic[C]):
         return AgentGone(f"{self._name} is down ({outlook}){why}", detail=self._error.detail if self._error else "")
 
     def _begin(self) -> asyncio.Task[C | InterlinguaError]:
-        """A try, as soon as it may be; not in the context of the request that happens to ask first."""
+        """Begin a try, as soon as it is allowed, outside the context of the request that asked first."""
         self._attempt = asyncio.create_task(self._try(), context=contextvars.Context())
         return self._attempt
 
@@ -209,7 +213,7 @@ class Supervisor(Generic[C]):
             self._await_expiry()
 
     def _lost(self, connection: C) -> None:
-        """The connection has ended, whoever notices first."""
+        """Handle the end of the connection, when it is noticed first."""
         if self._live is not connection:
             return
         self._live = None

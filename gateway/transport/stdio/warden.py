@@ -1,15 +1,15 @@
-"""Runs one agent and sees to it that nothing of it is left, whatever becomes of the gateway.
+"""Runs one agent and ends all of its processes, even if the gateway is killed.
 
     python -I -S warden.py LIFELINE EOF_GRACE TERM_GRACE program [argument ...]
 
-Started by `process.py` for each agent, with the agent's own stdin, stdout and stderr, which it hands on and lets go
-of: no message passes through it. A file of its own and the standard library only, little of it: every agent pays for
+`process.py` starts it for each agent, with the agent's own stdin, stdout and stderr, which it passes on and closes:
+no message passes through it. It is one file and imports little of the standard library, since every agent pays for
 its start and its memory.
 
-LIFELINE is a socket to the gateway. What comes over it, a line each: `started PID`, `failed ERRNO`, `exited STATUS`
+LIFELINE is a socket to the gateway. It carries lines to the gateway: `started PID`, `failed ERRNO`, `exited STATUS`
 (a wait status) of the agent's main process. When it ends at the gateway's side, because the gateway wants the agent to
-end or was killed (the agent's stdin is then closed too), the agent gets EOF_GRACE seconds to leave by itself, then
-SIGTERM, TERM_GRACE seconds, SIGKILL. When the main process has ended, what is left of its tree gets SIGTERM at once. A
+end or was killed (the agent's stdin is then closed too), the agent gets EOF_GRACE seconds to exit by itself, then
+SIGTERM, TERM_GRACE seconds, SIGKILL. When the main process has ended, the rest of its tree gets SIGTERM at once. A
 SIGTERM to the warden does the same.
 
 On Linux the warden is a child subreaper: whatever a descendant does to get away (setsid, a double fork), it stays a
@@ -40,7 +40,7 @@ DEFAULTS = "HUP INT QUIT PIPE ALRM TERM USR1 USR2 CHLD TSTP TTIN TTOU XFSZ"
 
 
 def become_subreaper() -> bool:
-    """Whether orphans among our descendants are handed to us from now on."""
+    """Become the parent of orphans among our descendants. Returns whether that is possible."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -59,7 +59,7 @@ def become_subreaper() -> bool:
 
 
 def descendants() -> dict[int, int]:
-    """Every process below this one: its id and its group's."""
+    """List every process below this one, with its id and its group's."""
     children: dict[int, list[tuple[int, int]]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -79,7 +79,7 @@ def descendants() -> dict[int, int]:
 
 
 class Warden:
-    """One agent. `run` returns what the warden exits with: the agent's own code, or 128 and its signal."""
+    """One agent. `run` returns the warden's exit code: the agent's own, or 128 plus its signal."""
 
     def __init__(self, lifeline: int, eof_grace: float, term_grace: float) -> None:
         self.lifeline = lifeline
@@ -117,7 +117,7 @@ class Warden:
         return 1 if self.code is None else self.code
 
     def watch(self, woken: int) -> None:
-        """Until the tree is gone, or cannot be ended."""
+        """Wait until the tree is gone, or cannot be ended."""
         poll = select.poll()
         poll.register(self.lifeline, select.POLLIN)
         poll.register(woken, select.POLLIN)
@@ -140,7 +140,7 @@ class Warden:
                         self.phase, self.deadline = 1, time.monotonic() + self.eof_grace
 
     def escalate(self, now: float, to: int = 0) -> None:
-        """The next harder way; killing is repeated, for what was being forked meanwhile."""
+        """Take the next harder measure. Killing is repeated, for processes forked meanwhile."""
         self.phase, before = to or min(self.phase + 1, 3), self.phase
         if self.phase == 2:
             self.hit(signal.SIGTERM)
@@ -152,7 +152,7 @@ class Warden:
                 self.give_up = now + (KILL_FOR if self.subreaper else KILL_GROUP_FOR)
 
     def hit(self, number: int) -> None:
-        """To each process of the tree, once."""
+        """Signal each process of the tree once."""
         if not self.subreaper:
             send(os.killpg, self.agent, number)
             return
@@ -164,7 +164,7 @@ class Warden:
                 send(os.kill, pid, number)
 
     def reap(self) -> bool:
-        """Take what has ended. True once nothing is left."""
+        """Reap ended processes. Returns True when none is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -179,14 +179,14 @@ class Warden:
                     self.phase, self.deadline = 1, time.monotonic()
 
     def listen(self) -> bool:
-        """False at the lifeline's end."""
+        """Read the lifeline. Returns False at its end."""
         try:
             return bool(os.read(self.lifeline, 512))
         except OSError:
             return False
 
     def tell(self, line: str) -> None:
-        """To the gateway, if it is still there."""
+        """Report to the gateway, if it is still there."""
         try:  # noqa: SIM105 - contextlib costs an import
             os.write(self.lifeline, line.encode() + b"\n")
         except OSError:
@@ -194,7 +194,7 @@ class Warden:
 
 
 def start(command: list[str]) -> int:
-    """The agent in a session of its own, with nothing of ours. Raises OSError as exec would."""
+    """Start the agent in a session of its own, without our descriptors. Raises OSError as exec would."""
     defaults = [getattr(signal, "SIG" + name) for name in DEFAULTS.split()]
     try:
         return os.posix_spawnp(command[0], command, os.environ, setsid=True, setsigmask=(), setsigdef=defaults)
@@ -203,7 +203,7 @@ def start(command: list[str]) -> int:
 
 
 def send(kill: "Callable[[int, int], None]", target: int, number: int) -> bool:
-    """False if there was nobody to signal."""
+    """Signal a process. Returns False if it is gone."""
     try:
         kill(target, number)
     except OSError:

@@ -1,4 +1,4 @@
-"""The client's end: calling an agent."""
+"""The client's end of a WebSocket."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from gateway.core.errors import AgentFailed, Invalid
+from gateway.core.errors import Invalid
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.websocket.headers import checked, cookie_header, cookies_of
 from gateway.transport.websocket.limits import PING_INTERVAL, PING_TIMEOUT, binary, hard, judged
@@ -15,22 +15,9 @@ if TYPE_CHECKING:
     import ssl
 
     from gateway.transport.guard import Guard
-    from gateway.transport.websocket.dialing import Connection
+    from gateway.transport.websocket.dialing import WebSocketConnection
 
 _SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
-
-
-class UpgradeRefused(AgentFailed):
-    """The server answered with another status than 101. The message has what it said of it.
-
-    `headers` are in lower case, `body` at most 8 KiB.
-    """
-
-    def __init__(self, message: str, *, status: int, headers: Mapping[str, str], body: bytes) -> None:
-        super().__init__(message, detail=body[:200].decode("utf-8", "replace"))
-        self.status = status
-        self.headers = headers
-        self.body = body
 
 
 class ClientSocket:
@@ -41,7 +28,7 @@ class ClientSocket:
     subprotocol: the one that the server chose, or None.
     """
 
-    def __init__(self, name: str, connection: Connection, cookies: Mapping[str, str], limit: int) -> None:
+    def __init__(self, name: str, connection: WebSocketConnection, cookies: Mapping[str, str], limit: int) -> None:
         self.name = name
         self.headers = connection.headers
         self.cookies = cookies_of(connection.set_cookies, cookies)
@@ -54,7 +41,7 @@ class ClientSocket:
         await self._connection.send(messages)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See Pipe. One message at a time: what has arrived beside it is there at once."""
+        """Receive one message. If others have arrived, the next call returns at once."""
         message = None if self._closed else await self._connection.receive()
         if message is None or self._closed:
             return []
@@ -79,7 +66,7 @@ async def connect(
     ssl_context: ssl.SSLContext | None = None,
     guard: Guard | None = None,
 ) -> ClientSocket:
-    """Open a WebSocket. `url` is ws, wss, http or https; `open_timeout` in seconds, for everything until the answer.
+    """Open a WebSocket. `url` is ws, wss, http or https. `open_timeout`: seconds until the answer to the upgrade.
 
     No redirect is followed and no proxy of the environment used, as with HttpClient. A peer that does not answer a
     ping within `ping_timeout` seconds is gone. `guard` judges the addresses that are connected to.
@@ -110,7 +97,7 @@ async def connect(
 
 
 def _address(url: str) -> tuple[str, str]:
-    """The URL to dial and its name in logs: neither credentials nor query. Raises Invalid."""
+    """Return the URL to dial, and its name for logs, without credentials or query. Raises Invalid."""
     if any(ch <= " " or ch == "\x7f" for ch in url):
         raise Invalid("the URL has characters that no URL has")
     try:

@@ -1,4 +1,4 @@
-"""The `websockets` library as a client, and its errors as ours."""
+"""Wraps the client of the `websockets` library, and maps its errors to ours."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from websockets.typing import Subprotocol
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError, Invalid
 from gateway.transport.http import Unreachable
-from gateway.transport.said import said
-from gateway.transport.websocket.client import UpgradeRefused
+from gateway.transport.refusal import UpgradeRefused, refusal_reason
 from gateway.transport.websocket.limits import CLOSE_SECONDS
 
 if TYPE_CHECKING:
@@ -38,19 +37,19 @@ _REASONS = {
     1009: "it sent a message far over the limit",
     1011: "it did not answer a ping",
 }
-"""Why we ended a connection, by the code we sent."""
+"""The reason for which we closed a connection, by the code that we sent."""
 
 
 class _Dial(_connect):
-    """Follows no redirects: the library would, to other hosts and with all headers but three."""
+    """Follows no redirects. The library would, to other hosts and with all headers but three."""
 
     def process_redirect(self, exc: Exception) -> Exception | str:
-        """See the class."""
+        """Return the exception: no redirect is followed."""
         return exc
 
 
-class Connection:
-    """One connection of the library's."""
+class WebSocketConnection:
+    """One connection of the library."""
 
     def __init__(self, name: str, connection: ClientConnection) -> None:
         assert connection.response is not None
@@ -61,7 +60,7 @@ class Connection:
         self.subprotocol: str | None = connection.subprotocol
 
     async def send(self, messages: Iterable[bytes]) -> None:
-        """Raises AgentGone."""
+        """Send text messages. Raises AgentGone."""
         try:
             for message in messages:
                 await self._connection.send(message, text=True)
@@ -69,7 +68,7 @@ class Connection:
             raise self._gone(error) from error
 
     async def receive(self) -> str | bytes | None:
-        """The next message; None once the other end has closed in good order. Raises AgentGone."""
+        """Return the next message, or None when the other end has closed in order. Raises AgentGone."""
         try:
             return await self._connection.recv()
         except ConnectionClosedOK:
@@ -78,7 +77,7 @@ class Connection:
             raise self._gone(error) from error
 
     async def close(self) -> None:
-        """Close, in bounded time, also where the other end reads nothing."""
+        """Close in bounded time, even if the other end reads nothing."""
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.close()
@@ -106,11 +105,11 @@ async def dial(
     ping_timeout: float | None,
     ssl_context: ssl.SSLContext | None,
     guard: Guard | None,
-) -> Connection:
-    """Connect. Raises as `connect` says."""
+) -> WebSocketConnection:
+    """Connect. Raises as `connect` does."""
     options: dict[str, Any] = {} if ssl_context is None else {"ssl": ssl_context}
 
-    async def one(host: str | None = None) -> Connection:
+    async def one(host: str | None = None) -> WebSocketConnection:
         if host is not None:
             options["host"] = host
         dialled = _Dial(
@@ -129,7 +128,7 @@ async def dial(
             max_queue=(1, 0),
             **options,
         )
-        return Connection(name, await dialled)
+        return WebSocketConnection(name, await dialled)
 
     try:
         if guard is None:
@@ -143,7 +142,7 @@ async def dial(
 
 
 async def _judged(guard: Guard, address: str) -> list[str]:
-    """The addresses to connect to, in order. Raises Invalid, Denied, OSError."""
+    """Return the addresses to try, in order. Raises Invalid, Denied, OSError."""
     parts = urlsplit(address)
     scheme, port = ("https", 443) if parts.scheme == "wss" else ("http", 80)
     host = parts.hostname or ""
@@ -151,8 +150,8 @@ async def _judged(guard: Guard, address: str) -> list[str]:
     return await guard.addresses(host, parts.port or port)
 
 
-async def _first(addresses: Sequence[str], dial: Callable[..., Awaitable[Connection]]) -> Connection:
-    """A connection to the first that takes one: the name is not resolved again, since it might answer otherwise."""
+async def _first(addresses: Sequence[str], dial: Callable[..., Awaitable[WebSocketConnection]]) -> WebSocketConnection:
+    """Connect to the first address that accepts. The name is not resolved again, since the answer might differ."""
     for address in addresses[:-1]:
         try:
             return await dial(address)
@@ -162,12 +161,12 @@ async def _first(addresses: Sequence[str], dial: Callable[..., Awaitable[Connect
 
 
 def _translated(error: Exception, name: str) -> InterlinguaError:
-    """Whose fault it was that there is no connection."""
+    """Map the reason for which no connection was made."""
     detail = f"{type(error).__name__}: {error}"
     if isinstance(error, InvalidStatus):
         status, answer = error.response.status_code, error.response
         body = bytes(answer.body[:_BODY])
-        message = f"{name} refused the WebSocket with status {status}{said(status, body)}"
+        message = f"{name} refused the WebSocket with status {status}{refusal_reason(status, body)}"
         return UpgradeRefused(message, status=status, headers=_plain(answer.headers), body=body)
     if isinstance(error, TimeoutError):
         return AgentTimeout(f"{name} did not open a WebSocket in time", detail=detail)

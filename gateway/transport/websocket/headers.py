@@ -1,4 +1,4 @@
-"""Headers of the upgrade, both ways, and cookies."""
+"""Checks headers of the upgrade, both ways, and cookies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _OURS = frozenset({"host", "connection", "upgrade", "content-length", "transfer-
 
 
 def checked(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The headers as pairs. Raises Invalid for one that is none, breaks its line, or belongs to the upgrade itself.
+    """Return the headers as pairs. Raises Invalid for a malformed one, and for one that belongs to the upgrade itself.
 
-    Values never come out in errors: they may be secret.
+    Errors never contain a value, which may be secret.
     """
     for name, value in headers.items():
         if not _NAME(name):
@@ -29,7 +29,7 @@ def checked(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def cookie_header(cookies: Mapping[str, str]) -> str:
-    """The value of a Cookie header. Raises Invalid for what would be read as another cookie."""
+    """Make the value of a Cookie header. Raises Invalid for a cookie that would be read as another one."""
     for name, value in cookies.items():
         if not _NAME(name) or not _COOKIE(value):
             raise Invalid(f"the cookie {name!r} has characters that no cookie has")
@@ -37,9 +37,10 @@ def cookie_header(cookies: Mapping[str, str]) -> str:
 
 
 def cookies_of(set_cookies: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:
-    """`before`, and what `Set-Cookie` headers make of it: name to value, as sent. Expired ones are gone.
+    """Apply `Set-Cookie` headers to `before`. Returns name to value, as sent, without expired cookies.
 
-    They belong to the one server we talk to: domain and path are not looked at. What could not be sent is passed over.
+    Cookies belong to the one server of the connection, so domain and path are ignored. So is one that could not be
+    sent.
     """
     jar = dict(before)
     for line in set_cookies:

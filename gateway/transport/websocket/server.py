@@ -1,11 +1,11 @@
-"""The server's end: a client of ours."""
+"""The server's end of a WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -14,26 +14,33 @@ from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.websocket.headers import checked
 from gateway.transport.websocket.limits import CLOSE_SECONDS, binary, judged
 
-if TYPE_CHECKING:
-    from gateway.transport.websocket.uvicorn import MessageProtocol
-
 EXTENSION = "interlingua.messages"
-"""Among a scope's `extensions`: the connection's `MessageProtocol`, where the server has that (see uvicorn.py)."""
+"""The key in a scope's `extensions` for the connection's `MessageWriter`, if the server has one (see uvicorn.py)."""
 _IN_ORDER = (1000, 1001, 1005)
-"""Closed, leaving, and closed without a code, which is also what uvicorn makes of a lost connection."""
+"""Close codes of an orderly end. uvicorn reports a lost connection as 1005, too."""
+
+
+class MessageWriter(Protocol):
+    """Writes many text messages at once, past ASGI."""
+
+    def offer(self, messages: Sequence[bytes]) -> bool:
+        """Write now. False if the client is behind, or nothing can be sent any more."""
+
+    async def send_messages(self, messages: Sequence[bytes]) -> None:
+        """Write as fast as the client reads. Raises an OSError when the client has gone."""
 
 
 class ServerSocket:
-    """A Pipe over what Starlette hands an endpoint, accepted already. The endpoint returns after `aclose`.
+    """A Pipe over Starlette's WebSocket, which is accepted already. The endpoint returns after `aclose`.
 
-    The server must let messages of HARD_LIMIT through. While nobody receives it reads nothing from the network.
+    The server must let messages of HARD_LIMIT through. Without a `receive` nothing is read from the network.
     """
 
     def __init__(self, websocket: WebSocket, *, limit: int = LIMIT) -> None:
         self._websocket = websocket
         self._limit = limit
         self._ended = False
-        self._short: MessageProtocol | None = websocket.scope.get("extensions", {}).get(EXTENSION)
+        self._writer: MessageWriter | None = websocket.scope.get("extensions", {}).get(EXTENSION)
         client = websocket.client
         self._name = f"the client at {client.host}:{client.port}" if client else "a client"
 
@@ -46,7 +53,9 @@ class ServerSocket:
         subprotocol: str | None = None,
         limit: int = LIMIT,
     ) -> Self:
-        """Answer the upgrade, with `headers`. Raises Invalid if they are none, AgentGone if the client has left."""
+        """Accept the upgrade, with `headers`. Raises Invalid for a malformed header, AgentGone if the client has
+        left.
+        """
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in checked(headers or {})]
         try:
             await websocket.accept(subprotocol, pairs)
@@ -61,8 +70,8 @@ class ServerSocket:
     async def send(self, messages: Sequence[bytes]) -> None:
         send = self._websocket.send
         try:
-            if self._short is not None:
-                await self._short.send_messages(messages)
+            if self._writer is not None:
+                await self._writer.send_messages(messages)
                 return
             for message in messages:
                 await send({"type": "websocket.send", "text": message.decode()})
@@ -70,10 +79,10 @@ class ServerSocket:
             raise AgentGone(f"{self._name} has gone", detail=repr(error)) from error
 
     def offer(self, messages: Sequence[bytes]) -> bool:
-        return self._short is not None and self._short.offer(messages)
+        return self._writer is not None and self._writer.offer(messages)
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
-        """See Pipe. One message at a time: what has arrived beside it is there at once."""
+        """Receive one message. If others have arrived, the next call returns at once."""
         if self._ended:
             return []
         message = await self._websocket.receive()
@@ -91,7 +100,7 @@ class ServerSocket:
         return [judged(text.encode("utf-8", "surrogatepass"), self._limit)]
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """See Pipe. A server gives a `receive` that waits its end."""
+        """Close. The server ends a `receive` that waits."""
         if self._websocket.application_state is WebSocketState.CONNECTED:
             self._ended = True
             with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError, TimeoutError):

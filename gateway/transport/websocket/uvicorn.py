@@ -1,14 +1,15 @@
-"""uvicorn's WebSocket protocol, and a short way for messages: many of them in one write.
+"""uvicorn's WebSocket protocol with a fast path that writes many messages at once.
 
-uvicorn itself sends a message by six calls and a system call of its own. Where messages are many and small, as the
-chunks of a text are, that is most of what a connection costs. Handshake, pings, closing and everything that comes in
-are uvicorn's.
+uvicorn sends each message with six calls and a system call of its own. When messages are many and small, as the
+chunks of a text are, that is most of a connection's cost. The handshake, pings, closing and everything received
+are left to uvicorn.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
@@ -16,28 +17,33 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode
 from websockets.http11 import Request
 
-from gateway.transport.websocket.frames import in_blocks, text_frames
 from gateway.transport.websocket.server import EXTENSION
 
 log = logging.getLogger(__name__)
 
 BLOCK = 64 * 1024
-"""Bytes at once, after which the client is asked whether it keeps up."""
+"""The most bytes to write before checking that the client keeps up."""
+TEXT = 0x81
+"""The first byte of a frame that is a whole text message."""
+
+_SHORT, _LONG = 126, 1 << 16
+_middling = Struct("!BBH").pack
+_long = Struct("!BBQ").pack
 
 
 class MessageProtocol(WebSocketsSansIOProtocol):
-    """For uvicorn's option `ws`. Used by `ServerSocket`, once the upgrade was answered; never compresses."""
+    """The class for uvicorn's option `ws`. `ServerSocket` uses it after the upgrade. Never compresses."""
 
     behind = False
-    """Whether the client reads slowly."""
+    """Whether the client reads too slowly."""
 
     def pause_writing(self) -> None:
-        """The transport holds enough."""
+        """Called when the transport's buffer is full."""
         self.behind = True
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """It has room again."""
+        """Called when the transport's buffer has room again."""
         self.behind = False
         super().resume_writing()
 
@@ -58,27 +64,27 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         super().send_receive_event_to_app()
 
     def handle_connect(self, event: Request) -> None:
-        """Tell the application of the short way."""
+        """Put this object into the scope of an accepted upgrade."""
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: dict[object, object] = self.scope["extensions"]  # type: ignore[assignment]
             extensions[EXTENSION] = self
 
     async def send(self, message: ASGISendEvent) -> None:
-        """An upgrade that is refused has been answered as well: uvicorn would log it as left without an answer."""
+        """Mark a refused upgrade as answered, since uvicorn would log it as one without an answer."""
         await super().send(message)
         if self.close_sent:
             self.handshake_complete = True
 
     def offer(self, messages: Sequence[bytes]) -> bool:
-        """Write text messages now. False where the client is behind or nothing can be sent any more."""
+        """Write text messages now. False if the client is behind or nothing can be sent any more."""
         if self.behind or not self._connected:
             return False
         self.transport.write(text_frames(messages))
         return True
 
     async def send_messages(self, messages: Sequence[bytes]) -> None:
-        """Write text messages as fast as the client takes them. Raises ClientDisconnected, an OSError."""
+        """Write text messages as fast as the client reads them. Raises ClientDisconnected, an OSError."""
         for block in in_blocks(messages, BLOCK):
             await self.writable.wait()
             if not self._connected:
@@ -90,3 +96,30 @@ class MessageProtocol(WebSocketsSansIOProtocol):
         """Whether the upgrade was answered and neither end has begun to close."""
         over = self.close_sent or self.disconnected or self.transport.is_closing()
         return self.handshake_complete and not over
+
+
+def text_frames(messages: Iterable[bytes]) -> bytes:
+    """Encode each UTF-8 message as a whole, unmasked text frame (RFC 6455, section 5), all in one piece of bytes."""
+    pieces: list[bytes] = []
+    for message in messages:
+        size = len(message)
+        if size < _SHORT:
+            head = bytes((TEXT, size))
+        elif size < _LONG:
+            head = _middling(TEXT, 126, size)
+        else:
+            head = _long(TEXT, 127, size)
+        pieces += (head, message)
+    return b"".join(pieces)
+
+
+def in_blocks(messages: Sequence[bytes], most: int) -> Iterator[Sequence[bytes]]:
+    """Split messages in order into blocks of at most `most` bytes, or a single larger message."""
+    start = size = 0
+    for at, message in enumerate(messages):
+        size += len(message)
+        if size > most and at > start:
+            yield messages[start:at]
+            start, size = at, len(message)
+    if start < len(messages):
+        yield messages[start:]

@@ -1,9 +1,9 @@
-"""JSON-RPC 2.0: bytes to messages and messages to bytes, without IO (jsonrpc.org/specification).
+"""JSON-RPC 2.0 without IO: decodes bytes to messages and encodes messages (jsonrpc.org/specification).
 
-messages.py  what there is: Request, Notification, Response, Batch, Malformed; the error codes; RpcError
-decoding.py  bytes -> one of those; nothing inside `params` and `result` is read
-encoding.py  their bytes, never with a line break inside
-reading.py   params as structs, and whether they can be stored at all; failing.py  errors of the tree as error answers
+messages.py  Request, Notification, Response, Batch, Malformed; the error codes; RpcError
+decoding.py  bytes -> one of those; `params` and `result` are not decoded
+encoding.py  messages -> bytes, never with a line break inside
+reading.py   params -> structs; refuses what cannot be stored; failing.py  InterlinguaErrors -> error answers
 """
 
 from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack

@@ -1,4 +1,4 @@
-"""Bytes to messages. Never raises: what is no message is `Malformed`.
+"""Decodes bytes to messages. Never raises: input that is not a message becomes `Malformed`.
 
 Direction first, then id: whatever has a `method` is a request or a notification, and only what has none is an
 answer. Each side counts its own ids, so an id says nothing about who asked.
@@ -38,12 +38,12 @@ from gateway.wire.jsonrpc.messages import (
 T = TypeVar("T")
 
 START = 200
-"""Bytes of a malformed message that are kept."""
+"""How many bytes of a malformed message to keep."""
 MOST = 1000
 MOST_BYTES = 1024 * 1024
-"""Of a batch. Two bytes of one are an object in memory."""
+"""The largest batch. Two bytes of one can become an object in memory."""
 HALVES_BYTES = 1024 * 1024
-"""Of a message whose half surrogate pairs are kept; in a larger one each becomes U+FFFD."""
+"""The largest message whose lone surrogates are kept. In a larger one each becomes U+FFFD."""
 
 _NULL = b"null"
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -54,7 +54,7 @@ _SPACE = b" \t\r\n"
 
 
 class _Envelope(Struct, gc=False):
-    """What nearly every message is."""
+    """The form of nearly every message."""
 
     jsonrpc: Literal["2.0"]
     id: int | float | str | UnsetType | None = UNSET
@@ -65,7 +65,7 @@ class _Envelope(Struct, gc=False):
 
 
 class _Members(Struct, gc=False):
-    """Any object, by the members we know."""
+    """The known members of any object."""
 
     jsonrpc: Raw = ABSENT
     id: Raw = ABSENT
@@ -84,7 +84,7 @@ _string = msgspec.json.Decoder(str).decode
 
 
 def decode(data: bytes) -> Message:
-    """One message of one JSON text, or Malformed. Members that JSON-RPC does not know are passed over."""
+    """Decode one JSON text to a message, or Malformed. Members that JSON-RPC does not define are ignored."""
     if not data.isascii():
         try:
             data.decode()
@@ -110,7 +110,7 @@ def _answer(id: Id, result: Raw, error: Raw) -> Response:
 
 
 def _error(raw: Raw) -> ErrorObject:
-    """The error member, whatever it looks like: somebody waits for it."""
+    """Decode the error member, however malformed, since a request waits for the answer."""
     unknown = ErrorObject(INTERNAL_ERROR, "an error that cannot be read", raw)
     try:
         members = _named(raw)
@@ -126,7 +126,7 @@ def _error(raw: Raw) -> ErrorObject:
 
 
 def _named(raw: Raw) -> dict[str, Raw]:
-    """An object's members."""
+    """Return an object's members."""
     try:
         return _dict(raw)
     except msgspec.ValidationError:
@@ -136,7 +136,7 @@ def _named(raw: Raw) -> dict[str, Raw]:
 
 
 def _slowly(data: bytes, why: Exception) -> Message:
-    """What the typed decoder refused."""
+    """Decode a message that the typed decoder refused."""
     if isinstance(why, RecursionError):
         return _not_json(data, "nested too deep")
     try:
@@ -154,7 +154,7 @@ def _slowly(data: bytes, why: Exception) -> Message:
 
 
 def _object(members: _Members, data: bytes) -> Message:
-    """An object by its members, each judged alone."""
+    """Decode an object member by member."""
     id: Id | UnsetType = UNSET
     sound = True
     if members.id:
@@ -193,7 +193,7 @@ def _batch(items: list[Raw], data: bytes) -> Message:
 
 
 def _halves(data: bytes) -> Message:
-    """JSON with half surrogate pairs in it. They stay in `params` and `result`, as escapes."""
+    """Decode JSON with lone surrogates. They stay in `params` and `result`, as escapes."""
     try:
         if len(data) > HALVES_BYTES:
             return _object(_members(_ESCAPES.sub(_whole, data)), data)
@@ -219,7 +219,7 @@ def unpack(raw: Raw | bytes) -> Any: ...
 @overload
 def unpack(raw: Raw | bytes, type: type[T]) -> T: ...
 def unpack(raw: Raw | bytes, type: Any = Any) -> Any:
-    """What is inside `params` or `result`, as `type`; strings may hold half surrogate pairs.
+    """Decode `params` or `result` as `type`. Strings may contain lone surrogates.
 
     Raises msgspec.ValidationError where it is not of that type, msgspec.DecodeError where it is no JSON (which only an
     empty Raw can be, if it came from `decode`).
@@ -247,7 +247,7 @@ def unpack(raw: Raw | bytes, type: Any = Any) -> Any:
 
 
 class Glimpse(Struct, frozen=True, gc=False):
-    """What the first bytes of a message tell. `answer`: it is one, for `id`; `method` is "" where it was not seen."""
+    """The first bytes of a message. `answer`: it answers `id`. `method` is "" if it was not seen."""
 
     id: Id | UnsetType = UNSET
     method: str = ""
@@ -255,7 +255,7 @@ class Glimpse(Struct, frozen=True, gc=False):
 
 
 def glimpse(start: bytes) -> Glimpse:
-    """Whose message it was that could not be read, by its first bytes: its sender, or we, may wait for an answer.
+    """Find the id and the kind of an unreadable message in its first bytes, as its sender or we may wait for an answer.
 
     Only what is certain is told: an `answer` has an id before its result, a request has a method beside its id.
     """
@@ -292,7 +292,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _next(text: str, at: int, wanted: str) -> int:
-    """Past `wanted` and the space after it."""
+    """Skip `wanted` and the space after it."""
     at = _skip(text, at)
     if text[at] != wanted:
         raise ValueError(wanted)

@@ -1,4 +1,4 @@
-"""Messages to bytes: one JSON text each, UTF-8, without a line break anywhere.
+"""Encodes messages: one JSON text each, UTF-8, without a line break.
 
 Values may be anything msgspec encodes, or a Raw that is put in as it is. An empty Raw, and `params` of None, are left
 out. Half surrogate pairs go out as escapes. Raises TypeError for what cannot be JSON.
@@ -51,28 +51,28 @@ class _ErrorMember(Struct, gc=False):
 
 
 def request(id: Id, method: str, params: Any = None) -> bytes:
-    """A request."""
+    """Encode a request."""
     return _bytes(_Request(id, method, UNSET if params is None or _empty(params) else params))
 
 
 def notification(method: str, params: Any = None) -> bytes:
-    """A notification."""
+    """Encode a notification."""
     return _bytes(_Notification(method, UNSET if params is None or _empty(params) else params))
 
 
 def result(id: Id, value: Any = None) -> bytes:
-    """An answer; null where there is nothing to say."""
+    """Encode an answer. Its result is null if there is none."""
     return _bytes(_Result(id, None if _empty(value) else value))
 
 
 def error(id: Id, error: ErrorObject) -> bytes:
-    """An error answer; `id` is None where nobody knows which request it was."""
+    """Encode an error answer. `id` is None if the request is unknown."""
     data = UNSET if _empty(error.data) else error.data
     return _bytes(_Error(id, _ErrorMember(error.code, error.message, data)))
 
 
 def encoded(value: Any) -> bytes:
-    """Any value as JSON: what may be `params` or a result of the functions above."""
+    """Encode any value as JSON: `params` and results of the functions above."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
@@ -91,7 +91,7 @@ def _bytes(message: _Message) -> bytes:
 
 
 def _escaped(value: Any) -> bytes:
-    """With half surrogate pairs in it. What is no number becomes null, as msgspec does it."""
+    """Encode a value with lone surrogates. NaN and infinity become null, as in msgspec."""
     text = json.dumps(msgspec.to_builtins(value, enc_hook=_unraw))
     return json.dumps(json.loads(text, parse_constant=lambda _: None), separators=(",", ":")).encode()
 

@@ -1,4 +1,4 @@
-"""Errors of the tree as error answers: what every protocol on JSON-RPC says alike. The codes are each one's own."""
+"""Maps InterlinguaErrors to error answers, alike for every protocol on JSON-RPC. Each protocol has its own codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.wire.jsonrpc.messages import INTERNAL_ERROR, RpcError
 
 
 def failing(error: errors.InterlinguaError, codes: Mapping[type[errors.InterlinguaError], int]) -> RpcError:
-    """The error answer for what a request raised, by a codec's table. An RpcError is returned as it is.
+    """Map the error of a request to an error answer, by a codec's table. An RpcError is returned as it is.
 
     `data` names what and where: `{"code": <code of the tree>, "path": <JSON pointer into the params, of Invalid>,
     "retryable": true}`. For any exception that is no InterlinguaError answer `internal()`.
@@ -26,5 +26,5 @@ def failing(error: errors.InterlinguaError, codes: Mapping[type[errors.Interling
 
 
 def internal() -> RpcError:
-    """The answer for a mistake of ours: nothing of it is told."""
+    """Make the answer for a fault of our own, without any detail."""
     return RpcError(INTERNAL_ERROR, "Internal error", {"code": errors.InterlinguaError.code})

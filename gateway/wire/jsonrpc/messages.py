@@ -1,7 +1,7 @@
 """The messages of JSON-RPC 2.0 and its errors.
 
-`params`, `result` and an error's `data` are `msgspec.Raw`: JSON text that nobody has read. An empty Raw (which is
-false) stands for a member that was not there. A Raw that was decoded keeps the whole message's bytes alive; `.copy()`
+`params`, `result` and an error's `data` are `msgspec.Raw`: JSON text that is not decoded. An empty Raw (which is
+false) stands for a missing member. A Raw from the decoder keeps the whole message's bytes alive; `.copy()`
 it to keep a small part of a large message.
 """
 
@@ -17,24 +17,24 @@ from gateway.core.errors import AgentFailed
 PARSE_ERROR = -32700
 """Not JSON."""
 INVALID_REQUEST = -32600
-"""JSON, but no message."""
+"""JSON, but not a message."""
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 REQUEST_CANCELLED = -32800
-"""Not of JSON-RPC but of the Language Server Protocol, and used by others since."""
+"""From the Language Server Protocol, not JSON-RPC. Others have used it since."""
 
 REASONS: Final = ("details", "message", "error", "reason")
-"""Members of an error's `data` that say why: `details` of the Agent Client SDKs, the rest of what agents put there."""
+"""Members of an error's `data` that hold the reason: `details` in the Agent Client SDKs, the others in agents."""
 MOST_REASON: Final = 500
 
 Id: TypeAlias = int | float | str | None
-"""What names a request. 1 and "1" are different ids; null names a request too, though an unwise one."""
+"""The id of a request. 1 and "1" differ. A request may have the id null, though that is unwise."""
 
 ABSENT = Raw()
 
 EMPTY_BATCH: Final = "an empty array"
-"""The reason of a Malformed that was meant as a batch and has no message in it."""
+"""The reason of a Malformed for an empty batch."""
 
 
 class ErrorObject(Struct, frozen=True, gc=False):
@@ -46,7 +46,7 @@ class ErrorObject(Struct, frozen=True, gc=False):
 
 
 class Request(Struct, frozen=True, gc=False):
-    """Wants an answer with the same `id`, in type and value."""
+    """A message that wants an answer with the same `id`, in type and value."""
 
     id: Id
     method: str
@@ -54,7 +54,7 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Notification(Struct, frozen=True, gc=False):
-    """Wants none, and gets none."""
+    """A message that gets no answer."""
 
     method: str
     params: Raw = ABSENT
@@ -69,15 +69,15 @@ class Response(Struct, frozen=True, gc=False):
 
     @property
     def bare(self) -> bool:
-        """Whether it is nothing but an id: what is left of an answer whose sender drops undefined members."""
+        """Whether it has only an id, as an answer has whose sender drops undefined members."""
         return self.error is None and not self.result
 
 
 class Malformed(Struct, frozen=True, gc=False):
-    """No message. `code` and `reason` say why, `start` is how it began (at most 200 bytes), `size` in bytes.
+    """Input that is not a message. `code` and `reason` say why, `start` is its first 200 bytes, `size` its bytes.
 
-    `id` is what it would have been the id of, as far as that can be seen: with `method` of a request, which may be
-    answered with that id; with `answer` of an answer that whoever asked waits for in vain. Else UNSET.
+    `id` is its id as far as that can be seen. With `method` it is a request's, which may be
+    answered with that id; with `answer` it is an answer's, whose request waits in vain. Otherwise UNSET.
     """
 
     code: int
@@ -93,7 +93,7 @@ Single: TypeAlias = Request | Notification | Response | Malformed
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Several messages in an array, never empty. None of them is a Batch."""
+    """A non-empty array of messages, none of which is a Batch."""
 
     messages: tuple[Single, ...]
 
@@ -102,7 +102,7 @@ Message: TypeAlias = Single | Batch
 
 
 class RpcError(AgentFailed):
-    """An error answer. Raised where a request is awaited; raised by who serves a request, it is the answer.
+    """An error answer. Awaiting a request raises it; a handler raises it to answer its request with it.
 
     `code` in the JSON-RPC sense, `data` and the message are in `error`: `.code` is the error tree's. As text it is
     the message with the `reason` that `data` gives.

@@ -1,4 +1,4 @@
-"""Params that a client sent: what does not fit, or nobody can store, is refused with the place where it is."""
+"""Decodes the params of a client's request. Refuses what does not fit or cannot be stored, naming the place."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ T = TypeVar("T")
 
 _NONE = Raw(b"{}")
 _MOST_DIGITS = 4300
-"""Of an integer: Python's own limit (`sys.set_int_max_str_digits`)."""
+"""Python's own limit for an integer (`sys.set_int_max_str_digits`)."""
 _MOST_LOOKED_AT = 1024 * 1024
-"""Bytes in which the place of a mistake is looked for: as Python objects they take fifty times as much."""
+"""The largest params in which to look for the place of a mistake. As Python objects they take fifty times the
+memory.
+"""
 _HALF = re.compile("[\ud800-\udfff]")
 _any = msgspec.json.Decoder().decode
 _TOLD = re.compile(r"(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?", re.DOTALL)
@@ -28,7 +30,7 @@ _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+)\]|\[(?P<any>\.\.\.)\]"
 
 
 def read(params: Raw, type: type[T]) -> T:
-    """Params of a request as `type`; none at all count as an empty object. Raises Invalid with the path."""
+    """Decode the params of a request as `type`; missing params are an empty object. Raises Invalid with the path."""
     try:
         return unpack(params or _NONE, type)
     except msgspec.ValidationError as error:
@@ -37,9 +39,9 @@ def read(params: Raw, type: type[T]) -> T:
 
 
 def check(params: Raw) -> None:
-    """Raise Invalid, with the path, for params that no store, agent or answer takes as they are.
+    """Raise Invalid, with the path, for params that no store, agent or answer can take as they are.
 
-    That is half a surrogate pair in a string or a member's name, a number beyond all doubles, and nesting deeper than
+    These have a lone surrogate in a string or a member's name, a number out of a double's range, or nesting deeper than
     there is room for. Costs a decoding of the params, so it is for what clients ask, not for the text of agents, which
     may cut a character in two (gateway/core/delta/values.py).
     """
@@ -53,7 +55,7 @@ def check(params: Raw) -> None:
 
 
 def _flaw(text: bytes) -> tuple[str, str] | None:
-    """The JSON pointer of the first value that `check` refuses, and what is wrong with it. None for a large text."""
+    """Find the first value that `check` refuses. Returns its JSON pointer and the reason; None for a large text."""
     if len(text) > _MOST_LOOKED_AT:
         return None
     try:
@@ -84,7 +86,7 @@ def _escaped(name: str) -> str:
 
 
 def _where(message: str) -> tuple[str, str]:
-    """The JSON pointer and the complaint in one of msgspec's messages."""
+    """Split one of msgspec's messages into the JSON pointer and the reason."""
     told = _TOLD.fullmatch(message)
     if told is None:
         return "", message

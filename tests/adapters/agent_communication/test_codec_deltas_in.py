@@ -84,7 +84,7 @@ def test_a_values_client_sees_every_document_on_the_way(changes: list[JsonObject
     for number, event in log:
         output.apply(event)
         frames += encoder.feed(Batch(events=((number, event),), last=number, snapshot=output), run, 0.0)
-    shown = [json.loads(frame.data)["values"] for frame in sse.Decoder().feed(frames)]
+    shown = [json.loads(frame.data)["values"] for frame in sse.SseDecoder().feed(frames)]
     assert len(shown) == len(wanted) + 1
     assert all(map(same, shown, [*wanted, wanted[-1]]))
 

@@ -52,7 +52,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 
 
 def read(pieces: list[bytes]) -> list[e.Event]:
-    frames, decoder = sse.Decoder(), StreamDecoder()
+    frames, decoder = sse.SseDecoder(), StreamDecoder()
     events = [x for piece in pieces for x in decoder.feed([frame.data for frame in frames.feed(piece)], WHERE)]
     assert decoder.broken is None
     return Opener().feed(events)

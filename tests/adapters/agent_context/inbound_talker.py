@@ -257,7 +257,7 @@ async def over_http(
             if response.headers.get("content-type", "").startswith("application/json"):
                 talker.take(json.loads(await response.aread()))
                 return
-            decoder = sse.Decoder()
+            decoder = sse.SseDecoder()
             async for chunk in response.aiter_bytes():
                 for frame in decoder.feed(chunk):
                     if frame.data:

@@ -171,7 +171,7 @@ async def post(there: Rig, method: str, capabilities: dict[str, Any] | None = No
         if answer.headers["content-type"].startswith("application/json"):
             messages = [answer.json()]
         else:
-            decoder = sse.Decoder()
+            decoder = sse.SseDecoder()
             messages = [json.loads(frame.data) for frame in decoder.feed(answer.content) if frame.data]
     *told, last = messages
     for each in told:
@@ -254,7 +254,7 @@ def test_such_a_client_listens_to_what_it_wants_to_know() -> None:
             headers["Accept"] = "application/json, text/event-stream"
             heard: list[str] = []
             async with http.stream("POST", there.url, json=message, headers=headers) as response:
-                decoder = sse.Decoder()
+                decoder = sse.SseDecoder()
                 async with asyncio.timeout(30):
                     async for chunk in response.aiter_bytes():
                         for frame in decoder.feed(chunk):

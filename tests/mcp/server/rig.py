@@ -234,7 +234,7 @@ class Events:
     def __init__(self, response: httpx2.Response) -> None:
         self.response = response
         self.ids: list[str] = []
-        self._decoder = sse.Decoder()
+        self._decoder = sse.SseDecoder()
         self._frames: list[sse.Frame] = []
         self._chunks = response.aiter_bytes()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.core.errors import InterlinguaError
-from gateway.transport.said import SHOWN, said
+from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id
 
@@ -20,7 +20,7 @@ class Refused(InterlinguaError):
     """A message that the server did not take."""
 
     def __init__(self, told: str, status: int, body: bytes) -> None:
-        super().__init__(f"{told} with status {status}{said(status, body)}")
+        super().__init__(f"{told} with status {status}{refusal_reason(status, body)}")
         self.status = status
         self.body = body
 

@@ -23,13 +23,12 @@ from adapters.agent_client.streamable import (
     session_in,
 )
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
-from gateway.transport.http import HttpClient, Response, Unreachable
+from gateway.transport.http import HttpClient, HttpResponse, Unreachable
 from gateway.transport.pipe import LIMIT, Unreadable
 from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket.headers import cookie_header, cookies_of
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Request
-from gateway.wire.jsonrpc import Response as ResponseMessage
+from gateway.wire.jsonrpc import Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -172,7 +171,7 @@ class HttpPipe:
         if self._gone is not None:
             raise self._ended()
 
-    async def _call(self, data: bytes, session: str | None, repeatable: bool) -> Response:
+    async def _call(self, data: bytes, session: str | None, repeatable: bool) -> HttpResponse:
         """One POST; again where it was certainly not taken, or may be taken twice. Raises the errors of HttpClient."""
         for delay in AGAIN:
             try:
@@ -185,7 +184,7 @@ class HttpPipe:
             await asyncio.sleep(delay)
         return await self._once(data, session)
 
-    async def _once(self, data: bytes, session: str | None) -> Response:
+    async def _once(self, data: bytes, session: str | None) -> HttpResponse:
         timeout = self._timeout + len(data) / SLOWEST
         response = await self.client.request(
             "POST", self.url, json=data, headers=self.headers(session), timeout=timeout
@@ -253,7 +252,7 @@ class HttpPipe:
 
     def _answered(self, asked: Asked, answer: jsonrpc.Message, data: bytes, on: Reader | None) -> bool:
         """What an answer means for our streams. Whether it is held back."""
-        if not isinstance(answer, ResponseMessage) or answer.error is not None:
+        if not isinstance(answer, Response) or answer.error is not None:
             return False
         if asked.method in NAMING:
             made = session_in(answer.result)

@@ -117,7 +117,7 @@ class Reader:
 
     async def _take(self, response: StreamResponse) -> None:
         limit = self._pipe.limit
-        decoder = sse.Decoder(hard(limit))
+        decoder = sse.SseDecoder(hard(limit))
         async for chunk in response.chunks():
             try:
                 frames = decoder.feed(chunk)

@@ -13,7 +13,7 @@ import msgspec
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Denied, InterlinguaError
 from gateway.mcp import wire
 from gateway.transport.http import HttpClient, StreamResponse, Unreachable
-from gateway.transport.said import SHOWN, said
+from gateway.transport.refusal import SHOWN, refusal_reason
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Response, RpcError
 
@@ -99,8 +99,8 @@ class Address:
             return Denied(told, detail=body[:SHOWN].decode("utf-8", "replace"))
         error = _rpc_error(body) if response.content_type == wire.JSON else None
         if status in _AWAY:
-            return AgentGone(f"{told}{said(status, body)}")
-        return error or HttpRefused(f"{told}{said(status, body)}", status)
+            return AgentGone(f"{told}{refusal_reason(status, body)}")
+        return error or HttpRefused(f"{told}{refusal_reason(status, body)}", status)
 
 
 def _not_taken(response: StreamResponse) -> bool:

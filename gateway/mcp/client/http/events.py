@@ -40,7 +40,7 @@ async def read(
     Returns whether it did; the response may have more then. Raises AgentBroken for an event far over the limit, and
     what `StreamResponse.chunks` raises.
     """
-    decoder = sse.Decoder(hard(limit))
+    decoder = sse.SseDecoder(hard(limit))
     async for chunk in response.chunks():
         for frame in decoder.feed(chunk):
             cursor.heard += 1

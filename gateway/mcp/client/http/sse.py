@@ -136,7 +136,7 @@ class SsePipe:
 
     async def _read(self, response: StreamResponse) -> None:
         limit = self._address.limit
-        decoder = sse.Decoder(hard(limit))
+        decoder = sse.SseDecoder(hard(limit))
         async for chunk in response.chunks():
             for frame in decoder.feed(chunk):
                 if frame.event == "endpoint":

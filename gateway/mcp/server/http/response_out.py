@@ -9,13 +9,13 @@ from msgspec import Raw
 from gateway.core.errors import Unsupported
 from gateway.mcp.server.http.stream import Stream
 from gateway.mcp.server.pipe import given_up
-from gateway.transport.rpc.asking import Asking
+from gateway.transport.rpc.asking import OutgoingRequests
 
 
 class ResponseOut:
     """An Out. `asking`: where the answers to its questions come in; None for a client that is not asked."""
 
-    def __init__(self, stream: Stream, asking: Asking | None = None) -> None:
+    def __init__(self, stream: Stream, asking: OutgoingRequests | None = None) -> None:
         self.can_ask = asking is not None
         self._stream = stream
         self._asking = asking

@@ -19,8 +19,7 @@ from gateway.mcp.server.http.standalone import StandaloneStream
 from gateway.mcp.server.http.stream import Answering, Stream
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
-from gateway.transport.rpc import Counts
-from gateway.transport.rpc.asking import Asking
+from gateway.transport.rpc.asking import OutgoingRequests
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request, Response, RpcError
 
@@ -53,9 +52,8 @@ class HttpSession(HandshakeSession):
         self._streams: dict[str, Stream] = {}
         self._late: dict[str, asyncio.TimerHandle | None] = {}
         self._live: dict[Id, asyncio.Task[None]] = {}
-        self._counts = Counts()
         standalone = self._streams["0"] = Stream("0", hub.options.replay, news=True)
-        self._asking = Asking(f"session {self.id[:8]}", standalone, self._counts, 1)
+        self._asking = OutgoingRequests(f"session {self.id[:8]}", standalone)
         self.standalone = StandaloneStream(standalone, self._asking, hub.options.max_calls)
 
     @property

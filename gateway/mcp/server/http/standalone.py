@@ -12,7 +12,7 @@ from msgspec import Raw
 from gateway.core.errors import AgentGone, Unavailable
 from gateway.mcp.server.http.stream import Stream
 from gateway.mcp.server.pipe import given_up
-from gateway.transport.rpc.asking import Asking
+from gateway.transport.rpc.asking import OutgoingRequests
 from gateway.wire.jsonrpc import Id
 
 RETURN_SECONDS = 15.0
@@ -29,7 +29,7 @@ class StandaloneStream:
     most: how many questions may be unanswered.
     """
 
-    def __init__(self, stream: Stream, asking: Asking, most: int) -> None:
+    def __init__(self, stream: Stream, asking: OutgoingRequests, most: int) -> None:
         self.stream = stream
         self._asking = asking
         self._most = most
