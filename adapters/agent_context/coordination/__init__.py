@@ -1,17 +1,20 @@
 """The coordination service (section 5.2): tasks go to the best agent that may have them.
 
-A task is a run of an agent of the gateway's own, the coordinator. What it does is start a run of the agent it has
-chosen, an attempt, pass on what that says, and try the next agent when it fails. So a task has the log, the questions,
-the cancelling and the recovery that every run has.
+A task is a run of an agent of the gateway's own, the coordinator: a retry policy over attempts, each of which is a run
+of the agent that was chosen. So a task has the log, the questions, the cancelling and the recovery that every run has.
 
-coordinator.py  Coordinator: the outbound half of that agent     job.py     one task under way, and what is kept of it
-choosing.py     who may have a task, best first                  consent.py asking a person first
-queue.py        who waits, and how much each agent has to do     attempts.py  an attempt: started, found again, followed
-mirror.py       what an attempt says, said by the task           work.py    all steps of a task, from beginning to end
-tasks.py        runs seen as tasks: agent://tasks                index.py   which run a task is
+coordinator.py  Coordinator: the outbound half of that agent
+task_work.py    the policy: choose an agent, have it approved, have it try, take the next
+task_record.py  what is kept of a task: phases, moves, and the table of which move is legal when
+attempt_run.py  an attempt's run: started, found again, followed; what it says is said by the task
+choosing.py     who may have a task, best first
+queue.py        who waits, and how much each agent has to do
+approval.py     asking a person first
+tasks.py        runs seen as tasks: agent://tasks
+task_index.py   which run a task is
 
     inbound -> Tasks -> Gateway.start(coordinator) -> Coordinator.run -> Gateway.start(agent) -> agent
-    inbound <- Watch <- run of the coordinator     <- Mirror          <- Watch
+    inbound <- Watch <- run of the coordinator <- AttemptSpeech <- Watch <- run of the agent
 """
 
 from adapters.agent_context.coordination.coordinator import Coordinator

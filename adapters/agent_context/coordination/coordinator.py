@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Final
 
 from adapters.agent_context.codec import files
-from adapters.agent_context.coordination import attempts, consent
+from adapters.agent_context.coordination import approval, attempt_run
 from adapters.agent_context.coordination.choosing import Chooser, Directory
-from adapters.agent_context.coordination.job import Job, Kept, task_in
-from adapters.agent_context.coordination.work import Failed, Work
+from adapters.agent_context.coordination.task_record import TaskRecord, task_in
+from adapters.agent_context.coordination.task_work import Failed, TaskWork
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.request import uploads_of
 from adapters.agent_context.wire.constants import PROTOCOL
@@ -72,7 +71,7 @@ class Coordinator:
     async def describe(self) -> Agent:
         """See `Outbound.describe`."""
         permission = InterruptSpec(
-            kind=consent.KIND, payload_schema=consent.PAYLOAD_SCHEMA, answer_schema=consent.ANSWER_SCHEMA
+            kind=approval.KIND, payload_schema=approval.PAYLOAD_SCHEMA, answer_schema=approval.ANSWER_SCHEMA
         )
         return Agent(
             name=self.name,
@@ -87,43 +86,30 @@ class Coordinator:
 
     async def run(self, context: RunContext) -> None:
         """See `Outbound.run`."""
-        await context.set_upstream(Kept().told())  # first of all: from here on it can be taken up again
-        await self._see_to(context, Kept(), again=False)
+        await context.set_upstream(TaskRecord().told())  # first of all: from here on it can be taken up again
+        await self._see_to(context, TaskRecord(), again=False)
 
     async def attach(self, context: RunContext) -> None:
         """See `Outbound.attach`: what was under way is found by what was kept before it began."""
-        await self._see_to(context, Kept.of(context.run), again=True)
+        await self._see_to(context, TaskRecord.of(context.run), again=True)
 
     async def cancel(self, context: RunContext) -> None:
         """See `Outbound.cancel`: the attempt is cancelled; a task that waits leaves the queue."""
         self.queue.wake(context.run.id)
-        attempts_made = Kept.of(context.run).attempts
-        if not attempts_made or attempts_made[-1].status is not None:
-            return
-        reason = context.run.cancel_reason or "its task is over"
-        await attempts.stop(self._gateway, context.run.id, attempts_made[-1], reason)
+        attempt = TaskRecord.of(context.run).attempt
+        if attempt is not None:
+            reason = context.run.cancel_reason or "its task is over"
+            await attempt_run.stop(self._gateway, context.run.id, attempt, reason)
 
     async def aclose(self) -> None:
         """Nothing is open but runs."""
 
-    async def _see_to(self, context: RunContext, kept: Kept, *, again: bool) -> None:
+    async def _see_to(self, context: RunContext, kept: TaskRecord, *, again: bool) -> None:
         task = task_in(context.run)
         uploads = await context.uploads()
         if uploads:
             payload = files.with_parts(task.payload, await uploads_of(context, uploads))
             task = task.model_copy(update={"payload": payload})
-        job = Job(context, task, kept)
-        work = Work(self._gateway, self._chooser, self._options, job, self._failed)
-        try:
-            async with asyncio.timeout(job.left) as limit:
-                end = await work.go(again=again)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            end = await work.expired()
-        finally:
-            job.over = job.over or context.cancelled
-            if job.slot is not None:
-                job.slot.release()
-        context.emit(end)
+        work = TaskWork(self._gateway, self._chooser, self._options, context, task=task, kept=kept, failed=self._failed)
+        context.emit(await work.go(again=again))
         await context.drain()

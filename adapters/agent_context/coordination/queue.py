@@ -74,6 +74,11 @@ class Place:
         self._news.clear()
         return told
 
+    def taken(self) -> Slot | None:
+        """The slot, which is the caller's from now on."""
+        slot, self.slot = self.slot, None
+        return slot
+
     def wake(self) -> None:
         """Have `news` return."""
         self._news.set()

@@ -11,17 +11,17 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from adapters.agent_context.codec.errors import failure_error
-from adapters.agent_context.coordination import consent
+from adapters.agent_context.coordination import approval
 from adapters.agent_context.coordination.coordinator import Coordinator
-from adapters.agent_context.coordination.index import PAGE, TASK, Index, Key
-from adapters.agent_context.coordination.job import SOURCE, TARGET, WAITING, Kept, document_of
+from adapters.agent_context.coordination.task_index import PAGE, TASK, Key, TaskIndex
+from adapters.agent_context.coordination.task_record import SOURCE, TARGET, WAITING, Attempt, TaskRecord, document_of
 from adapters.agent_context.security import Principal
 from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
 from adapters.agent_context.wire.messages import Task
 from gateway.contract import Gateway
 from gateway.core import delta
 from gateway.core.errors import Conflict, NotFound
-from gateway.core.types import Json, JsonObject, Run, RunQuery, RunRequest, RunStatus
+from gateway.core.types import JsonObject, Run, RunQuery, RunRequest, RunStatus
 from gateway.mcp.runs import keys
 
 MOST: Final = 1000
@@ -55,7 +55,7 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
     {id, type, status, priority, deadline?, requirements?, agent?, attempts: [{number, agent, status}], createdAt,
     updatedAt}; mine has payload, result or error {code, message}, interrupts (its open questions), and `_meta` too.
     """
-    document, kept = document_of(run), Kept.of(run)
+    document, kept = document_of(run), TaskRecord.of(run)
     given = document if isinstance(document, dict) else {}
     requirements = given.get("requirements") or {}
     limits = requirements.get("constraints") or {}
@@ -76,21 +76,21 @@ def task_of(run: Run, *, mine: bool = True) -> JsonObject:
     return told | _private(run, given, kept) if mine else told
 
 
-def status_of(run: Run, kept: Kept | None = None) -> str:
+def status_of(run: Run, kept: TaskRecord | None = None) -> str:
     """pending, running, awaiting_approval, completed, failed, cancelled or expired."""
-    if any(consent.is_approval(interrupt) for interrupt in run.interrupts):
+    if any(approval.is_approval(interrupt) for interrupt in run.interrupts):
         return AWAITING
-    if run.status is RunStatus.RUNNING and (kept or Kept.of(run)).state == WAITING:
+    if run.status is RunStatus.RUNNING and (kept or TaskRecord.of(run)).state == WAITING:
         return PENDING
     return STATUSES[run.status]
 
 
 def assignment_of(run: Run) -> JsonObject:
     """Why the task's agent was chosen, or why none was; for `_meta`."""
-    return Kept.of(run).assignment
+    return TaskRecord.of(run).assignment
 
 
-def _private(run: Run, given: JsonObject, kept: Kept) -> JsonObject:
+def _private(run: Run, given: JsonObject, kept: TaskRecord) -> JsonObject:
     told: JsonObject = {"payload": given.get("payload"), "_meta": {keys.RUN_ID: run.id}}
     if kept.assignment:
         told["_meta"][ASSIGNMENT] = kept.assignment
@@ -106,7 +106,7 @@ def _private(run: Run, given: JsonObject, kept: Kept) -> JsonObject:
     return told
 
 
-def _attempt(one: Json, run: Run, mine: bool) -> JsonObject:
+def _attempt(one: Attempt, run: Run, mine: bool) -> JsonObject:
     told: JsonObject = {"number": one.number, "agent": one.agent}
     last = STATUSES[run.status] if run.status.ended else "running"
     told["status"] = last if one.status is None else STATUSES[RunStatus(one.status)]
@@ -128,7 +128,7 @@ class Tasks:
     def __init__(self, gateway: Gateway, coordinator: Coordinator) -> None:
         self._gateway = gateway
         self._agent = coordinator.name
-        self._index = Index(gateway, coordinator.name)
+        self._index = TaskIndex(gateway, coordinator.name)
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     def request(

@@ -14,7 +14,7 @@ from msgspec import Raw
 from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import NoMatch, note
 from adapters.agent_context.codec.ranking import Needs, why_not
-from adapters.agent_context.coordination.job import ALLOWED
+from adapters.agent_context.coordination.task_record import ALLOWED
 from adapters.agent_context.inbound.asking import PATH, answer_in, asker
 from adapters.agent_context.inbound.background import Aside
 from adapters.agent_context.inbound.rendering import MessageWords

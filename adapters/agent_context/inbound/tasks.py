@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.coordination.coordinator import Coordinator
-from adapters.agent_context.coordination.job import ALLOWED, HOPS
+from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.inbound.asking import answer_in, asker
 from adapters.agent_context.inbound.background import Aside

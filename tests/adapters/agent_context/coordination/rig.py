@@ -12,7 +12,7 @@ from typing import Any
 
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import Coordinator
-from adapters.agent_context.coordination.job import Kept
+from adapters.agent_context.coordination.task_record import TaskRecord
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
@@ -101,9 +101,9 @@ class House:
         found = [one for one in await self.engine.runs(query) if mark in one.request.metadata]
         return [one for one in found if one.request.metadata[mark].startswith(run.id)]
 
-    def kept(self, run: Run) -> Kept:
+    def kept(self, run: Run) -> TaskRecord:
         live = self.engine.live.get(run.id)
-        return Kept.of(live.run if live is not None else run)
+        return TaskRecord.of(live.run if live is not None else run)
 
     def text(self, run: Run) -> str:
         live = self.engine.live.get(run.id)

@@ -9,7 +9,7 @@ import time
 import msgspec
 import pytest
 
-from adapters.agent_context.coordination import attempts
+from adapters.agent_context.coordination import attempt_run
 from adapters.agent_context.coordination.tasks import assignment_of, task_of
 from adapters.agent_context.losses import LOSSES
 from gateway.contract import RunContext
@@ -54,7 +54,7 @@ def test_the_agent_is_asked_as_a_run_of_the_task_and_gets_its_payload() -> None:
             done = await there.done(task("t9", text="two and two"), source="boss", **more)
             (asked,) = await there.attempts(done)
             assert asked.request.input == {"message": "two and two"} and asked.agent == "a"
-            assert asked.request.metadata == {attempts.MARK: f"{done.id}/1", "team": "x"}
+            assert asked.request.metadata == {attempt_run.MARK: f"{done.id}/1", "team": "x"}
             assert asked.request.principal == "me" and asked.request.creation == {"_meta": {"y": 1}}
             marks = asked.request.attributes
             assert marks["task"]["id"] == "t9" and marks["task"]["payload"] == {"messages": [{"text": "two and two"}]}

@@ -348,7 +348,7 @@ class Refusing:
 
 
 def test_a_gateway_that_cannot_start_a_run_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.agent_context.coordination.work.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("adapters.agent_context.coordination.task_work.PAUSE_SECONDS", 0.0)
 
     async def scene() -> None:
         async with house(agents={"a": says("four")}, gateway=Refusing) as there:
@@ -359,7 +359,7 @@ def test_a_gateway_that_cannot_start_a_run_now_is_asked_again(monkeypatch: pytes
 
 
 def test_a_gateway_that_starts_no_run_at_all_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.agent_context.coordination.work.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("adapters.agent_context.coordination.task_work.PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(Refusing, "refusals", 1_000_000)
 
     async def scene() -> None:

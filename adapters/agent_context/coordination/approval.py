@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapters.agent_context.coordination.job import Job
+from adapters.agent_context.coordination.task_record import Asking
+from adapters.agent_context.wire.messages import Task
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 
 KIND: Final = "permission"
@@ -25,16 +26,15 @@ PAYLOAD_SCHEMA: Final[JsonObject] = {
 }
 
 
-def question(job: Job, agent: str, number: int, why: JsonObject) -> Interrupt:
-    """May this agent have the task? `why` it was chosen: the ranking's explanation."""
-    task = job.task
+def question(task: Task, asking: Asking) -> Interrupt:
+    """May this agent have the task?"""
     return Interrupt(
-        id=f"{APPROVAL}{number}-{agent}",
+        id=f"{APPROVAL}{asking.number}-{asking.agent}",
         kind=KIND,
-        message=f"Give the task {task.id} ({task.type}) to the agent {agent}?",
+        message=f"Give the task {task.id} ({task.type}) to the agent {asking.agent}?",
         payload={
-            "agent": agent,
-            "why": why,
+            "agent": asking.agent,
+            "why": asking.why,
             "task": task.model_dump(by_alias=True, exclude_unset=True, exclude={"status"}),
         },
         answer_schema=ANSWER_SCHEMA,

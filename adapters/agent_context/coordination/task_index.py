@@ -27,7 +27,7 @@ OVERLAP: Final = 10.0
 """Seconds by which runs may come into the store later than they say."""
 
 
-class Index:
+class TaskIndex:
     """Of the runs of one agent. This process's own are there at once, those of others a second later."""
 
     def __init__(self, gateway: Gateway, agent: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -10,9 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from adapters.agent_context.coordination.attempt_run import AttemptSpeech
 from adapters.agent_context.coordination.coordinator import OUTPUT
-from adapters.agent_context.coordination.mirror import Mirror
-from gateway.contract import Batch
 from gateway.core import events as e
 from gateway.core import projection
 from gateway.core.output import Output
@@ -91,16 +91,16 @@ def legal(events: list[e.Event]) -> list[e.Event]:
     return opener.feed(events)
 
 
-def played(mirror: Mirror, log: list[e.Event], cuts: list[int]) -> None:
-    """The log in batches that end at the cuts, each at the newest event there was."""
+def done(work: Coroutine[Any, Any, None]) -> None:
+    with pytest.raises(StopIteration):  # only files take time
+        work.send(None)
 
-    shared, at = Output(SPEAKER), 0
+
+def played(speech: AttemptSpeech, log: list[e.Event], cuts: list[int]) -> None:
+    """The log in batches that end at the cuts."""
+    at = 0
     for cut in [*sorted(cut for cut in cuts if cut < len(log)), len(log)]:
-        for event in log[at:cut]:
-            shared.apply(event)
-        feeding = mirror.feed(Batch(events=tuple(enumerate(log[at:cut], at + 1)), last=cut, snapshot=shared))
-        with pytest.raises(StopIteration):  # only files take time
-            feeding.send(None)
+        done(speech.feed(log[at:cut]))
         at = cut
 
 
@@ -111,10 +111,10 @@ def said(log: list[e.Event]) -> str:
     return "" if output.empty else projection.unwrap(output.document, "/message") or ""
 
 
-def mirror_of(task: Task) -> Mirror:
+def speech_of(task: Task) -> AttemptSpeech:
     gateway: Any = None
     context: Any = task
-    return Mirror(context, gateway, SPEAKER, 1, e.UsageReported())
+    return AttemptSpeech(context, gateway, SPEAKER, 1, e.UsageReported())
 
 
 def passed(log: list[e.Event]) -> list[tuple[str, Any]]:
@@ -134,7 +134,7 @@ def passed(log: list[e.Event]) -> list[tuple[str, Any]]:
 @example([e.PartDelta(part=part, delta=text) for part, text in ("xa", "yb", "xc")], [])
 def test_the_task_says_what_its_attempt_says(events: list[e.Event], cuts: list[int]) -> None:
     log, task = legal(events), Task()
-    played(mirror_of(task), log, cuts)
+    played(speech_of(task), log, cuts)
     assert task.text == said(log)
     assert passed(task.log) == passed(log)
 
@@ -144,10 +144,11 @@ def test_the_task_says_what_its_attempt_says(events: list[e.Event], cuts: list[i
 def test_after_a_restart_it_says_the_rest_and_nothing_twice(events: list[e.Event], stopped: int, written: int) -> None:
     log, task = legal(events), Task()
     before = log[: min(stopped, len(log))]
-    played(mirror_of(task), before, [])
-    again = mirror_of(task)
-    again.resume(list(task.log), log[: max(len(before), min(written, len(log)))])
-    played(again, log, [])
+    played(speech_of(task), before, [])
+    again = speech_of(task)
+    there = max(len(before), min(written, len(log)))
+    done(again.resume(list(task.log), log[:there]))
+    played(again, log[there:], [])
     assert task.text == said(log)
     assert passed(task.log) == passed(log)
 
@@ -158,22 +159,22 @@ def test_what_the_attempts_log_has_lost_is_said_no_more_and_what_comes_instead_i
     events: list[e.Event], written: int, later: list[e.Event]
 ) -> None:
     lost, task = legal(events), Task()
-    played(mirror_of(task), lost, [])
+    played(speech_of(task), lost, [])
     before = passed(task.log)
     kept = lost[: min(written, len(lost))]
     opener = Opener()
     for event in kept:
         opener.replay(event)
     log = [*kept, *opener.feed([event for event in later if not isinstance(event, CALLS)])]
-    again = mirror_of(task)
-    again.resume(list(task.log), kept)
-    played(again, log, [])
+    again = speech_of(task)
+    done(again.resume(list(task.log), kept))
+    played(again, log[len(kept) :], [])
     assert task.text == said(log)
     assert passed(task.log) == before + passed(log)[len(passed(kept)) :]
 
 
 def test_text_and_what_is_done_meanwhile_stay_in_their_order() -> None:
     log, task = legal([e.PartDelta(part="x", delta="a"), e.PlanUpdated(), e.PartDelta(part="x", delta="b")]), Task()
-    played(mirror_of(task), log, [])
+    played(speech_of(task), log, [])
     told = [event for event in task.log if isinstance(event, e.PartDelta | e.PlanUpdated)]
     assert told == [e.PartDelta(part="text", delta="a"), e.PlanUpdated(), e.PartDelta(part="text", delta="b")]

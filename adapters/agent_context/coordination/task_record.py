@@ -1,0 +1,253 @@
+"""What is kept of a task, and which moves change it: enough to go on after a restart without doing anything twice.
+
+Pure. A move that the table does not have is a mistake of the caller's, and an `IllegalMove`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.wire.reading import checked
+from gateway.core.errors import Invalid
+from gateway.core.types import Failure, Json, JsonObject, Run, RunStatus
+from gateway.wire.jsonrpc import RpcError
+
+WAITING: Final = "waiting"
+"""`TaskRecord.state`: in the queue, for an agent."""
+RUNNING: Final = "running"
+"""`TaskRecord.state`: an agent has it."""
+
+SOURCE: Final = "source"
+"""Of the run's attributes: the agent that delegates, which does not get the task itself."""
+TARGET: Final = "target"
+"""Of them too: the only agent that may have it."""
+HOPS: Final = "hops"
+"""Of them too: how often the work was delegated before, in one task because of another."""
+ALLOWED: Final = "allowed"
+"""Of them too: patterns of the agents that may have it; any if left out."""
+
+
+class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One agent's try. `run` is its run, None until that has started; `status` that run's last one, None until then.
+
+    `code` (of the error tree) and `error` say why it failed.
+    """
+
+    number: int
+    agent: str
+    run: str | None = None
+    status: str | None = None
+    code: str = "agent_failed"
+    error: str | None = None
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """The agent that a person is asked to approve for attempt `number`, and why it was chosen."""
+
+    number: int
+    agent: str
+    why: JsonObject
+
+
+class Phase(enum.StrEnum):
+    """Where a task is."""
+
+    QUEUED = "waits for an agent"
+    ASKING = "waits for a person to approve its agent"
+    STARTING = "has an agent, whose run is not known yet"
+    RUNNING = "has an agent at work"
+    SETTLED = "will fail"
+
+
+class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`Run.upstream` of a task.
+
+    attempts: in order, the one under way last.
+    approved: agents that a person has approved for the task.
+    assignment: why the last attempt's agent was chosen (codec/ranking.py, `Ranking.explanation`).
+    failure: what the task fails with, once that is settled.
+    input_tokens, output_tokens: what the attempts that have ended used, None where none of them said.
+    """
+
+    state: str = WAITING
+    attempts: tuple[Attempt, ...] = ()
+    approved: tuple[str, ...] = ()
+    asking: Asking | None = None
+    assignment: JsonObject = {}
+    failure: Failure | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The attempt under way, or that was when the gateway stopped."""
+        last = self.attempts[-1] if self.attempts else None
+        return last if last is not None and last.status is None else None
+
+    @property
+    def phase(self) -> Phase:
+        if self.failure is not None:
+            return Phase.SETTLED
+        if (attempt := self.attempt) is not None:
+            return Phase.STARTING if attempt.run is None else Phase.RUNNING
+        return Phase.QUEUED if self.asking is None else Phase.ASKING
+
+    def told(self) -> JsonObject:
+        """As `Run.upstream` has it. Never empty."""
+        return {"state": self.state, **msgspec.to_builtins(self, builtin_types=())}
+
+    @classmethod
+    def of(cls, run: Run) -> TaskRecord:
+        """What a run's record says; nothing yet where it says nothing, or is no task's."""
+        try:
+            return msgspec.convert(run.upstream or {}, cls)
+        except msgspec.ValidationError:
+            return cls()
+
+
+# --- moves -----------------------------------------------------------------------------------------------------------
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """It waits in line."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A person is asked whether the agent may have it."""
+
+    agent: str
+    why: JsonObject
+
+
+class Approved(msgspec.Struct, frozen=True):
+    """It may."""
+
+
+class Unmatched(msgspec.Struct, frozen=True):
+    """No agent can have it."""
+
+    why: JsonObject
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """An agent gets it: a new attempt. Written before its run is started: whoever finds it looks for the run."""
+
+    agent: str
+    why: JsonObject
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The attempt's run is known."""
+
+    run: str
+
+
+class Withdrawn(msgspec.Struct, frozen=True):
+    """The attempt's run was never started."""
+
+
+class Used(msgspec.Struct, frozen=True):
+    """All attempts so far have used so many tokens."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The attempt has failed."""
+
+    status: RunStatus
+    error: str
+    code: str = "agent_failed"
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """The task fails with this, whatever happens."""
+
+    failure: Failure
+
+
+Move = Queued | Asked | Approved | Unmatched | Chosen | Started | Withdrawn | Used | Ended | Settled
+
+MOVES: Final[dict[tuple[Phase, type[Move]], Phase]] = {
+    (Phase.QUEUED, Queued): Phase.QUEUED,
+    (Phase.QUEUED, Unmatched): Phase.QUEUED,
+    (Phase.QUEUED, Asked): Phase.ASKING,
+    (Phase.QUEUED, Chosen): Phase.STARTING,
+    (Phase.QUEUED, Settled): Phase.SETTLED,
+    (Phase.ASKING, Approved): Phase.QUEUED,
+    (Phase.ASKING, Settled): Phase.SETTLED,
+    (Phase.STARTING, Started): Phase.RUNNING,
+    (Phase.STARTING, Withdrawn): Phase.QUEUED,
+    (Phase.STARTING, Ended): Phase.QUEUED,
+    (Phase.RUNNING, Used): Phase.RUNNING,
+    (Phase.RUNNING, Ended): Phase.QUEUED,
+}
+
+
+class IllegalMove(Exception):
+    """A task cannot do this where it is."""
+
+
+def moved(record: TaskRecord, *moves: Move) -> TaskRecord:
+    """The record after the moves. Raises IllegalMove."""
+    for move in moves:
+        if (record.phase, type(move)) not in MOVES:
+            raise IllegalMove(f"a task that {record.phase.value} cannot be {type(move).__name__}")
+        record = _after(record, move)
+    return record
+
+
+def _after(record: TaskRecord, move: Move) -> TaskRecord:
+    match move:
+        case Queued():
+            return replace(record, state=WAITING)
+        case Asked(agent, why):
+            asking = Asking(number=len(record.attempts) + 1, agent=agent, why=why)
+            return replace(record, asking=asking, assignment=why)
+        case Approved():
+            assert record.asking is not None
+            return replace(record, asking=None, approved=(*record.approved, record.asking.agent))
+        case Unmatched(why):
+            return replace(record, assignment=why)
+        case Chosen(agent, why):
+            attempt = Attempt(number=len(record.attempts) + 1, agent=agent)
+            return replace(record, attempts=(*record.attempts, attempt), assignment=why, state=RUNNING)
+        case Withdrawn():
+            return replace(record, attempts=record.attempts[:-1])
+        case Used(input_tokens, output_tokens):
+            return replace(record, input_tokens=input_tokens, output_tokens=output_tokens)
+        case Settled(failure):
+            return replace(record, failure=failure)
+        case Started(run):
+            last = replace(record.attempts[-1], run=run)
+        case Ended(status, error, code):
+            last = replace(record.attempts[-1], status=status.value, error=error, code=code)
+    return replace(record, attempts=(*record.attempts[:-1], last))
+
+
+# --- the task itself -------------------------------------------------------------------------------------------------
+
+
+def document_of(run: Run) -> Json:
+    """The task as its client gave it, unchecked; made of the text, where there is no more than that."""
+    given = run.request.input
+    if isinstance(given, dict) and "task" in given:
+        return given["task"]
+    said = given if isinstance(given, dict) else {"message": given}
+    payload = {"messages": [{"text": said.get("message")}]}
+    needs = said.get("requirements") or {"capabilities": said.get("capabilities")}
+    return {"id": run.id, "type": "message", "payload": payload, "requirements": needs}
+
+
+def task_in(run: Run) -> Task:
+    """The task that a run of the coordinator is to do: its input's, or made of the text there. Raises Invalid."""
+    try:
+        return checked(document_of(run), Task, "/task")
+    except RpcError as error:
+        raise Invalid(str(error), path="/input/task") from None
