@@ -74,6 +74,24 @@ class Place:
         self._news.clear()
         return told
 
+    def give(self, slot: Slot) -> None:
+        """It has an agent."""
+        self.slot = slot
+        self.wake()
+
+    def choose(self) -> bool:
+        """Have it look again; false where it has an agent, or looks already."""
+        if self.slot is not None or self.choosing:
+            return False
+        self.choosing = True
+        self.wake()
+        return True
+
+    def chosen(self) -> bool:
+        """It has said whom it wants; whether it was asked to."""
+        before, self.choosing = self.choosing, False
+        return before
+
     def taken(self) -> Slot | None:
         """The slot, which is the caller's from now on."""
         slot, self.slot = self.slot, None
@@ -166,9 +184,8 @@ class Queue:
                 return
 
     def _chose(self, place: Place) -> None:
-        if not place.choosing:
+        if not place.chosen():
             return
-        place.choosing = False
         self._choosing -= 1
         if not self._choosing:
             for waiting in self._line:
@@ -182,8 +199,7 @@ class Queue:
         if not free:
             return False
         best = max(free, key=lambda one: self._score(one, self._running[one.id]))  # of equals the first
-        place.slot = self.take(best.id)
-        place.wake()
+        place.give(self.take(best.id))
         return True
 
     def _look_within(self, seconds: float) -> None:
@@ -199,9 +215,6 @@ class Queue:
     def _look(self) -> None:
         self._timer = None
         for place in self._line:
-            if place.slot is None and not place.choosing:
-                place.choosing = True
-                self._choosing += 1
-                place.wake()
+            self._choosing += place.choose()
         if self._line:
             self._look_within(AGAIN_SECONDS * max(1.0, len(self._line) / CROWD))

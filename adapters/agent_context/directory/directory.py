@@ -12,11 +12,10 @@ from adapters.agent_context.directory import evaluation as evaluations
 from adapters.agent_context.directory import search as matching
 from adapters.agent_context.directory.conduct import Conduct
 from adapters.agent_context.directory.listing import Listed, Listing
-from adapters.agent_context.directory.liveness import Liveness
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.metrics import Metrics
-from adapters.agent_context.directory.reach import RealWays, Ways
 from adapters.agent_context.directory.records import Member, Revocation, time_of
+from adapters.agent_context.directory.registered import Liveness
 from adapters.agent_context.directory.registry import Registry
 from adapters.agent_context.directory.revoking import Revoking
 from adapters.agent_context.directory.shared import Shared
@@ -44,8 +43,7 @@ Told = Callable[[frozenset[str]], None]
 class Directory:
     """One per gateway process. What it gives out holds no credentials; all errors are of the tree.
 
-    links: the connections of registered agents, where the inbound half has them elsewhere as well. ways, monotonic
-    and now: for tests.
+    `links`: the connections of registered agents. monotonic and now: for tests.
     """
 
     def __init__(
@@ -54,20 +52,17 @@ class Directory:
         gateway: Gateway,
         access: Access | None = None,
         *,
-        links: Links | None = None,
-        ways: Ways | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.access = access or Access(options.access)
-        self.links = links or Links()
+        self.links = Links(self.heard)
         self._gateway = gateway
         self._now = now
         self._told: list[Told] = []
         self._coordinator, self._tasks_of = options.coordinator, options.tasks_of
         self._liveness = Liveness(options.heartbeat, options.missed, monotonic)
-        ways = ways or RealWays(options, self.links)
-        self._members = Members(options, gateway, ways, self._liveness, now)
+        self._members = Members(options, gateway, self.links, self._liveness, now)
         self._revoking = Revoking(self._members, self._changed)
         self._shared = Shared(self._members, self._changed, self._revoking.stop)
         self._registry = Registry(self._members, self._changed)

@@ -12,9 +12,9 @@ from typing import Final
 
 from adapters.agent_context.codec.agents import record_of
 from adapters.agent_context.directory.evaluation import shown
-from adapters.agent_context.directory.liveness import Registered
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.records import digest, time_of
+from adapters.agent_context.directory.registered import RegisteredAgent
 from adapters.agent_context.directory.shared import Shared
 from adapters.agent_context.wire.constants import ACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import LIST_SECONDS
@@ -31,7 +31,7 @@ class Listed:
     name: str
     agent: Agent
     status: str
-    member: Registered | None = None
+    member: RegisteredAgent | None = None
 
     @property
     def owner(self) -> str:
@@ -83,11 +83,11 @@ class Listing:
             out["evaluation"] = evaluation
         return out
 
-    def last_active(self, member: Registered) -> str:
+    def last_active(self, member: RegisteredAgent) -> str:
         """When a registered agent was last heard of."""
         return time_of(self._members.now() - max(0.0, self._members.liveness.now() - member.heard))
 
-    def _barred(self, names: Collection[str]) -> list[Registered]:
+    def _barred(self, names: Collection[str]) -> list[RegisteredAgent]:
         """Those that registered and are revoked: nobody can call them."""
         by_id, revoked = self._members.by_id, self._members.revoked
         return [by_id[name] for name in sorted(revoked.keys() - set(names)) if name in by_id]
@@ -106,7 +106,7 @@ class Listing:
         member = self._member(name)
         return None if member is None else Listed(name, member.agent, self._members.status(member), member)
 
-    def _member(self, name: str) -> Registered | None:
+    def _member(self, name: str) -> RegisteredAgent | None:
         """A name of the route table is that one's, whoever has registered under it before."""
         member = self._members.by_id.get(name)
         return None if member is None or self._gateway.routed(name) or name in self._members.revoked else member

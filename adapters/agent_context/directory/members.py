@@ -16,11 +16,14 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from adapters.agent_context.directory.liveness import Connection, Liveness, Registered
-from adapters.agent_context.directory.reach import Gate, Reach, Ways
+from adapters.agent_context.directory.agent_link import GuardedLink
 from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown, time_of
+from adapters.agent_context.directory.registered import AgentConnection, Liveness, RegisteredAgent
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.link import Link
+from adapters.agent_context.outbound.pools import PoolLink
+from adapters.agent_context.outbound.registered import Registered as RegisteredOutbound
+from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
@@ -63,7 +66,7 @@ class Members:
         self,
         options: AgentContextServe,
         gateway: Gateway,
-        ways: Ways,
+        links: Links,
         liveness: Liveness,
         now: Callable[[], float],
     ) -> None:
@@ -72,10 +75,10 @@ class Members:
         self.liveness = liveness
         self.now = now
         self.marks = Marks()
-        self.by_id: dict[str, Registered] = {}
-        self.connections: dict[Session, Connection] = {}
+        self.by_id: dict[str, RegisteredAgent] = {}
+        self.connections: dict[Session, AgentConnection] = {}
         self.revoked: dict[str, Revocation] = {}
-        self.ways = ways
+        self._links = links
         self._hosted: dict[str, Hosted] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unwritten: dict[str, None] = {}
@@ -90,7 +93,7 @@ class Members:
         """See `Hosting.hosted`."""
         return dict(self._hosted)
 
-    def status(self, member: Registered) -> str:
+    def status(self, member: RegisteredAgent) -> str:
         """active, busy, inactive, offline or revoked."""
         return REVOKED if member.id in self.revoked else self.liveness.status(member)
 
@@ -125,23 +128,21 @@ class Members:
 
     # --- coming and going ---------------------------------------------------------------------------------------
 
-    def take(self, joined: Joined, owner: str, agent: Agent, *, beat: float, elsewhere: bool = False) -> Registered:
+    def take(
+        self, joined: Joined, owner: str, agent: Agent, *, beat: float, elsewhere: bool = False
+    ) -> RegisteredAgent:
         """An agent as it is known now: a new one, or in the place of what was known of it. `agent`: the record's."""
         known = self.by_id.get(joined.id)
         if known is not None and known.joined.record == joined.record and known.owner == owner:
-            if known.joined.seen != joined.seen:
-                known.entry = shown(joined.record, joined.seen)
-            known.joined, known.elsewhere, known.beat = joined, elsewhere, max(beat, known.beat)
-            known.saved = self.liveness.now()
+            known.read(joined, beat=beat, elsewhere=elsewhere, now=self.liveness.now())
             return known
-        entry = shown(joined.record, joined.seen)
-        member = Registered(
+        member = RegisteredAgent(
             id=joined.id,
             owner=owner,
             joined=joined,
             agent=agent,
-            entry=entry,
-            reach=self._reach(joined.record),
+            entry=shown(joined.record, joined.seen),
+            hosted=self._made(joined.record),
             beat=beat,
             saved=self.liveness.now(),
             elsewhere=elsewhere,
@@ -152,27 +153,23 @@ class Members:
         self._host(member)
         return member
 
-    def bind(self, member: Registered, session: Session) -> None:
+    def bind(self, member: RegisteredAgent, session: Session) -> None:
         """The agent is reached over this connection from now on."""
         self.unbind(member)
         connection = self.connections.get(session)
         if connection is None:
-            connection = self.connections[session] = Connection(session, self.liveness.now(), takes=session.can_ask)
-        connection.heard = self.liveness.now()
-        connection.agents.add(member.id)
-        member.connection, member.elsewhere = connection, False
+            connection = AgentConnection(session, self.liveness.now(), takes=session.can_ask)
+            self.connections[session] = connection
+        connection.hear(self.liveness.now())
+        member.bind(connection)
 
-    def unbind(self, member: Registered) -> None:
+    def unbind(self, member: RegisteredAgent) -> None:
         """It is not any more."""
-        connection, member.connection = member.connection, None
-        if connection is None:
-            return
-        member.beat = max(member.beat, connection.heard)
-        connection.agents.discard(member.id)
-        if not connection.agents:
+        connection = member.unbind()
+        if connection is not None and not connection.agents:
             self.connections.pop(connection.session, None)
 
-    def part(self, session: Session, *, tell: bool = True) -> list[Registered]:
+    def part(self, session: Session, *, tell: bool = True) -> list[RegisteredAgent]:
         """A connection has ended: whose agents were those? Others are told, unless the whole process ends."""
         connection = self.connections.get(session)
         gone = [self.by_id[each] for each in sorted(connection.agents)] if connection is not None else []
@@ -201,7 +198,7 @@ class Members:
         """They do again. The engine has closed its outbound half: it gets another."""
         self.revoked.pop(agent, None)
         if (member := self.by_id.get(agent)) is not None:
-            member.reach = self._reach(member.joined.record)
+            member.host(self._made(member.joined.record))
             self._host(member)
 
     # --- the engine ---------------------------------------------------------------------------------------------
@@ -223,31 +220,36 @@ class Members:
         self._announced = time.monotonic()
         self._cost = self._announced - began
 
-    def _reach(self, record: JsonObject) -> Reach:
+    def _made(self, record: JsonObject) -> Hosted:
+        """A new outbound half: for another record, and after a revocation."""
         agent, endpoint = str(record["id"]), record.get("endpoint")
-        own = self.ways.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
-        gate = Gate(lambda: self.refusal(agent), lambda: self._link(agent), own)
-        outbound = self.ways.outbound(shown(record), gate)
-        return Reach(Hosted(outbound, timeout=self.options.agent_timeout), record)
+        own = self.to_endpoint(endpoint) if isinstance(endpoint, dict) else None
+        link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), own)
+        return Hosted(RegisteredOutbound(shown(record), link), timeout=self.options.agent_timeout)
+
+    def to_endpoint(self, endpoint: JsonObject) -> Link:
+        """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a
+        stranger named the address. Raises ValueError for a transport that does not go with the URL.
+        """
+        return PoolLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
     def _link(self, agent: str) -> Link | None:
         member = self.by_id.get(agent)
         connection = member.connection if member is not None else None
-        return self.ways.to_session(connection.session) if connection is not None else None
+        return self._links.to(connection.session) if connection is not None else None
 
-    def _host(self, member: Registered) -> None:
+    def _host(self, member: RegisteredAgent) -> None:
         if member.id not in self.revoked:
-            self._hosted[member.id] = member.reach.hosted
+            self._hosted[member.id] = member.hosted
             self.announce()
 
     # --- writing it down ----------------------------------------------------------------------------------------
 
-    def note(self, member: Registered, joined: Joined) -> None:
+    def note(self, member: RegisteredAgent, joined: Joined) -> None:
         """Something about it is another: shown so now, written down in the background."""
         since = self.liveness.now() - member.heard
-        member.joined = replace(joined, seen=max(joined.seen, self.now() - max(0.0, since)))
-        member.entry = shown(member.joined.record, member.joined.seen)
-        member.saved, member.fresh = self.liveness.now(), False
+        seen = max(joined.seen, self.now() - max(0.0, since))
+        member.note(replace(joined, seen=seen), self.liveness.now())
         self.marks.touch(AGENT + member.id)
         self._unwritten[member.id] = None
         if self._writer is None:

@@ -10,7 +10,6 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_context.codec.agents import agent_of
-from adapters.agent_context.directory.liveness import Registered
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.records import (
     AGENT,
@@ -22,6 +21,7 @@ from adapters.agent_context.directory.records import (
     plain,
     shown,
 )
+from adapters.agent_context.directory.registered import RegisteredAgent
 from adapters.agent_context.wire.constants import PROTOCOL, SELF
 from gateway.access import ANONYMOUS
 from gateway.core.errors import AgentBroken, Conflict, Denied, Invalid, NotFound, TooLarge, Unavailable
@@ -77,7 +77,7 @@ class Registry:
                 members.bind(member, session)
                 if not session.alive:
                     members.part(session)
-            member.told = members.status(member)
+            member.tell(members.status(member))
             if agent in members.revoked:  # meanwhile
                 raise members.denied(agent)
         await members.announce()
@@ -103,7 +103,7 @@ class Registry:
         member = self._mine(agent, principal, session)
         if agent in members.revoked:
             raise members.denied(agent)
-        member.beat, member.fresh = members.liveness.now(), True
+        member.say(members.liveness.now())
         if status != member.joined.status:
             members.note(member, replace(member.joined, status=status[:STATUS_LENGTH]))
         self._look(member)
@@ -114,10 +114,7 @@ class Registry:
         connection = members.connections.get(session)
         if connection is None:
             return
-        now = members.liveness.now()
-        back = now - connection.heard > members.liveness.allowed
-        connection.heard = now
-        if back:
+        if connection.hear(members.liveness.now()) > members.liveness.allowed:
             for agent in list(connection.agents):
                 self._look(members.by_id[agent])
 
@@ -125,7 +122,7 @@ class Registry:
         """See `Directory.left`."""
         gone = self._members.part(session)
         for member in gone:
-            member.told = self._members.status(member)
+            member.tell(self._members.status(member))
         if gone:
             self._changed([member.id for member in gone])
 
@@ -136,8 +133,7 @@ class Registry:
             session = connection.session
             if not session.alive:
                 self.left(session)
-            elif session.can_ask is not connection.takes:
-                connection.takes = session.can_ask
+            elif connection.look():
                 for agent in list(connection.agents):
                     self._look(members.by_id[agent])
         if liveness.now() - self._swept < liveness.heartbeat / LOOKS:
@@ -156,21 +152,18 @@ class Registry:
                 continue
             if (member.fresh or member.heard_here) and now - member.saved >= liveness.heartbeat:
                 members.note(member, member.joined)
-            if (status := members.status(member)) != member.told:
-                member.told = status
+            if member.tell(members.status(member)):
                 changed.append(member.id)
         if changed:
             self._changed(changed)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _look(self, member: Registered) -> None:
-        status = self._members.status(member)
-        if status != member.told:
-            member.told = status
+    def _look(self, member: RegisteredAgent) -> None:
+        if member.tell(self._members.status(member)):
             self._changed((member.id,))
 
-    async def _forget(self, member: Registered) -> None:
+    async def _forget(self, member: RegisteredAgent) -> None:
         name = AGENT + member.id
         async with self._members.lock(name):
             if self._members.by_id.get(member.id) is member:
@@ -193,7 +186,7 @@ class Registry:
             where = "to another gateway" if known.elsewhere else "on another connection"
             raise Conflict(f"agent {agent} is connected {where}")
 
-    def _mine(self, agent: str, principal: Member, session: Session | None) -> Registered:
+    def _mine(self, agent: str, principal: Member, session: Session | None) -> RegisteredAgent:
         """Raises NotFound, Denied for somebody else's agent."""
         members = self._members
         member = members.by_id.get(agent)
@@ -221,7 +214,7 @@ class Registry:
         if isinstance(endpoint, dict):
             await self._guard.check(_as_http(str(endpoint.get("url"))))
             try:
-                self._members.ways.to_endpoint(endpoint)
+                self._members.to_endpoint(endpoint)
             except ValueError as error:
                 raise Invalid(
                     "/agent/endpoint: its transport does not go with its URL", path="/agent/endpoint"

@@ -185,8 +185,7 @@ class Shared:
         if known is not None and known.connection is not None:
             if found.process == me and known.owner == one.owner:
                 if found.seen > known.joined.seen:  # it sent a heartbeat to another process
-                    known.joined = replace(known.joined, status=found.status, seen=found.seen)
-                    known.beat = liveness.now()
+                    known.hear_elsewhere(found, liveness.now())
                 return False
             if found.process == "" and found.record == known.joined.record and known.owner == one.owner:
                 members.note(known, known.joined)  # who wrote so did not know
@@ -211,7 +210,7 @@ class Shared:
             members.note(member, replace(found, process=""))
         if same:
             return False  # a change of its status is told by the sweep
-        member.told = members.status(member)
+        member.tell(members.status(member))
         return True
 
     def _elsewhere(self) -> set[str]:
@@ -220,8 +219,7 @@ class Shared:
         for member in self._members.by_id.values():
             process = member.joined.process
             now = member.connection is None and process != me and process in self._alive
-            if member.elsewhere != now:
-                member.elsewhere = now
+            if member.move(now):
                 others.add(member.id)
         return others
 

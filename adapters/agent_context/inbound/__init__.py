@@ -31,7 +31,6 @@ from adapters.agent_context.inbound.service import AgentContextService
 from adapters.agent_context.inbound.services import Services
 from adapters.agent_context.inbound.tasks import Delegating
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.sessions import Links
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
 from gateway.contract import Callback, Gateway, Hosted
@@ -47,8 +46,8 @@ class AgentContextInbound:
     """See `Inbound`, `Conversing`, `Knowing`, `Informed`, `Leaving` and `Hosting` of `gateway.contract`."""
 
     def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
-        self._access, links = Access(options.access), Links()
-        self.directory = Directory(options, gateway, self._access, links=links)
+        self._access = Access(options.access)
+        self.directory = Directory(options, gateway, self._access)
         people = People(self._access, self.directory)
         self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
         self.coordinator = Coordinator(options, gateway, self.directory, failed=self.directory.conduct.failed)
@@ -59,7 +58,7 @@ class AgentContextInbound:
             runs=self.runs,
             people=people,
             directory=self.directory,
-            links=links,
+            links=self.directory.links,
             background=self.background,
             waiting=Waiting(self.runs, may=people.owns, over=CONFLICT),
             changed=self._told,
@@ -78,7 +77,6 @@ class AgentContextInbound:
         path = options.path or PATH
         self.announcing = [Announcing(each, gateway, path) for each in options.announce]
         self.directory.on_change(self._changed)
-        links.answered = self.directory.heard
 
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 

@@ -220,9 +220,8 @@ class Messages:
         served = Served(call, agent.name, correlation)
         with services.following(run.id, served, letter.limits) as limit:
             telling = Telling(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
-            words = MessageWords(services, agent, telling, correlation, limit)
-            words.conversation = letter.session if letter.token is not None else None
-            words.before.update(losses)
+            token = letter.session if letter.token is not None else None
+            words = MessageWords(services, agent, telling, correlation, limit, losses=losses, conversation=token)
             how = asker(services.people.is_agent(call.session), head, correlation, run.id)
             result: JsonObject = await Follow(
                 services.runs, services.pending.patient(call), agent, run, words, asker=how

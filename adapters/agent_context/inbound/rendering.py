@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
@@ -53,7 +54,11 @@ class Told:
 
 
 class MessageWords(Told):
-    """The answer of `agent/message`, and what a response says."""
+    """The answer of `agent/message`, and what a response says.
+
+    losses: what of the message itself could not be said, counted already. conversation: its token, for a client that
+    speaks NLIP.
+    """
 
     def __init__(
         self,
@@ -62,12 +67,13 @@ class MessageWords(Told):
         telling: Telling,
         correlation: str,
         limit: Limit,
+        *,
+        losses: Sequence[str] = (),
+        conversation: str | None = None,
     ) -> None:
         super().__init__(telling, correlation)
-        self.before: Counter[str] = Counter()
-        """What of the message itself could not be said, counted already."""
-        self.conversation: str | None = None
-        """The token of the conversation, for a client that speaks NLIP."""
+        self._before = Counter(losses)
+        self._conversation = conversation
         self._services = services
         self._agent = agent
         self._limit = limit
@@ -96,9 +102,9 @@ class MessageWords(Told):
         files = [file_of(each) for each in await self._services.gateway.artifacts(run=run.id) if each.agent_created]
         if files:
             payload.setdefault("artifacts", files)
-        if self.conversation is not None:
-            payload = nlip.of(payload, self.conversation)
-        run = replace(run, losses={**(Counter(run.losses) | self.before)})
+        if self._conversation is not None:
+            payload = nlip.of(payload, self._conversation)
+        run = replace(run, losses={**(Counter(run.losses) | self._before)})
         meta = {**keys.told(run), CORRELATION: self._correlation}
         return {"status": COMPLETED, "content": {"type": RESPONSE, "payload": payload}, META: meta}
 

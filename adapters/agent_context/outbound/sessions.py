@@ -33,16 +33,20 @@ ENDS = frozenset({"response", "update"})
 """Kinds of messages that only make sense to who waits for them."""
 
 
+def _nobody(session: Session) -> None:
+    """Where nobody wants to know."""
+
+
 class Links:
     """All agents that registered on connections to this process. See `link.Heard` for who calls what."""
 
-    def __init__(self) -> None:
+    def __init__(self, answered: Callable[[Session], None] = _nobody) -> None:
+        """`answered` is told the session whenever an agent there has answered: that is a sign of life."""
+        self.answered = answered
         self.late = 0
         """What came for runs that had ended,"""
         self.wrong = 0
         """and for runs that there never were."""
-        self.answered: Callable[[Session], None] = _nobody
-        """Told the session whenever an agent there has answered: that is a sign of life."""
         self._ends: dict[Session, _Ends] = {}
 
     def to(self, session: Session) -> SessionLink:
@@ -141,8 +145,7 @@ class SessionLink:
             raise Unavailable("the agent's connection does not take requests now")
         ends = self._links.begun(session)
         correlation = unused(correlation, ends.lines)
-        line = ends.lines[correlation] = SessionLine(session, correlation, listener)
-        line.answered = self._links.answered
+        line = ends.lines[correlation] = SessionLine(session, correlation, listener, self._links.answered)
         try:
             yield line
         finally:
@@ -157,10 +160,6 @@ _numbers = itertools.count(1)
 ENDED = "the agent's connection has ended"
 
 
-def _nobody(session: Session) -> None:
-    """Where nobody wants to know."""
-
-
 class SessionLine:
     """See `Line`. Made by `SessionLink.open`."""
 
@@ -169,11 +168,13 @@ class SessionLine:
     knows_agents = True
     gateway = False
 
-    def __init__(self, session: Session, correlation: str, listener: Listener) -> None:
+    def __init__(
+        self, session: Session, correlation: str, listener: Listener, answered: Callable[[Session], None]
+    ) -> None:
         self.correlation = correlation
         self.token = f"run-{next(_numbers)}"
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
-        self.answered: Callable[[Session], None] = _nobody
+        self._answered = answered
         self._session = session
         self._listener = listener
         self._source = SELF
@@ -201,7 +202,7 @@ class SessionLine:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
                 raise self._gone()
-            self.answered(self._session)
+            self._answered(self._session)
             while self._pump is not None:
                 await asyncio.wait([self._pump])
         except asyncio.CancelledError:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from adapters.agent_context.directory.records import Joined
+from msgspec.structs import replace
+
+from adapters.agent_context.directory.records import Joined, shown
 from adapters.agent_context.wire.constants import ACTIVE, BUSY, INACTIVE, OFFLINE
+from gateway.contract import Hosted
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.server.contract import Session
-
-if TYPE_CHECKING:
-    from adapters.agent_context.directory.reach import Reach
 
 LATE: Final = 5.0
 """Seconds that a write of another process may take to be seen here."""
@@ -27,7 +27,7 @@ AWAY: Final = frozenset({INACTIVE, OFFLINE, "unavailable", "stopped", "shutdown"
 
 
 @dataclass
-class Connection:
+class AgentConnection:
     """One client's session on which agents registered.
 
     `heard` is when it last said anything; `takes` whether it took requests when that was looked at.
@@ -38,15 +38,25 @@ class Connection:
     agents: set[str] = field(default_factory=set)
     takes: bool = True
 
+    def hear(self, now: float) -> float:
+        """It has said something; returns after how many seconds."""
+        since, self.heard = now - self.heard, now
+        return since
+
+    def look(self) -> bool:
+        """Whether it takes requests now and did not when that was looked at last, or the other way round."""
+        before, self.takes = self.takes, self.session.can_ask
+        return self.takes is not before
+
 
 @dataclass
-class Registered:
-    """One registered agent as this process sees it.
+class RegisteredAgent:
+    """One registered agent as this process sees it. It changes itself: every change is a method.
 
     `owner` is the principal's name. `connection` is the one here that it registered on, while that lasts; `beat` when
     it was last heard of otherwise. `elsewhere` is true while another process has its connection. `agent`, `entry` and
-    `reach` are made of the record: the core's agent, the directory's entry, the way to it. `saved` is when it was
-    last written down.
+    `hosted` are made of the record: the core's agent, the directory's entry, what the engine gets of it. `saved` is
+    when it was last written down.
     """
 
     id: str
@@ -54,11 +64,11 @@ class Registered:
     joined: Joined
     agent: Agent
     entry: JsonObject
-    reach: Reach
+    hosted: Hosted
     beat: float
     saved: float
     elsewhere: bool = False
-    connection: Connection | None = None
+    connection: AgentConnection | None = None
     fresh: bool = False
     """It has sent a heartbeat here since it was last written down."""
     told: str = ""
@@ -74,6 +84,52 @@ class Registered:
         """Whether its connection has said anything since it was last written down."""
         return self.connection is not None and self.connection.heard > self.saved
 
+    def say(self, now: float) -> None:
+        """It has sent a heartbeat here."""
+        self.beat, self.fresh = now, True
+
+    def read(self, joined: Joined, *, beat: float, elsewhere: bool, now: float) -> None:
+        """Its registration is there again, with the same record."""
+        if self.joined.seen != joined.seen:
+            self.entry = shown(joined.record, joined.seen)
+        self.joined, self.elsewhere, self.beat, self.saved = joined, elsewhere, max(beat, self.beat), now
+
+    def hear_elsewhere(self, found: Joined, now: float) -> None:
+        """It has sent a heartbeat to another process."""
+        self.joined, self.beat = replace(self.joined, status=found.status, seen=found.seen), now
+
+    def note(self, joined: Joined, now: float) -> None:
+        """Something about it is another, and is written down soon."""
+        self.joined, self.entry = joined, shown(joined.record, joined.seen)
+        self.saved, self.fresh = now, False
+
+    def bind(self, connection: AgentConnection) -> None:
+        """It is reached over this connection from now on."""
+        connection.agents.add(self.id)
+        self.connection, self.elsewhere = connection, False
+
+    def unbind(self) -> AgentConnection | None:
+        """It is not reached over its connection any more; returns that."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            self.beat = max(self.beat, connection.heard)
+            connection.agents.discard(self.id)
+        return connection
+
+    def move(self, elsewhere: bool) -> bool:
+        """Whether another process has its connection is another than before."""
+        before, self.elsewhere = self.elsewhere, elsewhere
+        return before is not elsewhere
+
+    def host(self, hosted: Hosted) -> None:
+        """The engine gets this of it from now on."""
+        self.hosted = hosted
+
+    def tell(self, status: str) -> bool:
+        """Its status is made known; whether it is another than the last."""
+        before, self.told = self.told, status
+        return before != status
+
 
 class Liveness:
     """What silence means. One per directory."""
@@ -84,20 +140,20 @@ class Liveness:
         self.allowed = heartbeat * missed
         """Seconds of silence."""
 
-    def silent(self, member: Registered) -> bool:
+    def silent(self, member: RegisteredAgent) -> bool:
         """Whether it has missed its beats."""
         allowed = self.allowed
         if member.elsewhere:  # that process writes once per interval
             allowed += self.heartbeat + LATE
         return self.now() - member.heard > allowed
 
-    def deaf(self, member: Registered) -> bool:
+    def deaf(self, member: RegisteredAgent) -> bool:
         """Whether it is reached over a connection that takes no requests now: one of HTTP, without its GET."""
         return (
             member.connection is not None and member.joined.endpoint is None and not member.connection.session.can_ask
         )
 
-    def status(self, member: Registered) -> str:
+    def status(self, member: RegisteredAgent) -> str:
         """active, busy, inactive or offline; revoked is not looked at."""
         if member.connection is None and not member.elsewhere and member.joined.endpoint is None:
             return OFFLINE
@@ -108,7 +164,7 @@ class Liveness:
             return INACTIVE
         return ACTIVE if said == ACTIVE else BUSY
 
-    def holds(self, member: Registered) -> bool:
+    def holds(self, member: RegisteredAgent) -> bool:
         """Whether nobody else may connect as it: its connection is there, can be asked, and is heard of."""
         if self.silent(member):
             return False
