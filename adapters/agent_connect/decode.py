@@ -122,6 +122,10 @@ class StreamDecoder:
             self.broken = AgentBroken(f"{where} sent values that cannot be read: {error}")
         return out
 
+    def expect(self, run_id: str) -> None:
+        """The messages have to be of this run from now on."""
+        self.run_id = run_id
+
     def forget(self) -> None:
         """The run goes on: its question was answered."""
         self.verdict, self.settled = None, False

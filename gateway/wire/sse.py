@@ -53,8 +53,8 @@ class SseDecoder:
 
     comments: comment lines so far. It grows while an agent sends only keep-alives, so a caller can
         tell those from silence.
-    last_event_id: the last id of an event that is complete ("" before the first), what `Last-Event-ID` has to say. May
-        be set before the first chunk, to what a stream before this one left.
+    last_event_id: the last id of an event that is complete ("" before the first), what `Last-Event-ID` has to say. It
+        begins with what a stream before this one left.
     retry: the last reconnection time the stream asked for, in milliseconds, or None.
     truncated: after `close`, whether the stream ended inside an event.
     """
@@ -78,7 +78,7 @@ class SseDecoder:
         "truncated",
     )
 
-    def __init__(self, limit: int = DEFAULT_LIMIT, *, flush_at_end: bool = False) -> None:
+    def __init__(self, limit: int = DEFAULT_LIMIT, *, flush_at_end: bool = False, last_event_id: str = "") -> None:
         self._limit = limit
         self._flush_at_end = flush_at_end
         self._head: bytes | None = b""  # None once the place of the byte order mark is behind us
@@ -92,7 +92,7 @@ class SseDecoder:
         self._names: dict[bytes, str] = {}  # "event: x" lines already met; a protocol has few
         self._error: AgentBroken | None = None
         self.comments = 0
-        self.last_event_id = ""
+        self.last_event_id = last_event_id
         self.retry: int | None = None
         self.truncated = False
 

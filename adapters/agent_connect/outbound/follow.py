@@ -65,8 +65,8 @@ class Follower:
         self.streams = streams
         self._resumed = resumed
         self._trace = context.traceparent
-        self._poller = Poller(calls, options, self._trace)
         self._decoder = decode.StreamDecoder(resumed=resumed)
+        self._poller = Poller(calls, options, self._trace, self._decoder)
         self._breaks = 0
         self._last_id = ""
         self._silence = Deadline()
@@ -87,8 +87,8 @@ class Follower:
         """The agent has named the run: record it. Raises AgentBroken for a name that no path can hold."""
         if remote.run_id in ("", ".", ".."):
             raise AgentBroken(f"the agent named the run {remote.run_id!r}")
-        self._poller.remote = remote
-        self._decoder.run_id = remote.run_id
+        self._poller.found(remote)
+        self._decoder.expect(remote.run_id)
         await self._record()
         self.named.set()
 
@@ -142,7 +142,7 @@ class Follower:
                 verdict = await self.stream("GET", f"{self._path}/stream")
                 if verdict is not None:
                     return verdict
-                hint = self._poller.hint
+                hint = self._decoder.verdict
             except (NotOffered, AgentTimeout):
                 self.streams = False  # refused, or not even a head: the run itself will know
             except AgentGone:
@@ -173,7 +173,7 @@ class Follower:
                 raise
             return None  # it broke in the middle: the run itself is still there
         if verdict is None:
-            return await self._poller.retrying(partial(self._confirm, self._poller.hint))
+            return await self._poller.retrying(partial(self._confirm, self._decoder.verdict))
         return verdict
 
     async def again(self) -> Verdict | None:
@@ -199,7 +199,7 @@ class Follower:
             if not 200 <= opened.status < 300:
                 raise NotOffered(await refusal(opened), where)
             self._truth = None
-            self._poller.heard = asyncio.get_running_loop().time()
+            self._poller.hear()
             try:
                 with Deadline() as self._silence:
                     watchdog = _Later(self._options.idle_timeout, partial(self._watch, self._silence))
@@ -215,8 +215,8 @@ class Follower:
         return self._truth
 
     async def _read(self, opened: StreamResponse, where: str, thread: str | None) -> Verdict | None:
-        context, decoder, frames = self._context, self._decoder, sse.SseDecoder()
-        frames.last_event_id = self._last_id
+        context, decoder, poller = self._context, self._decoder, self._poller
+        frames = sse.SseDecoder(last_event_id=self._last_id)
         loop = asyncio.get_running_loop()
         opening, named = True, self.remote is not None
 
@@ -225,14 +225,13 @@ class Follower:
             ready = frames.feed(chunk)
             if ready:
                 self._last_id = frames.last_event_id
-                self._poller.heard = loop.time()
+                poller.hear()
                 events = decoder.feed([frame.data for frame in ready if frame.event in READ], where)
-                self._poller.hint, self._poller.last = decoder.verdict, decoder.last
                 if events:
                     context.emit(*events)
                     self._breaks = 0
             elif len(chunk) > LARGE:  # no keep-alive, but a piece of a large event
-                self._poller.heard = loop.time()
+                poller.hear()
             return context.flowing and decoder.verdict is None and decoder.broken is None
 
         async for chunk in opened.chunks():
@@ -303,7 +302,7 @@ class Follower:
                 return silence.move(loop.time())
             if self._truth is not None:
                 return silence.move(loop.time())
-            self._poller.heard = loop.time()
+            self._poller.hear()
 
     # --- talking back ------------------------------------------------------------------------------------------
 
@@ -320,9 +319,8 @@ class Follower:
         if question.kind is not None:  # asked in the words of the older specification, answered in them
             value = {"interrupt_type": question.kind, "resume_payload": value}
         await self._resume(value)
-        self._poller.remote = replace(self.remote, questions=self.remote.questions + 1)
+        self._poller.found(replace(self.remote, questions=self.remote.questions + 1))
         self._decoder.forget()
-        self._poller.hint = None
         await self._record()
         return True
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-import msgspec
-
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import Failed, Question, Result, Verdict
 from adapters.agent_connect.options import AgentConnectTarget
@@ -67,21 +65,30 @@ class RemoteRun:
 
 
 class Poller:
-    """Asks the agent about one run. `remote` has to be set first; `trace` goes with every request."""
+    """Asks the agent about one run, which has to be `found` first."""
 
-    def __init__(self, calls: Calls, options: AgentConnectTarget, trace: str | None) -> None:
+    def __init__(
+        self, calls: Calls, options: AgentConnectTarget, trace: str | None, streamed: decode.StreamDecoder
+    ) -> None:
+        """trace: a `traceparent` header of every request. streamed: what the run's streams have said."""
         self.remote: RemoteRun | None = None
         self._calls = calls
         self._options = options
         self._trace = trace
         self.heard = 0.0
         """When (loop time) the agent was last known to be there."""
-        self.hint: Verdict | None = None
-        """What the stream's last message said became of the run."""
-        self.last: msgspec.Raw | None = None
-        """The last snapshot that was streamed."""
+        self._time = asyncio.get_running_loop().time
+        self._streamed = streamed
         self._waits = True
         self._drops = 0
+
+    def found(self, remote: RemoteRun) -> None:
+        """The run is there."""
+        self.remote = remote
+
+    def hear(self) -> None:
+        """The agent is known to be there now."""
+        self.heard = self._time()
 
     @property
     def path(self) -> str:
@@ -145,7 +152,7 @@ class Poller:
         # Servers in use serve a run that asks only where those without a thread are: its question and its answer.
         bare = replace(self.remote, thread=None)
         verdict = await self._wait_at(bare, timeout)
-        self.remote = bare
+        self.found(bare)
         return verdict
 
     async def _wait_at(self, remote: RemoteRun, timeout: float) -> Verdict | None:
@@ -161,7 +168,7 @@ class Poller:
         record, verdict = decode.waited(reply.body, where)
         if record is not None:
             self.mine(record, where)
-        self.heard = asyncio.get_running_loop().time()
+        self.hear()
         return verdict
 
     async def status(self) -> RunRecord | None:
@@ -190,11 +197,11 @@ class Poller:
                 return verdict
         except NotOffered:
             pass
-        hint = self.hint
+        hint, last = self._streamed.verdict, self._streamed.last
         if record.status in ("error", "timeout"):
             return hint if isinstance(hint, Failed) else decode.verdict({}, record.status)
-        if record.status == "success" and self.last is not None:
-            return Result(self.last)
+        if record.status == "success" and last is not None:
+            return Result(last)
         if record.status == "interrupted" and isinstance(hint, Question) and hint.payload is not None:
             return hint
         raise AgentBroken(f"GET {self.path} says {record.status}, but its /wait does not say what came of it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import Verdict
@@ -35,6 +36,15 @@ class Server:
         """It takes `stream_mode`."""
         self.trusted = False
         """It has started a run on a thread without making the client wait: a 500 from it means the run, not the way."""
+
+    def started(self, refused: Iterable[str], threaded: bool, way: str | None = None) -> None:
+        """A run was started, after these ways were refused; `way` is the one that the server says it was."""
+        self.refused |= {(one, threaded) for one in refused}
+        self.trusted |= threaded and way is not None and way != WAIT
+
+    def refuses_modes(self) -> None:
+        """It does not take `stream_mode`."""
+        self.stream_mode = False
 
     def forget(self) -> None:
         """Believe the descriptor again."""
@@ -83,11 +93,10 @@ class Starter:
         """
         thread = await self._thread()
         threaded = thread is not None
-        known = self._server.refused
         if thread is not None and self._before is None and not self._server.trusted:
             with contextlib.suppress(AgentError):  # sending the run tells what is wrong
                 self._before = await self._listed(thread)
-        ways = [way for way in self._ways(threaded) if (way, threaded) not in known]
+        ways = [way for way in self._ways(threaded) if (way, threaded) not in self._server.refused]
         tried: list[str] = []
         for way in ways or self._ways(threaded)[-1:]:
             try:
@@ -98,13 +107,12 @@ class Starter:
                 if not _leaves_others(refusal.reply, threaded and not self._server.trusted):
                     raise refusal.complaint() from None
                 if refusal.reply.status == 500 and thread is not None and await self._find(self._renewed or thread):
-                    known |= {(way, threaded) for way in tried}
+                    self._server.started(tried, threaded)
                     return None  # the server failed to say so, but the run is there: it is not sent twice
                 last = refusal
                 tried.append(way)
             else:
-                known |= {(way, threaded) for way in tried}
-                self._server.trusted |= threaded and way != WAIT
+                self._server.started(tried, threaded, way)
                 return verdict
         complaint = last.complaint()
         if threaded and last.reply.status != 500:
@@ -125,7 +133,7 @@ class Starter:
             except NotOffered as refusal:
                 status = refusal.reply.status
                 if status == 422 and modes:
-                    self._server.stream_mode = False
+                    self._server.refuses_modes()
                 elif status != 404 or self._relocated or not await self._relocate(thread):
                     raise
 
