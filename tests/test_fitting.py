@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_connect.decode import Question
-from adapters.agent_connect.decode_interrupt import interrupt
+from adapters.agent_connect.decode import RunQuestion, interrupt
 from gateway.contract.fitting import Inapplicable, fits, misfit, validator
 from gateway.core.types import Agent, InterruptSpec
 
@@ -50,7 +49,7 @@ def test_an_agent_cannot_make_the_gateway_fetch_what_its_schema_refers_to() -> N
             fits(validator(elsewhere), 1)
         spec = InterruptSpec(kind="approval", payload_schema=elsewhere, answer_schema={})
         agent = Agent(name="a", input_schema={}, output_schema={}, interrupts=(spec,))
-        assert interrupt(Question("?"), agent, "run", 0).kind == "input"
+        assert interrupt(RunQuestion("?"), agent, "run", 0).kind == "input"
         with pytest.raises(BlockingIOError):
             listener.accept()
 

@@ -1,12 +1,14 @@
 """Agent Connect to core, pure: what an agent says of a run becomes events and a verdict.
 
-A *verdict* is what an agent has made of a run by now: `Result`, `Question` or `Failed`; None while it works. A stream
-only hints at it (servers in use say `pending` to the end and lose interrupts), so `outbound` believes a streamed
+A *verdict* is what has become of a run by now: `RunResult`, `RunQuestion` or `RunFailure`; None while it works. A
+stream only hints at it (servers in use say `pending` to the end and lose interrupts), so `outbound` believes a streamed
 verdict only where `StreamDecoder.settled` says so, and asks `GET .../wait` otherwise.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +26,11 @@ from adapters.agent_connect.wire_stream import (
     decode_records,
     decode_update,
 )
+from gateway.contract import fitting
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, AgentError
-from gateway.core.types import Failure, Json, JsonObject, Role
+from gateway.core.types import Agent, Failure, Interrupt, InterruptSpec, Json, JsonObject, Role
 
 PART = "output"
 MESSAGE = "message"
@@ -48,7 +51,7 @@ _ROLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class RunResult:
     """The run succeeded. `values` is its output document, None where the agent gave only messages, or nothing.
 
     `origin` is what the wire said beyond the two.
@@ -60,7 +63,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RunQuestion:
     """The run is interrupted and waits for an answer. `kind` only where the agent named it beside the payload."""
 
     payload: Json = None
@@ -68,7 +71,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RunFailure:
     """The run ended `error`, or `timeout`. `message` is the agent's own description, `transient` its word for whether
     another try may succeed.
     """
@@ -79,7 +82,7 @@ class Failed:
     transient: bool = False
 
 
-Verdict = Result | Question | Failed
+Verdict = RunResult | RunQuestion | RunFailure
 
 
 class StreamDecoder:
@@ -185,9 +188,9 @@ class StreamDecoder:
         if status == "success":
             extra = {**origin} if origin else {}
             messages = raw_json.messages(extra.pop("messages", None))
-            self.verdict, self.settled = Result(values, messages, origin), True
+            self.verdict, self.settled = RunResult(values, messages, origin), True
         elif status == "interrupted":
-            self.verdict = Question()
+            self.verdict = RunQuestion()
         elif status in ("error", "timeout"):
             self.verdict = _failed({}, status)
 
@@ -298,8 +301,8 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
     if kind == "interrupt" or (kind is None and status == "interrupted"):
         if "interrupt" not in output and "interrupt_payload" in output:
             named = raw_json.text(output.get("interrupt_type"), "interrupt_type")
-            return Question(raw_json.value(output["interrupt_payload"], "interrupt_payload"), named)
-        return Question(raw_json.value(output.get("interrupt"), "interrupt"))
+            return RunQuestion(raw_json.value(output["interrupt_payload"], "interrupt_payload"), named)
+        return RunQuestion(raw_json.value(output.get("interrupt"), "interrupt"))
     if kind == "error" or (kind is None and status in ("error", "timeout")):
         return _failed(output, status)
     if kind == "result" or (kind is None and status == "success"):
@@ -308,15 +311,15 @@ def verdict(output: Fields, status: str | None) -> Verdict | None:
         messages = raw_json.messages((beyond or {}).get("messages"))
         if values is not None and bytes(values) == b"null" and messages:
             values = None
-        return Result(values, messages, beyond)
+        return RunResult(values, messages, beyond)
     return None
 
 
-def _failed(output: Fields, status: str | None) -> Failed:
+def _failed(output: Fields, status: str | None) -> RunFailure:
     said = raw_json.value(output.get("description"), "description")
     code = raw_json.value(output.get("errcode"), "errcode")
     default = "the agent's run timed out" if status == "timeout" else "the agent's run failed, with no reason given"
-    return Failed(
+    return RunFailure(
         said if isinstance(said, str) and said else default,
         code if isinstance(code, int) else None,
         status == "timeout",
@@ -327,7 +330,7 @@ def _failed(output: Fields, status: str | None) -> Failed:
 # --- verdicts to events ----------------------------------------------------------------------------------------
 
 
-def finished(result: Result, *, replace: bool = False) -> list[e.Event]:
+def finished(result: RunResult, *, replace: bool = False) -> list[e.Event]:
     """The last events of a run that succeeded. Without values, the agent's messages are the output.
 
     `replace`: an earlier process may have sent them in part already.
@@ -351,7 +354,7 @@ def finished(result: Result, *, replace: bool = False) -> list[e.Event]:
     return [*out, e.RunFinished(origin=result.origin)]
 
 
-def failed(what: Failed) -> e.RunFailed:
+def failed(what: RunFailure) -> e.RunFailed:
     """The last event of a run that failed at the agent. The agent's code travels as `origin`."""
     code = "agent_timeout" if what.timeout else "agent_failed"
     failure = Failure(code=code, message=what.message, retryable=what.transient)
@@ -374,3 +377,74 @@ def _blocks(message: Message) -> Iterator[tuple[str, Any]]:
             yield "text", block["text"]
         elif block is not None:
             yield "other", block
+
+
+# --- questions ------------------------------------------------------------------------------------------------------
+
+_ASKING = ("message", "question", "prompt", "text", "interrupt_message", "description", "title")
+
+
+def interrupt(question: RunQuestion, agent: Agent, run_id: str, number: int) -> Interrupt:
+    """The agent's question as the gateway asks it.
+
+    A payload that is an object with one key, the name of a kind of interrupt, is of that kind. A bare one is of the
+    only kind whose payload schema it fits. The id is the same whenever the same question, the `number`th of its run,
+    is met again: after a restart it must be known as the one that is open.
+    """
+    spec = _spec(question, agent)
+    kind = spec.kind if spec else question.kind or _key(question.payload) or "input"
+    inner = question.payload
+    if isinstance(inner, dict) and list(inner) == [kind]:
+        inner = inner[kind]
+    canonical = json.dumps(question.payload, sort_keys=True, separators=(",", ":")).encode()
+    return Interrupt(
+        id=f"{run_id}-{number}-{hashlib.sha256(canonical).hexdigest()[:12]}",
+        kind=kind,
+        payload=question.payload,
+        message=_asked(inner),
+        answer_schema=spec.answer_schema if spec else {},
+    )
+
+
+def _spec(question: RunQuestion, agent: Agent) -> InterruptSpec | None:
+    named = question.kind or _key(question.payload) or _marked(question.payload)
+    for spec in agent.interrupts:
+        if spec.kind == named:
+            return spec
+    fitting = [spec for spec in agent.interrupts if _fits(question.payload, spec.payload_schema)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _key(payload: Json) -> str | None:
+    """The name of a payload like `{"approval": {...}}`."""
+    if isinstance(payload, dict) and len(payload) == 1:
+        name, inner = next(iter(payload.items()))
+        return name if isinstance(inner, dict) else None
+    return None
+
+
+def _marked(payload: Json) -> str | None:
+    """The name of a payload like `{"interrupt_type": "approval", ...}`."""
+    name = payload.get("interrupt_type") if isinstance(payload, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _fits(payload: Json, schema: JsonObject) -> bool:
+    try:
+        return fitting.fits(fitting.validator(schema), payload)
+    except fitting.Inapplicable:
+        return False
+
+
+def _asked(payload: Json) -> str:
+    """The question for a person to read: the text in the payload, or the payload."""
+    if isinstance(payload, str):
+        return payload
+    if isinstance(payload, dict):
+        texts = {name: value for name, value in payload.items() if isinstance(value, str) and value}
+        for name in _ASKING:
+            if name in texts:
+                return texts[name]
+        if len(payload) == 1 and texts:
+            return next(iter(texts.values()))
+    return "" if payload is None else json.dumps(payload, ensure_ascii=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.agent_protocol.losses import LOSSES
 from adapters.agent_protocol.options import AgentProtocolServe, AgentProtocolTarget
 from gateway.contract import Adapter, Gateway, Inbound, Outbound
 
@@ -29,6 +28,18 @@ ADAPTER = Adapter(
     serve_options=AgentProtocolServe,
     call=_call,
     target_options=AgentProtocolTarget,
-    losses=LOSSES,
+    losses={
+        "cancel_not_in_protocol": "The protocol has no cancel: no further step is executed, but the one that the "
+        "agent is executing goes on there.",
+        "decline_not_in_protocol": "The protocol has no way to decline an agent's question: the run ends here, and the "
+        "agent's task still waits there.",
+        "additional_input_key_taken": "Config and metadata travel as `config` and `metadata` in `additional_input`; an "
+        "input document that has a key of that name keeps it, and the other is not sent.",
+        "artifact_unavailable": "The agent listed an artifact and did not deliver it.",
+        "artifact_too_large": "An artifact was larger than the route's `max_artifact`.",
+        "relative_path_unsafe": "An artifact's `relative_path` led out of its folder and was dropped.",
+        "is_last_missing": "The agent never said `is_last`; its last planned step was taken for it.",
+        "plan_unavailable": "The agent did not answer with its list of steps.",
+    },
     example="curl -s {url}/{agent}/ap/v1/agent/tasks -H 'content-type: application/json' -d '{\"input\": {prompt}}'",
 )

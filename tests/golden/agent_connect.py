@@ -13,8 +13,7 @@ import msgspec
 
 from adapters.agent_connect import codec, codec_agent, codec_thread, decode, decode_agent
 from adapters.agent_connect.codec_stream import StreamEncoder
-from adapters.agent_connect.decode import Failed, Question, Result, StreamDecoder, Verdict
-from adapters.agent_connect.decode_interrupt import interrupt
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, StreamDecoder, Verdict, interrupt
 from gateway.contract import Batch
 from gateway.core import events as e
 from gateway.core.output import Output
@@ -28,11 +27,11 @@ RIG = Agent(name="rig", input_schema=MESSAGE_SCHEMA, output_schema=MESSAGE_OUTPU
 def _said(verdict: Verdict | None, run_id: str | None) -> list[e.Event]:
     """What the outbound half makes of a verdict. A question goes through `RunContext.ask`."""
     match verdict:
-        case Result():
+        case RunResult():
             return decode.finished(verdict)
-        case Failed():
+        case RunFailure():
             return [decode.failed(verdict)]
-        case Question():
+        case RunQuestion():
             return [e.Interrupted(interrupt=interrupt(verdict, RIG, run_id or "", 0))]
     return []
 

@@ -16,11 +16,10 @@ from functools import partial
 from typing import Any
 
 from adapters.agent_connect import decode
-from adapters.agent_connect.decode import Failed, Question, Result, Verdict
-from adapters.agent_connect.decode_interrupt import interrupt
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, Verdict, interrupt
 from adapters.agent_connect.options import AgentConnectTarget
-from adapters.agent_connect.outbound.calls import (
-    Calls,
+from adapters.agent_connect.outbound.client import (
+    AgentConnectClient,
     Forgotten,
     NotOffered,
     complaint,
@@ -56,17 +55,23 @@ class Follower:
     """Sees one run through. `remote` is None until the agent has named the run (`named` is set then)."""
 
     def __init__(
-        self, context: RunContext, calls: Calls, options: AgentConnectTarget, *, streams: bool, resumed: bool = False
+        self,
+        context: RunContext,
+        client: AgentConnectClient,
+        options: AgentConnectTarget,
+        *,
+        streams: bool,
+        resumed: bool = False,
     ) -> None:
         self.named = asyncio.Event()
         self._context = context
-        self._calls = calls
+        self._client = client
         self._options = options
         self.streams = streams
         self._resumed = resumed
         self._trace = context.traceparent
         self._decoder = decode.StreamDecoder(resumed=resumed)
-        self._poller = Poller(calls, options, self._trace, self._decoder)
+        self._poller = Poller(client, options, self._trace, self._decoder)
         self._breaks = 0
         self._last_id = ""
         self._silence = Deadline()
@@ -107,15 +112,15 @@ class Follower:
             if self._context.cancelled:
                 return self._context.emit(e.RunCancelled(reason=self._context.run.cancel_reason or ""))
             match verdict:
-                case Result():
+                case RunResult():
                     if verdict.origin:
                         await self._keep(verdict.origin)
                     return self._context.emit(*decode.finished(verdict, replace=self._resumed))
-                case Failed():
+                case RunFailure():
                     if verdict.errcode is not None:
                         await self._keep({"errcode": verdict.errcode})
                     return self._context.emit(decode.failed(verdict))
-                case Question():
+                case RunQuestion():
                     if not await self._ask(verdict):
                         reason = self._context.run.cancel_reason or "the agent's question was not answered"
                         return self._context.emit(e.RunCancelled(reason=reason))
@@ -158,10 +163,10 @@ class Follower:
         try:
             verdict = await self._poller.poll(min(HINT_TIMEOUT, self._options.poll_timeout))
         except Forgotten:  # an agent that keeps no runs: what it said of its failure is all there is
-            if isinstance(hint, Failed):
+            if isinstance(hint, RunFailure):
                 return hint
             raise
-        telling = isinstance(hint, Failed) or (isinstance(hint, Question) and hint.payload is not None)
+        telling = isinstance(hint, RunFailure) or (isinstance(hint, RunQuestion) and hint.payload is not None)
         return hint if verdict is None and telling else verdict
 
     async def begin(self, path: str, body: bytes, thread: str | None) -> Verdict | None:
@@ -193,7 +198,7 @@ class Follower:
         """
         where = f"{method} {path}"
         head = math.inf if body is not None else self._options.idle_timeout
-        async with self._calls.stream(
+        async with self._client.stream(
             method, path, body, trace=self._trace, timeout=head, after=self._last_id
         ) as opened:
             if not 200 <= opened.status < 300:
@@ -265,7 +270,7 @@ class Follower:
     @staticmethod
     def _nameless(verdict: Verdict | None, where: str) -> Verdict:
         """What became of a run that nobody can be asked about, since its stream never named it."""
-        if isinstance(verdict, Failed):
+        if isinstance(verdict, RunFailure):
             return verdict
         raise AgentBroken(f"the stream of {where} ended before it named a run")
 
@@ -306,7 +311,7 @@ class Follower:
 
     # --- talking back ------------------------------------------------------------------------------------------
 
-    async def _ask(self, question: Question) -> bool:
+    async def _ask(self, question: RunQuestion) -> bool:
         """Put the question, deliver the answer. False if there is none: the run is then cancelled at the agent."""
         assert self.remote is not None
         asked = interrupt(question, self._context.agent, self.remote.run_id, self.remote.questions)
@@ -329,7 +334,7 @@ class Follower:
         where = f"POST {self._path}"
         while True:
             try:
-                reply = await self._calls.send("POST", self._path, encode(value), trace=self._trace)
+                reply = await self._client.send("POST", self._path, encode(value), trace=self._trace)
             except (AgentGone, AgentTimeout):
                 if await self._still_asks():
                     continue
@@ -352,14 +357,14 @@ class Follower:
         except TimeoutError:
             return self._context.lost("cancel_unsupported")
         assert self.remote is not None
-        await stop(self._context, self._calls, self.remote)
+        await stop(self._context, self._client, self.remote)
         self._silence.move(asyncio.get_running_loop().time() + SETTLED_SILENCE)
 
 
-async def stop(context: RunContext, calls: Calls, remote: RemoteRun) -> None:
+async def stop(context: RunContext, client: AgentConnectClient, remote: RemoteRun) -> None:
     """`POST .../cancel`."""
     path = f"{remote.path}/cancel"
-    reply = await calls.send("POST", path, trace=context.traceparent)
+    reply = await client.send("POST", path, trace=context.traceparent)
     if reply.status in (405, 500, 501):
         context.lost("cancel_unsupported")
     elif reply.status >= 300 and reply.status not in (400, 404, 409):  # those: it has ended already

@@ -8,7 +8,7 @@ import msgspec
 
 from adapters.agent_connect import decode_agent
 from adapters.agent_connect.options import AgentConnectTarget
-from adapters.agent_connect.outbound.calls import Calls, complaint, encode
+from adapters.agent_connect.outbound.client import AgentConnectClient, complaint, encode
 from gateway.core.errors import AgentBroken, NotFound
 from gateway.core.types import Agent, Json
 from gateway.transport.http import HttpResponse, segment
@@ -21,9 +21,9 @@ LISTED = 100
 class Locator:
     """Finds the target's agent once and remembers it. `agent` is what it last said of itself."""
 
-    def __init__(self, target: AgentConnectTarget, calls: Calls) -> None:
+    def __init__(self, target: AgentConnectTarget, client: AgentConnectClient) -> None:
         self._target = target
-        self._calls = calls
+        self._client = client
         self._id: str | None = None
         self.agent: Agent | None = None
 
@@ -46,7 +46,7 @@ class Locator:
         name = segment(agent_id)
         # The second path is the one that the specification's prose gives.
         for path in (f"/agents/{name}/descriptor", f"/agents/agent/{name}/descriptor"):
-            reply = await self._calls.send("GET", path)
+            reply = await self._client.send("GET", path)
             if reply.status == 200:
                 return decode_agent.agent(_json(reply, f"GET {path}"), f"GET {path}")
             if reply.status not in (404, 405):
@@ -60,7 +60,7 @@ class Locator:
         asked: dict[str, Json] = {"limit": LISTED, "offset": 0}
         if wanted is not None:
             asked["name"] = wanted
-        reply = await self._calls.send("POST", "/agents/search", encode(asked))
+        reply = await self._client.send("POST", "/agents/search", encode(asked))
         if reply.status in (400, 422) and wanted is None:
             raise NotFound(f"the server at {self._target.url} does not list its agents: name one in `target.agent`")
         if reply.status != 200:

@@ -10,9 +10,9 @@ from functools import partial
 from typing import TypeVar
 
 from adapters.agent_connect import decode
-from adapters.agent_connect.decode import Failed, Question, Result, Verdict
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, Verdict
 from adapters.agent_connect.options import AgentConnectTarget
-from adapters.agent_connect.outbound.calls import Calls, Forgotten, NotOffered, complaint
+from adapters.agent_connect.outbound.client import AgentConnectClient, Forgotten, NotOffered, complaint
 from adapters.agent_connect.wire_stream import RunRecord
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout
 from gateway.core.types import JsonObject
@@ -68,11 +68,11 @@ class Poller:
     """Asks the agent about one run, which has to be `found` first."""
 
     def __init__(
-        self, calls: Calls, options: AgentConnectTarget, trace: str | None, streamed: decode.StreamDecoder
+        self, client: AgentConnectClient, options: AgentConnectTarget, trace: str | None, streamed: decode.StreamDecoder
     ) -> None:
         """trace: a `traceparent` header of every request. streamed: what the run's streams have said."""
         self.remote: RemoteRun | None = None
-        self._calls = calls
+        self._client = client
         self._options = options
         self._trace = trace
         self.heard = 0.0
@@ -158,7 +158,7 @@ class Poller:
     async def _wait_at(self, remote: RemoteRun, timeout: float) -> Verdict | None:
         path = f"{remote.path}/wait"
         where = f"GET {path}"
-        reply = await self._calls.patient("GET", path, timeout=timeout, trace=self._trace)
+        reply = await self._client.patient("GET", path, timeout=timeout, trace=self._trace)
         if reply is None or reply.status in (204, 202, 408, 504):
             return None
         if reply.status in (404, 405, 500, 501):
@@ -174,7 +174,7 @@ class Poller:
     async def status(self) -> RunRecord | None:
         """The run's record; None if the agent does not know it."""
         where = f"GET {self.path}"
-        reply = await self._calls.send("GET", self.path, trace=self._trace)
+        reply = await self._client.send("GET", self.path, trace=self._trace)
         if reply.status == 404:
             return None
         if reply.status != 200:
@@ -199,9 +199,9 @@ class Poller:
             pass
         hint, last = self._streamed.verdict, self._streamed.last
         if record.status in ("error", "timeout"):
-            return hint if isinstance(hint, Failed) else decode.verdict({}, record.status)
+            return hint if isinstance(hint, RunFailure) else decode.verdict({}, record.status)
         if record.status == "success" and last is not None:
-            return Result(last)
-        if record.status == "interrupted" and isinstance(hint, Question) and hint.payload is not None:
+            return RunResult(last)
+        if record.status == "interrupted" and isinstance(hint, RunQuestion) and hint.payload is not None:
             return hint
         raise AgentBroken(f"GET {self.path} says {record.status}, but its /wait does not say what came of it")

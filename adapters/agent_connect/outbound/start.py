@@ -8,16 +8,16 @@ from collections.abc import Iterable
 
 from adapters.agent_connect import decode
 from adapters.agent_connect.decode import Verdict
-from adapters.agent_connect.outbound.calls import Calls, NotOffered, encode, explanation
+from adapters.agent_connect.outbound.client import AgentConnectClient, NotOffered, encode, explanation
 from adapters.agent_connect.outbound.follow import Follower
 from adapters.agent_connect.outbound.locate import Locator
 from adapters.agent_connect.outbound.poll import RemoteRun
-from adapters.agent_connect.outbound.request import run_create
 from adapters.agent_connect.outbound.threads import RemoteThreads
+from adapters.agent_connect.wire import PROTOCOL
 from gateway.contract import RunContext
 from gateway.core.errors import AgentBroken, AgentError, AgentGone, Conflict, Invalid, NotFound, Unsupported
 from gateway.core.memory import Recalled
-from gateway.core.types import AgentCapabilities, Checkpoint
+from gateway.core.types import AgentCapabilities, Checkpoint, Json, JsonObject, RunRequest
 from gateway.transport.http import HttpResponse, segment
 
 STREAM, BACKGROUND, WAIT = "stream", "background", "wait"
@@ -26,7 +26,7 @@ NAMING = (0.25, 1.0, 4.0)
 _SUFFIX = {STREAM: "/stream", BACKGROUND: "", WAIT: "/wait"}
 
 
-class Server:
+class ServerQuirks:
     """What was learnt of a server that its descriptor does not say; kept until the agent is described again."""
 
     def __init__(self) -> None:
@@ -59,18 +59,18 @@ class Starter:
     def __init__(
         self,
         context: RunContext,
-        calls: Calls,
+        client: AgentConnectClient,
         locator: Locator,
-        server: Server,
+        quirks: ServerQuirks,
         follower: Follower,
     ) -> None:
         self._context = context
         self._trace = context.traceparent
-        self._calls = calls
+        self._client = client
         self._locator = locator
-        self._server = server
+        self._quirks = quirks
         self._follower = follower
-        self._threads = RemoteThreads(calls, self._trace)
+        self._threads = RemoteThreads(client, self._trace)
         self._fresh = True
         """The agent's thread is new, or there is none: it knows nothing of ours."""
         self._knows = False
@@ -93,10 +93,10 @@ class Starter:
         """
         thread = await self._thread()
         threaded = thread is not None
-        if thread is not None and self._before is None and not self._server.trusted:
+        if thread is not None and self._before is None and not self._quirks.trusted:
             with contextlib.suppress(AgentError):  # sending the run tells what is wrong
                 self._before = await self._listed(thread)
-        ways = [way for way in self._ways(threaded) if (way, threaded) not in self._server.refused]
+        ways = [way for way in self._ways(threaded) if (way, threaded) not in self._quirks.refused]
         tried: list[str] = []
         for way in ways or self._ways(threaded)[-1:]:
             try:
@@ -104,15 +104,15 @@ class Starter:
             except NotOffered as refusal:
                 if refusal.reply.status == 409:
                     raise Conflict(f"the agent is busy: {refusal.complaint()}") from None
-                if not _leaves_others(refusal.reply, threaded and not self._server.trusted):
+                if not _leaves_others(refusal.reply, threaded and not self._quirks.trusted):
                     raise refusal.complaint() from None
                 if refusal.reply.status == 500 and thread is not None and await self._find(self._renewed or thread):
-                    self._server.started(tried, threaded)
+                    self._quirks.started(tried, threaded)
                     return None  # the server failed to say so, but the run is there: it is not sent twice
                 last = refusal
                 tried.append(way)
             else:
-                self._server.started(tried, threaded, way)
+                self._quirks.started(tried, threaded, way)
                 return verdict
         complaint = last.complaint()
         if threaded and last.reply.status != 500:
@@ -133,7 +133,7 @@ class Starter:
             except NotOffered as refusal:
                 status = refusal.reply.status
                 if status == 422 and modes:
-                    self._server.refuses_modes()
+                    self._quirks.refuses_modes()
                 elif status != 404 or self._relocated or not await self._relocate(thread):
                     raise
 
@@ -141,7 +141,7 @@ class Starter:
         base = "/runs" if thread is None else f"/threads/{segment(thread)}/runs"
         path = base + _SUFFIX[way]
         body = encode(
-            run_create(
+            _run_create(
                 self._context.run.request,
                 await self._agent_id(),
                 (await self._recall()).input,
@@ -154,7 +154,7 @@ class Starter:
         if way == WAIT:
             assert thread is not None
             return await self._blocking(path, body, thread)
-        reply = await self._calls.send("POST", path, body, trace=self._trace)
+        reply = await self._client.send("POST", path, body, trace=self._trace)
         if not 200 <= reply.status < 300:
             raise NotOffered(reply, f"POST {path}")
         record = decode.run_record(reply.body, f"POST {path}")
@@ -173,7 +173,7 @@ class Starter:
         follower, where = self._follower, f"POST {path}"
         naming = asyncio.create_task(self._look_for(thread))
         try:
-            reply = await self._calls.patient("POST", path, body, timeout=None, trace=self._trace)
+            reply = await self._client.patient("POST", path, body, timeout=None, trace=self._trace)
         except AgentGone:
             if follower.remote is None:
                 raise
@@ -187,7 +187,7 @@ class Starter:
         run, verdict = decode.waited(reply.body, where)
         if run is not None:
             await follower.name(RemoteRun(run.run_id, thread, run.thread_id))
-        elif follower.remote is None and (verdict is None or isinstance(verdict, decode.Question)):
+        elif follower.remote is None and (verdict is None or isinstance(verdict, decode.RunQuestion)):
             raise AgentBroken(f"{where} answered without a run")
         return verdict
 
@@ -215,14 +215,14 @@ class Starter:
     async def _listed(self, thread: str) -> frozenset[str] | None:
         """The ids of a thread's runs. None if the agent does not list them."""
         path = f"/threads/{segment(thread)}/runs"
-        reply = await self._calls.send("GET", path, trace=self._trace)
+        reply = await self._client.send("GET", path, trace=self._trace)
         if reply.status != 200:
             return None
         return frozenset(record.run_id for record in decode.run_records(reply.body, f"GET {path}"))
 
     def _modes(self) -> list[str] | None:
         """`stream_mode`, only where it says more than its absence: servers in use refuse it in any form."""
-        if not self._server.stream_mode or not self._can.custom_streaming:
+        if not self._quirks.stream_mode or not self._can.custom_streaming:
             return None
         return ["values", "custom"] if self._can.streaming else ["custom"]
 
@@ -269,7 +269,7 @@ class Starter:
             return True
         if thread is None:
             return False
-        reply = await self._calls.send("GET", f"/threads/{segment(thread)}", trace=self._trace)
+        reply = await self._client.send("GET", f"/threads/{segment(thread)}", trace=self._trace)
         if reply.status != 404:
             return False
         self._context.lost("thread_recreated")
@@ -283,3 +283,54 @@ def _leaves_others(reply: HttpResponse, threaded: bool) -> bool:
     if reply.status == 500:
         return threaded or "not implemented" in explanation(reply).lower()
     return reply.status in (404, 405, 501)
+
+
+_OURS = {
+    "agent_id",
+    "input",
+    "metadata",
+    "config",
+    "webhook",
+    "stream_mode",
+    "on_disconnect",
+    "on_completion",
+    "multitask_strategy",
+    "after_seconds",
+    "if_not_exists",
+}
+"""The members of `RunCreate...` (openapi 0.2.3) that the gateway sets."""
+
+
+def _run_create(
+    request: RunRequest, agent_id: str, given: Json, *, threaded: bool, stream_mode: list[str] | None
+) -> JsonObject:
+    """The body; `given` is the input. What only the gateway may decide is decided here, whoever the client is:
+
+    - `on_disconnect: continue`: the run must outlive this gateway;
+    - `on_completion: keep`: its result is fetched after its end, perhaps by the next gateway;
+    - no `webhook`, no `after_seconds`: the gateway calls back and starts late itself.
+
+    A client of the same protocol gets everything else that it said through: `config.tags`, `recursion_limit`,
+    `stream_subgraphs`, unknown fields.
+    """
+    creation = request.creation if request.protocol == PROTOCOL else {}
+    body: JsonObject = {name: value for name, value in creation.items() if name not in _OURS}
+    body["agent_id"] = agent_id
+    body["input"] = given
+    if request.metadata:
+        body["metadata"] = request.metadata
+    config = creation.get("config")
+    config = {**config} if isinstance(config, dict) else {}
+    if request.config:
+        config["configurable"] = request.config
+    if config:
+        body["config"] = config
+    if stream_mode:
+        body["stream_mode"] = stream_mode
+    body["on_disconnect"] = "continue"
+    if threaded:
+        body["multitask_strategy"] = request.if_busy.value
+    else:
+        body["on_completion"] = "keep"
+        body.pop("stream_subgraphs", None)
+    return body

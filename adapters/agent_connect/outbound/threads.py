@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adapters.agent_connect import decode_thread
-from adapters.agent_connect.outbound.calls import Calls, complaint, encode, explanation
+from adapters.agent_connect.outbound.client import AgentConnectClient, complaint, encode, explanation
 from gateway.core.errors import AgentGone, Invalid, NotFound, Unsupported
 from gateway.core.types import ChatMessage, Checkpoint, Json, JsonObject
 from gateway.transport.http import HttpResponse, segment
@@ -15,10 +15,10 @@ NOT_OFFERED = (405, 500, 501)
 
 
 class RemoteThreads:
-    """The threads of one server. `trace` is as in `Calls`."""
+    """The threads of one server. `trace` is as in `AgentConnectClient`."""
 
-    def __init__(self, calls: Calls, trace: str | None = None) -> None:
-        self._calls = calls
+    def __init__(self, client: AgentConnectClient, trace: str | None = None) -> None:
+        self._client = client
         self._trace = trace
 
     async def create(self, metadata: JsonObject) -> str:
@@ -67,7 +67,7 @@ class RemoteThreads:
         _answered(reply, f"PATCH {path}")
 
     async def _send(self, method: str, path: str, body: JsonObject | None = None) -> HttpResponse:
-        return await self._calls.send(method, path, None if body is None else encode(body), trace=self._trace)
+        return await self._client.send(method, path, None if body is None else encode(body), trace=self._trace)
 
 
 def _path(thread: str) -> str:

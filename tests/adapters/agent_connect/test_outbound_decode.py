@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from adapters.agent_connect import decode
-from adapters.agent_connect.decode import Failed, Question, Result, StreamDecoder
-from adapters.agent_connect.decode_interrupt import interrupt
+from adapters.agent_connect.decode import RunFailure, RunQuestion, RunResult, StreamDecoder, interrupt
 from adapters.agent_connect.wire_stream import Message
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken
@@ -62,13 +61,13 @@ def test_every_recorded_stream_message_is_understood() -> None:
         decoder = StreamDecoder()
         decoder.feed([data], WHERE)
         assert decoder.broken is None
-        failed = decoder.verdict == Failed("boom", 0)
+        failed = decoder.verdict == RunFailure("boom", 0)
         assert failed == (json.loads(data)["type"] == "error")
 
 
 def test_every_recorded_wait_has_a_verdict() -> None:
     kinds = [type(decode.waited(body, WHERE)[1]) for body in WAITED]
-    assert kinds.count(Failed) == 1 and kinds.count(Question) == 1 and kinds.count(Result) >= 5
+    assert kinds.count(RunFailure) == 1 and kinds.count(RunQuestion) == 1 and kinds.count(RunResult) >= 5
 
 
 def test_a_snapshot_that_grows_is_a_delta_of_what_is_new() -> None:
@@ -156,9 +155,9 @@ def test_a_message_of_an_unknown_type_is_kept_whole() -> None:
     [
         ({"status": "pending"}, None, False),
         ({"status": "success"}, "result", True),
-        ({"status": "interrupted"}, Question(), False),
-        ({"status": "error"}, Failed("the agent's run failed, with no reason given"), False),
-        ({"status": "timeout"}, Failed("the agent's run timed out", timeout=True), False),
+        ({"status": "interrupted"}, RunQuestion(), False),
+        ({"status": "error"}, RunFailure("the agent's run failed, with no reason given"), False),
+        ({"status": "timeout"}, RunFailure("the agent's run timed out", timeout=True), False),
         ({"status": "invented"}, None, False),
     ],
 )
@@ -166,7 +165,7 @@ def test_only_success_settles_a_stream(fields: dict[str, Any], verdict: Any, set
     decoder = StreamDecoder(RUN)
     decoder.feed([update(values={"m": 1}, **fields)], WHERE)
     if verdict == "result":
-        assert isinstance(decoder.verdict, Result) and bytes(decoder.verdict.values or b"") == b'{"m": 1}'
+        assert isinstance(decoder.verdict, RunResult) and bytes(decoder.verdict.values or b"") == b'{"m": 1}'
     else:
         assert decoder.verdict == verdict
     assert decoder.settled is settled
@@ -256,7 +255,7 @@ def test_a_result_of_messages_is_the_text_after_the_users_last() -> None:
 
 
 def test_messages_that_were_told_before_a_restart_replace_themselves() -> None:
-    result = Result(None, (Message(content="whole", id="m"),))
+    result = RunResult(None, (Message(content="whole", id="m"),))
     assert e.PartReplaced(part="m/0", value="whole") in decode.finished(result, replace=True)
 
 
@@ -282,8 +281,8 @@ def test_a_timeout_at_the_agent_is_a_timeout_here() -> None:
 @pytest.mark.parametrize(
     ("body", "verdict"),
     [
-        ({"type": "result", "result": {"m": 1}}, Result(msgspec.Raw(b'{"m": 1}'))),
-        ({"type": "interrupt", "interrupt_type": "k", "interrupt_payload": {"q": 1}}, Question({"q": 1}, "k")),
+        ({"type": "result", "result": {"m": 1}}, RunResult(msgspec.Raw(b'{"m": 1}'))),
+        ({"type": "interrupt", "interrupt_type": "k", "interrupt_payload": {"q": 1}}, RunQuestion({"q": 1}, "k")),
         ({"run_id": RUN, "status": "pending"}, None),
         ({"run": {"run_id": RUN, "status": "pending"}, "output": None}, None),
         ({"run": {"run_id": RUN, "status": "running"}}, None),
@@ -319,7 +318,7 @@ def test_an_answer_that_makes_no_sense_is_the_agents_fault(body: bytes, said: st
 
 def asked(payload: Any, kind: str | None = None, *specs: InterruptSpec) -> Any:
     agent = msgspec.structs.replace(AGENT, interrupts=specs)
-    return interrupt(Question(payload, kind), agent, RUN, 0)
+    return interrupt(RunQuestion(payload, kind), agent, RUN, 0)
 
 
 def test_a_payload_keyed_by_a_kind_is_of_that_kind() -> None:
@@ -351,10 +350,10 @@ def test_the_recorded_interrupt_is_of_its_published_kind() -> None:
 
 
 def test_the_same_question_has_the_same_id_and_the_next_one_another() -> None:
-    first = interrupt(Question({"a": 1, "b": 2}), AGENT, RUN, 0)
-    assert interrupt(Question({"b": 2, "a": 1}), AGENT, RUN, 0).id == first.id
-    assert interrupt(Question({"a": 1, "b": 2}), AGENT, RUN, 1).id != first.id
-    assert interrupt(Question({"a": 1, "b": 3}), AGENT, RUN, 0).id != first.id
+    first = interrupt(RunQuestion({"a": 1, "b": 2}), AGENT, RUN, 0)
+    assert interrupt(RunQuestion({"b": 2, "a": 1}), AGENT, RUN, 0).id == first.id
+    assert interrupt(RunQuestion({"a": 1, "b": 2}), AGENT, RUN, 1).id != first.id
+    assert interrupt(RunQuestion({"a": 1, "b": 3}), AGENT, RUN, 0).id != first.id
 
 
 @pytest.mark.parametrize(
@@ -366,7 +365,7 @@ def test_a_question_can_be_read_by_a_person(payload: Any, message: str) -> None:
 
 def test_the_roles_of_servers_in_use_are_known() -> None:
     messages = (Message(role="tool", content="42"), Message(role="system", content="s"), Message(content="done"))
-    roles = [event.role for event in decode.finished(Result(None, messages)) if isinstance(event, e.MessageStarted)]
+    roles = [event.role for event in decode.finished(RunResult(None, messages)) if isinstance(event, e.MessageStarted)]
     assert roles == [Role.TOOL, Role.SYSTEM, Role.ASSISTANT]
 
 
@@ -376,6 +375,6 @@ def test_an_agent_may_say_that_another_try_may_succeed(transient: bool | None) -
     line = {"type": "error", "run_id": RUN, "status": "error", "errcode": 3, "description": "busy", **said}
     decoder = StreamDecoder(RUN)
     decoder.feed([json.dumps(line).encode()], WHERE)
-    assert decoder.verdict == Failed("busy", 3, transient=transient is True)
-    assert isinstance(decoder.verdict, Failed)
+    assert decoder.verdict == RunFailure("busy", 3, transient=transient is True)
+    assert isinstance(decoder.verdict, RunFailure)
     assert decode.failed(decoder.verdict).failure.retryable is (transient is True)

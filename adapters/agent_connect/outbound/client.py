@@ -37,7 +37,7 @@ class Forgotten(AgentGone):
     """The server is there, but has lost the run: it was started anew, or deleted it."""
 
 
-class Calls:
+class AgentConnectClient:
     """One server. `trace` is the W3C `traceparent` header that every request carries, if there is one."""
 
     def __init__(self, target: AgentConnectTarget) -> None:
