@@ -37,7 +37,6 @@ class Reply(Exception):
     def __init__(
         self, status: int, body: bytes = b"", headers: Headers = (), kind: bytes = b"application/json"
     ) -> None:
-        super().__init__(status)
         self.status = status
         self.body = body
         self.headers = headers
@@ -116,8 +115,8 @@ class HttpRequest:
 
         called: the body's name in the TooLarge.
         """
-        if (encoding := self.header("content-encoding")) is not None and encoding.lower() != "identity":
-            raise Invalid(f"Content-Encoding: a body that is encoded ({encoding}) is not taken")
+        if b"content-encoding" in self._headers:
+            self._check_encoding()
         small = self.announces(limit)
         chunks: list[bytes] = []
         size = 0
@@ -135,6 +134,11 @@ class HttpRequest:
             raise TooLarge(f"the {called} is larger than {limit} bytes")
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
+    def _check_encoding(self) -> None:
+        encoding = self.header("content-encoding")
+        if encoding is not None and encoding.lower() != "identity":
+            raise Invalid(f"Content-Encoding: a body that is encoded ({encoding}) is not taken")
+
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it comes, however large. Raises ClientGone."""
         while self._more:
@@ -146,8 +150,8 @@ class HttpRequest:
 
     def announces(self, limit: int) -> bool:
         """Whether the length that was announced, if any was, is within a limit."""
-        announced = self.header("content-length")
-        return announced is None or not announced.isdecimal() or int(announced) <= limit
+        announced = self._headers.get(b"content-length", b"")
+        return not announced.isdigit() or int(announced) <= limit
 
     async def discard(self) -> None:
         """Read the rest of the body before its refusal.
@@ -172,13 +176,15 @@ class HttpRequest:
 
     async def answer(self, reply: Reply) -> None:
         """Send all of it."""
-        headers = [*reply.headers]
+        headers = [*reply.headers, *self.extra]
+        body = reply.body
         if reply.status != 204:
-            headers.append((b"content-length", b"%d" % len(reply.body)))
-        if reply.body:
+            headers.append((b"content-length", b"%d" % len(body)))
+        if body:
             headers.append((b"content-type", reply.kind))
-        await self.begin(reply.status, headers)
-        await self.end(reply.body)
+        self.begun = True
+        await self.send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
 
     def begin(self, status: int, headers: Headers) -> Awaitable[None]:
         """Send the head of an answer whose body comes in pieces."""

@@ -30,7 +30,7 @@ SILENT_SECONDS = 120.0
 """For the next byte of a body that is not whole, however long the whole takes."""
 
 
-class Owed(Enum):
+class AwaitedInput(Enum):
     """What the server waits for the client to send."""
 
     BEGINNING = "beginning"
@@ -40,7 +40,7 @@ class Owed(Enum):
     @property
     def limit(self) -> float:
         """Seconds."""
-        return SILENT_SECONDS if self is Owed.BODY else HEAD_SECONDS
+        return SILENT_SECONDS if self is AwaitedInput.BODY else HEAD_SECONDS
 
 
 class PieceProtocol(HttpToolsProtocol):
@@ -50,7 +50,7 @@ class PieceProtocol(HttpToolsProtocol):
     """Bytes that came since the parser last gave some on."""
     _looks = 0
     """Looks in a row at which the same was owed, with no byte of it between."""
-    _owed: Owed | None = None
+    _owed: AwaitedInput | None = None
     """At the last look."""
     _ended = False
     """Whether the client was given up."""
@@ -105,23 +105,23 @@ class PieceProtocol(HttpToolsProtocol):
         if owed is None or (self._looks - 1) * LOOK_SECONDS < owed.limit:
             return
         self._ended = True
-        if owed is Owed.BEGINNING:  # browsers connect in advance, and would take an answer for that of a later request
+        if owed is AwaitedInput.BEGINNING:  # browsers connect in advance: an answer would be read as a later one
             self.transport.close()
-        elif owed is Owed.HEAD:
+        elif owed is AwaitedInput.HEAD:
             self._refuse(f"The request's head was not whole after {owed.limit:g} seconds.")
         else:
             self._refuse(f"Nothing more of the request's body came for {owed.limit:g} seconds.")
 
-    def _owes(self) -> Owed | None:
+    def _owes(self) -> AwaitedInput | None:
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             if self.scope is not None and (cycle is None or cycle.scope is not self.scope):
-                return Owed.HEAD
+                return AwaitedInput.HEAD
             # Between requests uvicorn's own timer runs, unless bytes have come since that begin none.
-            return Owed.BEGINNING if self.timeout_keep_alive_task is None else None
+            return AwaitedInput.BEGINNING if self.timeout_keep_alive_task is None else None
         # In the pipeline it is if another answer comes first, which may take its time.
         ours = cycle.response_started or cycle.waiting_for_100_continue or self.flow.read_paused or self.pipeline
-        return Owed.BODY if cycle.more_body and not ours else None
+        return AwaitedInput.BODY if cycle.more_body and not ours else None
 
     def _refuse(self, said: str) -> None:
         """Answer 408 in plain text, and close."""

@@ -134,7 +134,7 @@ def test_a_cancel_stops_the_agent(agent_connect_agent: Process) -> None:
             ctx.cancel_now("enough")
             await outbound.cancel(ctx)
             await asyncio.wait_for(task, 30)
-            reply = await outbound._calls.send("GET", f"/runs/{(ctx.run.upstream or {})['run_id']}")
+            reply = await outbound._client.send("GET", f"/runs/{(ctx.run.upstream or {})['run_id']}")
             assert json.loads(reply.body)["status"] == "error"
             return ctx
 
@@ -151,7 +151,7 @@ def test_a_run_whose_time_is_over_is_cancelled_at_the_agent(agent_connect_agent:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(running, 0.1)
             await outbound.cancel(ctx)
-            reply = await outbound._calls.send("GET", f"/runs/{(ctx.run.upstream or {})['run_id']}")
+            reply = await outbound._client.send("GET", f"/runs/{(ctx.run.upstream or {})['run_id']}")
             return str(json.loads(reply.body)["status"])
 
     assert run(timed_out()) == "error"
