@@ -1,4 +1,4 @@
-"""One initialized connection to an agent: its sessions, what they are told, who answers what they ask."""
+"""One initialized connection to an agent: hands what the agent says to the sessions that are open there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Literal, Protocol
 
-from msgspec import Raw
+import msgspec
+from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import errors
-from adapters.agent_client.outbound import lines, raw
-from adapters.agent_client.outbound.dialects import Dialect
-from adapters.agent_client.outbound.dialects.v1 import V1
-from adapters.agent_client.outbound.lines import UPDATE
+from adapters.agent_client.codec.updates_in import Chunk
+from adapters.agent_client.outbound import forwarded
+from adapters.agent_client.outbound.dialect import AgentDialect
+from adapters.agent_client.outbound.turn import AgentTurn
+from adapters.agent_client.outbound.v1 import V1
 from adapters.agent_client.wire import PROTOCOL, CancelRequest
 from gateway.contract import ThreadContext
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
@@ -24,11 +26,6 @@ from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError
-
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.asks import Asks
-    from adapters.agent_client.outbound.session import Session
-    from adapters.agent_client.outbound.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -39,30 +36,89 @@ MAX_UNCLAIMED = 1000
 REPORTED = 20
 """Unreadable messages that are logged one by one; of more, one in a thousand."""
 CANCEL = "$/cancel_request"
+UPDATE: Final = "session/update"
 
 
-class Connection:
-    """See `gateway.transport.rpc.Handler`, and `Connection` of the supervisor. Made by `open_connection`.
+class _TextChunk(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """The `params` of a `session/update` that is a chunk of text, and not a key more."""
+
+    session_id: str
+    update: Chunk
+
+
+class _Line(Struct, forbid_unknown_fields=True, gc=False):
+    jsonrpc: Literal["2.0"]
+    method: Literal["session/update"]
+    params: _TextChunk
+
+
+_line: Final = msgspec.json.Decoder(_Line).decode
+
+
+class OpenSession(Protocol):
+    """What a connection knows of a session that is open there: see `AgentSession`, whose members these are."""
+
+    @property
+    def thread(self) -> str | None: ...
+
+    @property
+    def context(self) -> ThreadContext | None: ...
+
+    @property
+    def options(self) -> list[Any] | None: ...
+
+    @property
+    def run(self) -> AgentTurn | None: ...
+
+    @property
+    def busy(self) -> bool: ...
+
+    def more(self, chunk: Chunk) -> AgentTurn | None: ...
+
+    def update(self, update: Raw) -> Awaitable[None] | None: ...
+
+    def early(self, update: Raw) -> None: ...
+
+    def missed(self) -> None: ...
+
+    def left_out(self, name: str, update: Raw) -> bool: ...
+
+    def detach(self, connection: AgentConnection) -> None: ...
+
+    async def lost(self, connection: AgentConnection) -> None: ...
+
+
+class AgentHandler(Protocol):
+    """Serves what agents ask and tell beside updates. Methods and params are version 1's."""
+
+    async def answer(self, connection: AgentConnection, method: str, params: Raw) -> Any:
+        """A request of the agent's. Raises RpcError and errors of the tree: they are the answer then."""
+
+    async def tell(self, connection: AgentConnection, method: str, params: Raw) -> None:
+        """A notification of the agent's. Awaited before its next message."""
+
+
+class AgentConnection:
+    """See `gateway.transport.rpc.Handler`, and `Connection` of the supervisor. Made by `AgentConnections`.
 
     sessions: what is open on it, by the agent's own ids.
     initialized: the agent's answer to `initialize`, in the shape of version 1; agent: what that makes it. Once `start`
     has returned. dialect: what the agent speaks, known then too.
     """
 
-    def __init__(self, pipe: Pipe, asks: Asks, capabilities: JsonObject, newest: Dialect = V1) -> None:
+    def __init__(self, pipe: Pipe, handler: AgentHandler, capabilities: JsonObject, newest: AgentDialect = V1) -> None:
         """`newest` is the version that is asked for; the agent may choose an older one."""
         self.capabilities = capabilities
-        self.dialect: Dialect = V1
+        self.dialect: AgentDialect = V1
         self.initialized: JsonObject = {}
         self.agent: Agent | None = None
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, OpenSession] = {}
         self.closed: asyncio.Future[AgentGone] = asyncio.get_running_loop().create_future()
         self._newest = newest
-        self._asks = asks
+        self._handler = handler
         self._peer = Peer(pipe, self, errors=_said, answer_garbage=False, first_id=0, batches=True)
-        self._next_id = 0
         self._asking: dict[Id, ThreadContext] = {}
-        self._opening: list[Session] = []
+        self._opening: list[OpenSession] = []
         self._early: dict[str, list[Raw]] = {}
         self._early_count = self._early_bytes = 0
         self._unclaimed: dict[str, None] = {}
@@ -91,7 +147,7 @@ class Connection:
         self.initialized = self.agent.extra[PROTOCOL]
 
     async def _greet(self, info: JsonObject) -> Raw:
-        """The answer of `initialize`. Who refuses a version instead of naming another is asked for the first."""
+        """The answer of `initialize`. Asks for version 1 where the agent refuses one instead of naming another."""
         try:
             return await self.ask("initialize", self._newest.greeting(self.capabilities, info))
         except RpcError as error:
@@ -112,7 +168,7 @@ class Connection:
             self.closed.set_result(gone)
         self._early.clear()
         for session in list(self.sessions.values()):
-            await session.lost_connection(self)
+            await session.lost(self)
 
     # --- what the agent can do -----------------------------------------------------------------------------------
 
@@ -153,28 +209,31 @@ class Connection:
         context: ThreadContext | None = None,
         named: Callable[[Id], None] | None = None,
     ) -> Raw:
-        """See `Peer.request`; the agent is told when nobody waits any more. All in the words of version 1.
+        """See `Peer.request`; the agent is told when the caller waits no more. All in the words of version 1.
 
-        `context` is whom the agent may ask meanwhile in matters of the request itself; `named` is told the id.
+        `context` is of the client that the agent may ask meanwhile about the request itself; `named` is told the id.
         """
-        sent, said = self.dialect.request(method, params, self.sessions)
-        id = self._next_id  # the peer counts alike: it takes the id before the first wait
-        if self.alive:
-            self._next_id += 1
-        if context is not None:
-            self._asking[id] = context
-        if named is not None:
-            named(id)
+        sent, said = self.dialect.request(method, params, self._options)
+        taken: Id = None
+
+        def take(id: Id) -> None:
+            nonlocal taken
+            taken = id
+            if context is not None:
+                self._asking[id] = context
+            if named is not None:
+                named(id)
+
         try:
-            result = await self._peer.request(sent, said, timeout=timeout, cancel=_no_longer_wanted)
+            result = await self._peer.request(sent, said, timeout=timeout, cancel=_no_longer_wanted, named=take)
             return self.dialect.result(method, result)
         finally:
-            self._asking.pop(id, None)
+            self._asking.pop(taken, None)
 
     def tell(self, method: str, params: Any) -> None:
         """A notification; dropped if the agent has gone."""
         with contextlib.suppress(AgentGone):
-            self._peer.notify(*self.dialect.request(method, params, self.sessions))
+            self._peer.notify(*self.dialect.request(method, params, self._options))
 
     async def drain(self) -> None:
         """Wait until the agent has read most of what it was sent. Raises AgentGone."""
@@ -183,7 +242,7 @@ class Connection:
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def opening(self, session: Session) -> Iterator[None]:
+    def opening(self, session: OpenSession) -> Iterator[None]:
         """While a session is being made and its id not known: updates that already name it are kept."""
         self._opening.append(session)
         try:
@@ -197,7 +256,7 @@ class Connection:
                 self._early_count = sum(map(len, self._early.values()))
                 self._early_bytes = sum(len(update) for early in self._early.values() for update in early)
 
-    def register(self, name: str, session: Session) -> None:
+    def register(self, name: str, session: OpenSession) -> None:
         """The session has that id here. It gets what came for it before. Raises AgentBroken for one that is busy."""
         there = self.sessions.get(name)
         if there is not None and there is not session:
@@ -209,7 +268,7 @@ class Connection:
         for update in self._early.pop(name, ()):
             session.early(update)
 
-    def forget(self, name: str, session: Session) -> None:
+    def forget(self, name: str, session: OpenSession) -> None:
         """It is not open here any more."""
         if self.sessions.get(name) is session:
             del self.sessions[name]
@@ -224,6 +283,10 @@ class Connection:
         """Whether a session of that id is open at the agent and belongs to no thread yet."""
         return name in self._unclaimed
 
+    def _options(self, name: str) -> list[Any] | None:
+        session = self.sessions.get(name)
+        return session.options if session is not None else None
+
     def public(self, name: str) -> str:
         """What the gateway calls one of the agent's sessions."""
         session = self.sessions.get(name)
@@ -231,15 +294,15 @@ class Connection:
 
     # --- from the agent --------------------------------------------------------------------------------------------
 
-    def request_from(self, params: Raw) -> tuple[Session | None, ThreadContext | None]:
-        """Whom a request or notification of the agent's concerns: a session, or one who made a request of it."""
-        name = raw.session_of(params)
+    def request_from(self, params: Raw) -> tuple[OpenSession | None, ThreadContext | None]:
+        """The session that a message of the agent's names, or whose client made the request that it names."""
+        name = forwarded.session_of(params)
         if name is not None:
             session = self.sessions.get(name)
             if session is None and len(self._opening) == 1:  # asked before it said which session it has made
                 session = self._opening[0]
             return session, session.context if session is not None else None
-        asked = raw.members(params).get("requestId")
+        asked = forwarded.members(params).get("requestId")
         if asked:
             about = jsonrpc.unpack(asked)
             context = self._asking.get(about) if isinstance(about, int | str) else None
@@ -261,14 +324,14 @@ class Connection:
     async def request(self, method: str, params: Raw, id: Id) -> Any:
         """See `Handler.request`."""
         ours, said = self.dialect.asked(method, params, id)
-        return self.dialect.answered(method, await self._asks.answer(self, ours, said))
+        return self.dialect.answered(method, await self._handler.answer(self, ours, said))
 
     def take(self, messages: Sequence[bytes | Unreadable], start: int) -> int:
         """See `Swift.take`: chunks of text that go on where those before them left off."""
-        turns: set[Turn] = set()
+        turns: set[AgentTurn] = set()
         at = start
         for at in range(start, len(messages)):
-            if (said := lines.said(messages[at])) is None or (session := self.sessions.get(said.session_id)) is None:
+            if (said := _text_chunk(messages[at])) is None or (session := self.sessions.get(said.session_id)) is None:
                 break
             if (turn := session.more(said.update)) is None:
                 break
@@ -283,7 +346,7 @@ class Connection:
         """See `Handler.notification`."""
         if method == UPDATE:
             try:
-                name, update = raw.update_of(params)
+                name, update = forwarded.update_of(params)
                 session = self.sessions.get(name)
                 if session is not None:
                     return session.update(update)
@@ -297,7 +360,7 @@ class Connection:
             except ValueError as error:
                 self._report(f"{CANCEL} that names no request: {error}", bytes(params)[:200])
             return None
-        return self._asks.tell(self, *self.dialect.asked(method, params))
+        return self._handler.tell(self, *self.dialect.asked(method, params))
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
         """See `Handler.unreadable`."""
@@ -326,7 +389,18 @@ class Connection:
             log.warning("%s: message %d that is none%s: %s: %r", self.name, self._unreadable, of, reason, start)
 
 
-def _speaks(initialized: Any, dialect: Dialect) -> bool:
+def _text_chunk(line: bytes | Unreadable) -> _TextChunk | None:
+    """The chunk of text that a message is; None for anything else.
+
+    Nearly every message is one. Else a line is read three times: for its envelope, its session, and its update.
+    """
+    try:
+        return _line(line).params  # type: ignore[arg-type]
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _speaks(initialized: Any, dialect: AgentDialect) -> bool:
     version = initialized.get("protocolVersion") if isinstance(initialized, dict) else None
     return version == dialect.version and not isinstance(version, bool)
 

@@ -1,34 +1,31 @@
 """The rules of a governed route (AIP-44) for what an agent does beside its tool calls' events.
 
 Files and commands that it asks for are tool calls themselves, decided and audited before they are done; its sessions
-are in folders that it may have; what it says of tool calls outside of runs is history, or told to nobody.
+are in folders that it may have. What it says of tool calls outside of runs is refused by `AgentSession`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import errors, tools
-from adapters.agent_client.governed import admitted, untrusted
-from adapters.agent_client.outbound import raw
-from adapters.agent_client.outbound.calls import goes_on, is_call, is_terminal
+from adapters.agent_client.governed import admitted
+from adapters.agent_client.outbound import forwarded
+from adapters.agent_client.outbound.record import SessionRecord
+from adapters.agent_client.outbound.session import OUTSIDE, AgentSession
 from adapters.agent_client.tunnel.mcp_messages import SERVERS
 from gateway.contract import Governor, Instruction, RunGovernor, ToolServer
 from gateway.core import delta
 from gateway.core.errors import Denied, InterlinguaError, Invalid
-from gateway.core.types import Json, JsonObject, ThreadUpdate
+from gateway.core.types import Json, JsonObject
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.session import Session, Upstream
-
-OUTSIDE: Final = "outside of any run"
 LOST: Final = "mcp_servers"
 FILES: Final[Mapping[str, str]] = {"fs/read_text_file": "readTextFile", "fs/write_text_file": "writeTextFile"}
 """Requests for files, and what of `clientCapabilities.fs` allows each."""
@@ -66,7 +63,7 @@ def _skill(one: Instruction, capabilities: JsonObject) -> JsonObject:
     return {"type": "text", "text": one.plain, **about}
 
 
-async def act(session: Session, method: str, params: Raw, do: Callable[[Raw], Awaitable[Any]]) -> Any:
+async def act(session: AgentSession, method: str, params: Raw, do: Callable[[Raw], Awaitable[Any]]) -> Any:
     """Answer one of ACTS: `do` it, with the path as it is without links, if the rules let the agent.
 
     Whoever has it done is the client or the workspace. Raises Invalid for a path that is not admitted, RpcError where
@@ -79,7 +76,7 @@ async def act(session: Session, method: str, params: Raw, do: Callable[[Raw], Aw
     rules = turn.context.governed if turn is not None else None
     if not governor.judges:
         place = await _place(governor, wanted, path)
-        return await do(params if place is None else raw.replaced(params, **{wanted.path: place}))
+        return await do(params if place is None else forwarded.replaced(params, **{wanted.path: place}))
     if turn is None or rules is None:
         await _refuse(governor, session, wanted, arguments, OUTSIDE)
         raise RpcError(jsonrpc.INVALID_REQUEST, f"{method}: {OUTSIDE}", {"code": Denied.code})
@@ -100,7 +97,7 @@ async def act(session: Session, method: str, params: Raw, do: Callable[[Raw], Aw
             return await do(params)
         if await _place(governor, wanted, path) != place:
             raise Invalid(f"/{wanted.path}: leads elsewhere than when it was decided", path=f"/{wanted.path}")
-        return await do(raw.replaced(params, **{wanted.path: place}))
+        return await do(forwarded.replaced(params, **{wanted.path: place}))
 
     return await _audited(rules, call, done())
 
@@ -128,13 +125,13 @@ async def _place(governor: Governor, wanted: Act, path: Json) -> str | None:
     return await admitted(governor, path, f"/{wanted.path}", write=wanted.tool == "fs.write")
 
 
-async def _refuse(governor: Governor, session: Session, wanted: Act, arguments: JsonObject, why: str) -> None:
+async def _refuse(governor: Governor, session: AgentSession, wanted: Act, arguments: JsonObject, why: str) -> None:
     await governor.stray(session.thread or "", wanted.tool, arguments, why=why)
 
 
 def _arguments(params: Raw, wanted: Act) -> tuple[JsonObject, Json]:
     """What is audited of a request, and its path. Variables by their names, so that what is secret is known as such."""
-    said = jsonrpc.unpack(params or raw.NOTHING)
+    said = jsonrpc.unpack(params or forwarded.NOTHING)
     if not isinstance(said, dict):
         raise Invalid("params are no object")
     found = {key: value for key, value in said.items() if key not in ("sessionId", "_meta")}
@@ -154,7 +151,7 @@ def lent(governor: Governor, method: str) -> bool:
 # --- sessions -----------------------------------------------------------------------------------------------------
 
 
-async def placed(governor: Governor | None, asked: Upstream) -> Upstream:
+async def placed(governor: Governor | None, asked: SessionRecord) -> SessionRecord:
     """What the agent is told of a session's folders when it is opened for a run. Raises Denied for others."""
     if governor is None:
         return asked
@@ -173,12 +170,12 @@ def mounted(governor: Governor | None, params: Raw) -> tuple[Raw, list[str]]:
     own = governor.servers if governor is not None else ()
     if not own:
         return params, []
-    said = raw.members(params).get(SERVERS)
+    said = forwarded.members(params).get(SERVERS)
     given: list[Any] = jsonrpc.unpack(said) if said else []
     names = {one.name for one in own}
     others = [each for each in given if not (isinstance(each, dict) and each.get("name") in names)]
     lost = [LOST] if len(others) < len(given) else []
-    return raw.replaced(params, **{SERVERS: [*map(_entry, own), *others]}), lost
+    return forwarded.replaced(params, **{SERVERS: [*map(_entry, own), *others]}), lost
 
 
 def _entry(one: ToolServer) -> JsonObject:
@@ -190,36 +187,7 @@ def _entry(one: ToolServer) -> JsonObject:
     return {"name": one.name, "command": program, "args": args, "env": env}
 
 
-def told(session: Session, update: ThreadUpdate) -> ThreadUpdate | None:
-    """What the conversation is told of an update outside of runs; None for a tool call, which is refused.
-
-    While the agent replays a session it is history, and marked as such.
-    """
-    governor = session.context.governor if session.context is not None else None
-    if governor is None or not isinstance(update.data, dict):
-        return update
-    if session.replaying:
-        return replace(update, data=untrusted(update.data))
-    if not governor.judges or not (is_call(update.data) or is_terminal(update.data)):
-        return update
-    if is_terminal(update.data):
-        return None  # it is a call's, and there is none
-    said = update.data
-    if said.get("toolCallId") in session.calls and goes_on(said):
-        return None  # the end of a call that was told, after its run
-    session.keep(
-        governor.stray(
-            session.thread or "",
-            tools.named(said),
-            said.get("rawInput"),
-            call=str(said.get("toolCallId") or ""),
-            why=OUTSIDE,
-        )
-    )
-    return None
-
-
-async def late(session: Session | None, call: JsonObject) -> None:
+async def late(session: AgentSession | None, call: JsonObject) -> None:
     """A permission was asked for outside of any run."""
     governor = session.context.governor if session is not None and session.context is not None else None
     if governor is not None and governor.judges and session is not None:

@@ -1,15 +1,15 @@
-"""What clients of the same protocol say beside prompts, passed on with the session ids exchanged."""
+"""Passes on what clients of the same protocol say beside prompts, with the session ids exchanged."""
 
 from __future__ import annotations
 
 from msgspec import Raw
 
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound import raw
-from adapters.agent_client.outbound.connection import Connection
-from adapters.agent_client.outbound.links import Links
-from adapters.agent_client.outbound.session import Session
-from adapters.agent_client.outbound.sessions import Sessions, losing
+from adapters.agent_client.outbound import forwarded
+from adapters.agent_client.outbound.connection import AgentConnection
+from adapters.agent_client.outbound.connections import AgentConnections
+from adapters.agent_client.outbound.session import AgentSession
+from adapters.agent_client.outbound.sessions import AgentSessions, losing
 from adapters.agent_client.streamable import FORK
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
@@ -20,17 +20,19 @@ from gateway.wire import jsonrpc
 OPENING = ("session/load", "session/resume")
 ENDING = ("session/close", "session/delete")
 QUICK = ("logout", "session/")
-"""Requests (beginnings of their names) that no person and no model is waited for in."""
+"""Beginnings of the names of requests that wait for no person and no model."""
 OWN = ("initialize", "session/prompt", "$/cancel_request")
 """What is the gateway's own business on both sides."""
 
 
-class Relays:
+class AgentRelays:
     """See `gateway.contract.Relay`."""
 
-    def __init__(self, target: AgentClientTarget, links: Links, sessions: Sessions, tunnels: Tunnels) -> None:
+    def __init__(
+        self, target: AgentClientTarget, connections: AgentConnections, sessions: AgentSessions, tunnels: Tunnels
+    ) -> None:
         self._target = target
-        self._links = links
+        self._connections = connections
         self._sessions = sessions
         self._tunnels = tunnels
 
@@ -49,7 +51,7 @@ class Relays:
             result = await self._sessions.load(context, method, params)
         else:
             return await self._of_session(context, method, params)
-        return raw.renamed(result, lambda _: thread)
+        return forwarded.renamed(result, lambda _: thread)
 
     async def forward(self, context: ThreadContext, method: str, params: Raw) -> None:
         """See `Relay.forward`. What concerns a session that the agent has not open any more is dropped."""
@@ -62,20 +64,24 @@ class Relays:
             await self._tunnels.forward(method, params)
             return
         if context.thread is None:
-            async with self._links.link(self._links.profile(context.caller), context.governor).use() as connection:
+            async with self._connections.shared(
+                self._connections.profile(context.caller), context.governor
+            ).use() as connection:
                 connection.tell(method, params)
                 await connection.drain()
             return
         session = self._sessions.of(context)
         if session.open and session.connection is not None:
-            session.connection.tell(method, raw.with_session(params, session.name))
+            session.connection.tell(method, forwarded.with_session(params, session.name))
             await session.connection.drain()
 
     async def _beside(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """A request that belongs to no session, on the connection of the client that makes it."""
-        async with self._links.link(self._links.profile(context.caller), context.governor).use() as connection:
+        async with self._connections.shared(
+            self._connections.profile(context.caller), context.governor
+        ).use() as connection:
             result = await connection.ask(method, params, timeout=self._patience(method), context=context)
-            return raw.renamed(result, connection.public)
+            return forwarded.renamed(result, connection.public)
 
     async def _of_session(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         session = self._sessions.of(context)
@@ -83,9 +89,9 @@ class Relays:
             result = await self._sessions.end_unopened(context, method, params)
             await self._sessions.forget(session)
             return result
-        async with session.in_use():
+        async with session.lease.in_use():
             connection = await self._sessions.open(session, context)
-            sent = raw.with_session(params, session.name)
+            sent = forwarded.with_session(params, session.name)
             given = self._sessions.given if method == FORK else self._tunnels.declared
             sent, lost = await given(session, connection, sent)
             try:
@@ -101,12 +107,12 @@ class Relays:
                 raise
             _learn(session, method, params, result)
             if lost:
-                result = raw.replaced(result, _meta=losing(jsonrpc.unpack(result), lost))
+                result = forwarded.replaced(result, _meta=losing(jsonrpc.unpack(result), lost))
         if method in ENDING:
             await self._sessions.forget(session)
-        return raw.renamed(result, lambda name: self._public(session, connection, name))
+        return forwarded.renamed(result, lambda name: self._public(session, connection, name))
 
-    def _public(self, session: Session, connection: Connection, name: str) -> str:
+    def _public(self, session: AgentSession, connection: AgentConnection, name: str) -> str:
         if name == session.name and session.thread is not None:
             return session.thread
         public = connection.public(name)
@@ -119,10 +125,10 @@ class Relays:
         return self._target.request_timeout if method.startswith(QUICK) else None
 
 
-def _learn(session: Session, method: str, params: Raw, result: Raw) -> None:
+def _learn(session: AgentSession, method: str, params: Raw, result: Raw) -> None:
     """What the answer changes about the session."""
     if method == "session/set_mode":
-        mode = raw.members(params).get("modeId")
-        session.set_mode(jsonrpc.unpack(mode) if mode else None)
+        mode = forwarded.members(params).get("modeId")
+        session.settings.set_mode(jsonrpc.unpack(mode) if mode else None)
     if method in ("session/set_mode", "session/set_config_option"):
-        session.settle(jsonrpc.unpack(result))
+        session.settings.settle(jsonrpc.unpack(result))

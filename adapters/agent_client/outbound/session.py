@@ -1,340 +1,66 @@
-"""One of the agent's sessions: which connection it is open on, what arrives for it between turns."""
+"""One of the agent's sessions: gives updates to the run whose prompt the agent works on, or to the conversation."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
+from msgspec.structs import replace
 
+from adapters.agent_client.codec import tools
 from adapters.agent_client.codec.updates_in import Chunk
-from adapters.agent_client.outbound import governed
-from adapters.agent_client.outbound.dialects import Dialect
-from adapters.agent_client.outbound.dialects.v1 import V1
+from adapters.agent_client.governed import untrusted
+from adapters.agent_client.outbound.connection import AgentConnection
+from adapters.agent_client.outbound.dialect import AgentWork, SessionSpeech
+from adapters.agent_client.outbound.lease import ConnectionLease
+from adapters.agent_client.outbound.record import SessionRecord
+from adapters.agent_client.outbound.states import OpeningStep, PromptPhase, PromptStep, Stray, stray_after
 from adapters.agent_client.outbound.terminals import Terminals
+from adapters.agent_client.outbound.tool_calls import goes_on, is_call, is_terminal
+from adapters.agent_client.outbound.turn import AgentTurn
+from adapters.agent_client.outbound.v1 import SPEECH1
+from adapters.agent_client.outbound.workspace import Files
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, RunContext, ThreadContext
-from gateway.core.errors import AgentBroken
+from gateway.core.errors import AgentBroken, Conflict
 from gateway.core.types import JsonObject, ThreadUpdate
 from gateway.transport.tasks import TaskSet
 
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.connection import Connection
-    from adapters.agent_client.outbound.dialects.foreground import Foreground
-    from adapters.agent_client.outbound.links import Link
-    from adapters.agent_client.outbound.turn import Turn
-
 log = logging.getLogger(__name__)
 
+OUTSIDE = "outside of any run"
+"""Why a tool call is refused that belongs to no prompt."""
+MOST_LENT = 1000
+"""Commands of its clients' that a session is known to have; of those before, the newest client is asked."""
 _PAUSE_EVERY = 256
-"""Updates between turns after which whoever watches gets time to take them: nobody says how far they have come."""
+"""Updates between prompts after which watchers get time to take them: nothing says how far they have come."""
 _PAUSE = 0.02
+_UNKNOWN = SessionRecord(session="", cwd="")
 
 
-class Upstream(Struct, rename="camel", omit_defaults=True):
-    """What is recorded of a session on its thread.
+class SessionSettings:
+    """The agent's modes and options, as it last said; None where it said nothing. Made by its session."""
 
-    session: the agent's own id. profile: what the client could do for whom it was made. partial: the agent has
-    forgotten the session that the thread began with, and knows only what came after that. fresh: there was a
-    conversation before the session that the agent has not been told of. files: ids of those that the agent was given in
-    the session.
-    """
-
-    session: str
-    cwd: str
-    mcp_servers: list[Any] = []
-    additional_directories: list[Any] = []
-    profile: JsonObject = {}
-    partial: bool = False
-    fresh: bool = False
-    files: list[str] = []
-
-    @property
-    def record(self) -> JsonObject:
-        """As `ThreadContext.set_thread` takes it."""
-        found = msgspec.to_builtins(self)
-        assert isinstance(found, dict)
-        return found
-
-
-class Session:
-    """Made by `Sessions`; one for each thread, and one for each run without a thread.
-
-    thread: the gateway's id, None for a run without one. name: the agent's own id, "" before it has one.
-    profile, fresh, files: see `Upstream`.
-    turn: the prompt under way. run: the run that it is of, from before it is sent until the run has ended.
-    zombie: the answer of one that was given up and that the agent still owes.
-    modes, options: as the agent last said, None where it said nothing.
-    dialect: what the agent speaks. foreground: what it works on, where that can be something else than a prompt.
-    """
-
-    def __init__(
-        self,
-        thread: str | None,
-        idle: float,
-        detached: Callable[[Session], None],
-        unused: Callable[[Session], None] | None = None,
-    ) -> None:
-        """`detached` is called whenever the agent has it open no more, `unused` when it was idle for `idle` seconds."""
-        self.thread = thread
-        self.name = ""
-        self.profile: JsonObject = {}
-        self.fresh = False
-        self.files: list[str] = []
-        self.connection: Connection | None = None
-        self.turn: Turn | None = None
-        self.run: Turn | None = None
-        self.zombie: asyncio.Future[Any] | None = None
-        self.terminals: Terminals | None = None
-        self.lent: dict[str, Caller] = {}
-        """Commands that clients run for the agent, by the terminal's id."""
-        self.dialect: Dialect = V1
-        self.foreground: Foreground | None = None
+    def __init__(self, tell: Callable[[ThreadUpdate], None]) -> None:
         self.modes: JsonObject | None = None
         self.options: list[Any] | None = None
-        self.swallow = False
-        """Whether updates are dropped: a replay of what is known."""
-        self.replaying = False
-        """Whether what the agent says is history that it was asked for."""
-        self.calls: dict[str, None] = {}
-        """The ids of the agent's tool calls, where rules govern them."""
-        self._refusing = TaskSet()
-        self.lock = asyncio.Lock()
-        """Held while it is opened."""
-        self._detached = detached
-        self._context: ThreadContext | None = None
-        self._idle = idle
-        self._unused = unused
-        self._users = 0
-        self._lease: AbstractAsyncContextManager[Connection] | None = None
-        self._link: Link | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._resting: asyncio.Task[None] | None = None
-        self._strays = 0
+        self._tell = tell
 
-    @property
-    def open(self) -> bool:
-        """Whether the agent has it open, as far as is known."""
-        return bool(self.name) and self.connection is not None and self.connection.alive
-
-    @property
-    def used(self) -> bool:
-        """Whether somebody works with it now."""
-        return self._users > 0
-
-    @property
-    def busy(self) -> bool:
-        """Whether the agent works there, as far as anybody wants to know."""
-        foreground = self.foreground if self.zombie is None else None
-        return self.turn is not None or (foreground is not None and foreground.busy)
-
-    @property
-    def disposable(self) -> bool:
-        """Whether nothing would be lost without it."""
-        return not self.used and not self.open and not self.lock.locked()
-
-    @property
-    def context(self) -> ThreadContext | None:
-        """The conversation as it was last seen; None after a while in which nobody was there."""
-        return self.turn.context if self.turn is not None else self._context
-
-    @property
-    def prompted(self) -> RunContext | None:
-        """The run whose prompt the agent works on."""
-        return self.turn.context if self.turn is not None else None
-
-    def seen(self, context: ThreadContext) -> None:
-        """Somebody works with it, and this is what he has of the conversation."""
-        self._context = context
-
-    # --- its connection ------------------------------------------------------------------------------------------
-
-    @contextlib.asynccontextmanager
-    async def in_use(self) -> AsyncIterator[None]:
-        """While somebody works with it, its connection is kept; and beyond, as long as its client is there."""
-        self._users += 1
-        self._stop_timer()
-        try:
-            yield
-        finally:
-            self._users -= 1
-            await self._rest()
-
-    def leave(self, task: asyncio.Task[Any]) -> None:
-        """Let work on it go on by itself; its result is nobody's."""
-        self._users += 1
-
-        def done(task: asyncio.Task[Any]) -> None:
-            self._users -= 1
-            if not task.cancelled() and task.exception() is not None:
-                log.info("session %s: %s", self.name or "not made", task.exception())
-            self._resting = asyncio.ensure_future(self._rest())
-
-        task.add_done_callback(done)
-
-    async def connect(self, link: Link) -> Connection:
-        """The connection, started if need be. To be called `in_use`. Raises as `Supervisor.use` does."""
-        if self._lease is not None and self._link is link and self.connection is not None and self.connection.alive:
-            return self.connection
-        await self._release()
-        lease = link.use()
-        connection = await lease.__aenter__()
-        self._lease, self._link = lease, link
-        return connection
-
-    def bind(self, connection: Connection, name: str) -> None:
-        """The agent has it open there, under that id. Raises AgentBroken."""
-        if self.connection is not None and self.name:
-            self.connection.forget(self.name, self)
-        if self.connection is not connection or self.name != name:
-            self.foreground = connection.dialect.foreground()
-        self.name, self.connection, self.dialect = name, connection, connection.dialect
-        connection.register(name, self)
-
-    def detach(self, connection: Connection) -> None:
-        """The agent has it open there no more."""
-        if self.connection is connection:
-            connection.forget(self.name, self)
-            self.connection = None
-            self._detached(self)
-
-    async def lost_connection(self, connection: Connection) -> None:
-        """The connection has ended."""
-        self.detach(connection)
-        self.zombie = None
-        await self.end_terminals()
-
-    async def end_terminals(self) -> None:
-        """End the commands that the agent runs through us. Those of clients are theirs to end."""
-        self.lent.clear()
-        terminals, self.terminals = self.terminals, None
-        if terminals is not None:
-            await terminals.aclose()
-
-    async def aclose(self) -> None:
-        """Forget it, and let its connection go."""
-        self._stop_timer()
-        if self.connection is not None:
-            self.detach(self.connection)
-        self._detached(self)
-        await self.end_terminals()
-        if self._refusing:
-            await self._refused()
-        await self._release()
-
-    async def _rest(self, *, late: bool = False) -> None:
-        """Nobody works with it now. Its process is kept while its client is there, what it holds itself for a while."""
-        if self._users:
-            return
-        if self._context is None or self._context.caller is None:
-            await self._release()
-            if late:
-                self._context = None  # that of a run is large
-                if self._unused is not None:
-                    self._unused(self)
-                return
-        self._stop_timer()
-        self._timer = asyncio.get_running_loop().call_later(self._idle, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        self._resting = asyncio.ensure_future(self._rest(late=True))
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    async def _release(self) -> None:
-        lease, self._lease, self._link = self._lease, None, None
-        if lease is not None:
-            await lease.__aexit__(None, None, None)
-
-    # --- what the agent says -------------------------------------------------------------------------------------
-
-    def more(self, chunk: Chunk) -> Turn | None:
-        """A chunk of text, for the turn whose it is if it goes on there; None if it is to be given to `update`."""
-        turn = self.turn
-        if turn is None or (self.foreground is not None and not self.foreground.more(chunk)):
-            return None
-        return turn if turn.more(chunk) else None
-
-    def update(self, update: Raw) -> Awaitable[None] | None:
-        """A `session/update` for it. What is returned is to be awaited before the next."""
-        if self.foreground is not None:
-            return self.foreground.update(update, self.take)
-        return self.take(update)
-
-    def take(self, update: Raw) -> Awaitable[None] | None:
-        """Give it to the turn, or to the conversation."""
-        if self.turn is not None:
-            return self.turn.update(update)
-        self.stray(update)
-        self._strays += 1
-        if self._refusing:
-            return self._refused()
-        return asyncio.sleep(_PAUSE) if self._strays % _PAUSE_EVERY == 0 else None
-
-    def early(self, update: Raw) -> None:
-        """One that came before the agent had said whose session it is."""
-        if self.foreground is not None:
-            self.foreground.update(update, self.stray)
-        else:
-            self.stray(update)
-
-    def stray(self, update: Raw) -> None:
-        """One that belongs to no turn."""
-        given_up = self.zombie is not None
-        if self.swallow or self.context is None or (given_up and self.context.governor is None):
-            return  # known already, or nobody's, or of a turn that was given up
-        try:
-            for each in self.dialect.stray(self, update):
-                told = governed.told(self, each)
-                if told is not None and not given_up:
-                    self.note(told, aside=True)
-        except AgentBroken as error:
-            log.warning("session %s: %s", self.name, error)
-
-    def keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something about an update between turns, before the next one is taken."""
-        self._refusing.start(work)
-
-    async def _refused(self) -> None:
-        await asyncio.wait([*self._refusing])
-
-    def missed(self) -> None:
-        """A message that could not be read may have been for it."""
-        if self.turn is not None:
-            self.turn.missed()
-
-    def left_out(self, name: str, update: Raw) -> bool:
-        """An update of a session that no client opened. Whether it is a subagent's of this one: its run counts it."""
-        if self.foreground is None or not self.foreground.of_subagent(name, update):
-            return False
-        if self.turn is not None:
-            self.turn.left_out()
-        return True
-
-    def note(self, update: ThreadUpdate, *, aside: bool = False) -> None:
-        """Tell the conversation, and remember what is needed to set options. `aside`: it is nothing of a prompt's."""
+    def learn(self, update: ThreadUpdate) -> None:
+        """The agent says something, perhaps of these."""
         data = update.data
         if isinstance(data, dict):
             if update.kind == "config_option_update":
                 self._remember(options=data.get("configOptions"))
             elif update.kind == "current_mode_update" and self.modes is not None:
                 self.modes = {**self.modes, "currentModeId": data.get("currentModeId")}
-        if aside and self.run is not None:
-            self.run.aside(update)
-        elif self.context is not None:
-            self.context.note(update)
 
     def settle(self, result: Any, *, in_run: bool = False) -> None:
-        """What an answer of the agent's says of modes and options: remembered and recorded.
+        """Remember and record what an answer of the agent's says of modes and options.
 
         Within a run it is put as the agent itself would in an update, since whoever watches the run is told.
         """
@@ -343,26 +69,365 @@ class Session:
         modes, options = result.get("modes"), result.get("configOptions")
         self._remember(modes, options)
         if isinstance(modes, dict):
-            self._state("current_mode_update" if in_run else "modes", modes, "currentModeId")
+            self._record("current_mode_update" if in_run else "modes", modes, "currentModeId")
         if isinstance(options, list):
-            self._state("config_option_update" if in_run else "config_options", options, "configOptions")
+            self._record("config_option_update" if in_run else "config_options", options, "configOptions")
 
     def set_mode(self, mode: Any) -> None:
         """The agent has taken another mode, which it need not say."""
         if self.modes is not None:
             self.modes = {**self.modes, "currentModeId": mode}
-            self._state("modes", self.modes)
+            self._record("modes", self.modes)
 
-    def _state(self, kind: str, data: Any, key: str = "") -> None:
-        if self.context is None or self.thread is None:
-            return
+    def _record(self, kind: str, data: Any, key: str = "") -> None:
         if kind.endswith("_update"):
             value = data.get(key) if isinstance(data, dict) else data
             data = {"sessionUpdate": kind, key: value}
-        self.context.note(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
+        self._tell(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
 
     def _remember(self, modes: Any = None, options: Any = None) -> None:
         if isinstance(modes, dict):
             self.modes = modes
         if isinstance(options, list):
             self.options = options
+
+
+class SessionCommands:
+    """The commands that the agent runs in one session: in the route's workspace, and at its clients."""
+
+    def __init__(self) -> None:
+        self.terminals: Terminals | None = None
+        self._lent: dict[str, Caller] = {}
+
+    def workspace(self, files: Files) -> Terminals:
+        """Where to run those of the workspace."""
+        if self.terminals is None:
+            self.terminals = Terminals(files)
+        return self.terminals
+
+    def lend(self, terminal: str, caller: Caller) -> None:
+        """A client runs one, in that terminal of its own."""
+        self._lent[terminal] = caller
+        if len(self._lent) > MOST_LENT:
+            del self._lent[next(iter(self._lent))]
+
+    def lender(self, terminal: str) -> Caller | None:
+        """The client that runs it."""
+        return self._lent.get(terminal)
+
+    def returned(self, terminal: str) -> None:
+        """The agent needs it no more."""
+        self._lent.pop(terminal, None)
+
+    async def end(self) -> None:
+        """End those of the workspace. Those of clients are theirs to end."""
+        self._lent.clear()
+        terminals, self.terminals = self.terminals, None
+        if terminals is not None:
+            await terminals.aclose()
+
+
+class AgentSession:
+    """Made by `AgentSessions`; one for each thread, and one for each run without a thread. An `OpenSession`.
+
+    thread: the gateway's id, None for a run without one. name: the agent's own id, "" before it has one.
+    speech, work: how the agent speaks there, and what it works on beside prompts where its version has that.
+    calls: the ids of the agent's tool calls, where rules govern them. lock: held while it is opened.
+    """
+
+    def __init__(
+        self,
+        thread: str | None,
+        idle: float,
+        detached: Callable[[AgentSession], None],
+        unused: Callable[[AgentSession], None],
+    ) -> None:
+        """`detached` is called whenever the agent has it open no more, `unused` when it was idle for `idle` seconds."""
+        self.thread = thread
+        self.name = ""
+        self.record = _UNKNOWN
+        self.connection: AgentConnection | None = None
+        self.speech: SessionSpeech = SPEECH1
+        self.work: AgentWork | None = None
+        self.settings = SessionSettings(self._settled)
+        self.commands = SessionCommands()
+        self.calls: dict[str, None] = {}
+        self.lock = asyncio.Lock()
+        self.lease = ConnectionLease(idle, self._client_is_there, self._forget_context)
+        self._detached = detached
+        self._unused = unused
+        self._context: ThreadContext | None = None
+        self._turn: AgentTurn | None = None
+        self._turns: list[AgentTurn] = []
+        self._owed: tuple[AgentTurn, asyncio.Future[Any]] | None = None
+        self._stray = Stray.NEWS
+        self._strays = 0
+        self._refusing = TaskSet()
+
+    # --- what it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> bool:
+        """Whether the agent has it open, as far as is known."""
+        return bool(self.name) and self.connection is not None and self.connection.alive
+
+    @property
+    def busy(self) -> bool:
+        """Whether the agent works there, unless only on a prompt that was given up."""
+        work = self.work if self._owed is None else None
+        return self._turn is not None or (work is not None and work.busy)
+
+    @property
+    def disposable(self) -> bool:
+        """Whether nothing would be lost without it."""
+        return not self.lease.used and not self.open and not self.lock.locked()
+
+    @property
+    def turn(self) -> AgentTurn | None:
+        """The turn whose prompt the agent works on."""
+        return self._turn
+
+    @property
+    def run(self) -> AgentTurn | None:
+        """The newest turn whose run has not ended, whether its prompt is sent or not."""
+        return self._turns[-1] if self._turns else None
+
+    @property
+    def owed(self) -> asyncio.Future[Any] | None:
+        """Done with the end of a prompt that was given up."""
+        return self._owed[1] if self._owed is not None else None
+
+    @property
+    def context(self) -> ThreadContext | None:
+        """The conversation as it was last seen; None after a while without a client."""
+        return self._turn.context if self._turn is not None else self._context
+
+    @property
+    def prompted(self) -> RunContext | None:
+        """The run whose prompt the agent works on."""
+        return self._turn.context if self._turn is not None else None
+
+    @property
+    def options(self) -> list[Any] | None:
+        """The agent's options, as it last said."""
+        return self.settings.options
+
+    def seen(self, context: ThreadContext) -> None:
+        """Somebody works with it, and this is the newest view of the conversation."""
+        self._context = context
+
+    def _client_is_there(self) -> bool:
+        return self._context is not None and self._context.caller is not None
+
+    def _forget_context(self) -> None:
+        self._context = None  # that of a run is large
+        self._unused(self)
+
+    # --- the runs in it -------------------------------------------------------------------------------------------
+
+    def enter(self, turn: AgentTurn) -> None:
+        """A run begins, which will send a prompt."""
+        self._turns.append(turn)
+
+    def leave(self, turn: AgentTurn) -> None:
+        """The run has ended."""
+        self._turns.remove(turn)
+        turn.leave()
+
+    def check_free(self) -> None:
+        """Raises Conflict while the agent works on a prompt."""
+        if self._turn is not None:
+            raise Conflict(f"session {self.name} is busy with another prompt")
+
+    def begin(self, turn: AgentTurn) -> None:
+        """What the agent says is the turn's from here on. Raises IllegalEvent."""
+        if turn.advance(PromptStep.BEGIN) is PromptPhase.WORKING:
+            self._turn = turn
+
+    def wait(self, turn: AgentTurn) -> None:
+        """It is something else's, until the turn begins. Raises IllegalEvent."""
+        turn.advance(PromptStep.WAIT)
+        self._free(turn)
+
+    def end(self, turn: AgentTurn) -> None:
+        """The agent has done what the turn's prompt asked for. Raises IllegalEvent."""
+        turn.advance(PromptStep.END)
+        self._free(turn)
+
+    def give_up(self, turn: AgentTurn, end: asyncio.Future[Any]) -> None:
+        """Nobody waits for the prompt's `end` any more: until it comes, the session owes it. Raises IllegalEvent."""
+        turn.advance(PromptStep.GIVE_UP)
+        self._free(turn)
+        self._owed = turn, end
+        end.add_done_callback(self._settle)
+
+    def settled(self) -> None:
+        """It owes nothing any more."""
+        if self._owed is not None:
+            turn, _ = self._owed
+            self._owed = None
+            turn.advance(PromptStep.SETTLE)
+
+    def _settle(self, end: asyncio.Future[Any]) -> None:
+        if self.owed is end:
+            self.settled()
+
+    def _free(self, turn: AgentTurn) -> None:
+        if self._turn is turn:
+            self._turn = None
+
+    # --- its connection -------------------------------------------------------------------------------------------
+
+    def recorded(self, record: SessionRecord) -> None:
+        """This is known of it now."""
+        self.record = record
+
+    @contextlib.contextmanager
+    def telling(self, step: OpeningStep) -> Iterator[None]:
+        """While it is opened, and the agent tells what was. Raises IllegalEvent."""
+        self._stray = stray_after(self._stray, step)
+        try:
+            yield
+        finally:
+            self._stray = stray_after(self._stray, OpeningStep.OPENED)
+
+    def bind(self, connection: AgentConnection, name: str) -> None:
+        """The agent has it open there, under that id. Raises AgentBroken."""
+        if self.connection is not None and self.name:
+            self.connection.forget(self.name, self)
+        if self.connection is not connection or self.name != name:
+            self.speech, self.work = connection.dialect.opened()
+        self.name, self.connection = name, connection
+        connection.register(name, self)
+
+    def detach(self, connection: AgentConnection) -> None:
+        """The agent has it open there no more."""
+        if self.connection is connection:
+            connection.forget(self.name, self)
+            self.connection = None
+            self._detached(self)
+
+    async def lost(self, connection: AgentConnection) -> None:
+        """The connection has ended."""
+        self.detach(connection)
+        self.settled()
+        await self.commands.end()
+
+    async def aclose(self) -> None:
+        """Forget it, and let its connection go."""
+        self.lease.stop()
+        if self.connection is not None:
+            self.detach(self.connection)
+        self._detached(self)
+        await self.commands.end()
+        if self._refusing:
+            await self._refused()
+        await self.lease.release()
+
+    # --- what the agent says --------------------------------------------------------------------------------------
+
+    def more(self, chunk: Chunk) -> AgentTurn | None:
+        """A chunk of text, for the turn that it belongs to if it goes on there; None if it is for `update`."""
+        turn = self._turn
+        if turn is None or (self.work is not None and not self.work.more(chunk)):
+            return None
+        return turn if turn.more(chunk) else None
+
+    def update(self, update: Raw) -> Awaitable[None] | None:
+        """A `session/update` for it. What is returned is to be awaited before the next."""
+        if self.work is not None:
+            return self.work.update(update, self.take)
+        return self.take(update)
+
+    def take(self, update: Raw) -> Awaitable[None] | None:
+        """Give it to the turn, or to the conversation."""
+        if self._turn is not None:
+            return self._turn.update(update)
+        self.stray(update)
+        self._strays += 1
+        if self._refusing:
+            return self._refused()
+        return asyncio.sleep(_PAUSE) if self._strays % _PAUSE_EVERY == 0 else None
+
+    def early(self, update: Raw) -> None:
+        """One that came before the agent had said to which session it belongs."""
+        if self.work is not None:
+            self.work.update(update, self.stray)
+        else:
+            self.stray(update)
+
+    def stray(self, update: Raw) -> None:
+        """One that belongs to no turn: news for the conversation, unless it is known, or of a prompt given up."""
+        given_up = self._owed is not None
+        context = self.context
+        if self._stray is Stray.KNOWN or context is None or (given_up and context.governor is None):
+            return
+        try:
+            for each in self.speech.stray(update):
+                told = self._governed(each)
+                if told is not None and not given_up:
+                    self._aside(told)
+        except AgentBroken as error:
+            log.warning("session %s: %s", self.name, error)
+
+    def note(self, update: ThreadUpdate) -> None:
+        """Tell the conversation what the agent says in a turn, and remember what is needed to set options."""
+        self.settings.learn(update)
+        if self.context is not None:
+            self.context.note(update)
+
+    def missed(self) -> None:
+        """A message that could not be read may have been for it."""
+        if self._turn is not None:
+            self._turn.missed()
+
+    def left_out(self, name: str, update: Raw) -> bool:
+        """An update of a session that no client opened. Whether it is a subagent's of this one: its run counts it."""
+        if self.work is None or not self.work.of_subagent(name, update):
+            return False
+        if self._turn is not None:
+            self._turn.left_out()
+        return True
+
+    def _aside(self, update: ThreadUpdate) -> None:
+        """Tell what is nothing of a prompt's: in the run that is there, else to the conversation."""
+        self.settings.learn(update)
+        if self.run is not None:
+            self.run.aside(update, self.speech.aside(update))
+        elif self.context is not None:
+            self.context.note(update)
+
+    def _settled(self, update: ThreadUpdate) -> None:
+        if self.context is not None and self.thread is not None:
+            self.context.note(update)
+
+    def _governed(self, update: ThreadUpdate) -> ThreadUpdate | None:
+        """The update as the conversation is told it; None for a tool call outside of runs, which is refused.
+
+        While the agent replays a session it is history, and marked as such.
+        """
+        governor = self.context.governor if self.context is not None else None
+        if governor is None or not isinstance(update.data, dict):
+            return update
+        if self._stray is Stray.HISTORY:
+            return replace(update, data=untrusted(update.data))
+        if not governor.judges or not (is_call(update.data) or is_terminal(update.data)):
+            return update
+        if is_terminal(update.data):
+            return None  # it is a call's, and there is none
+        said = update.data
+        if said.get("toolCallId") in self.calls and goes_on(said):
+            return None  # the end of a call that was told, after its run
+        self._refusing.start(
+            governor.stray(
+                self.thread or "",
+                tools.named(said),
+                said.get("rawInput"),
+                call=str(said.get("toolCallId") or ""),
+                why=OUTSIDE,
+            )
+        )
+        return None
+
+    async def _refused(self) -> None:
+        await asyncio.wait([*self._refusing])

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.agent_client.codec.errors import AUTH_REQUIRED
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound import governed, raw
-from adapters.agent_client.outbound.connection import Connection
-from adapters.agent_client.outbound.links import Links
-from adapters.agent_client.outbound.session import Session, Upstream
+from adapters.agent_client.outbound import forwarded, governed
+from adapters.agent_client.outbound.connection import AgentConnection
+from adapters.agent_client.outbound.connections import AgentConnections
+from adapters.agent_client.outbound.record import SessionRecord, asked, recorded
+from adapters.agent_client.outbound.session import AgentSession
+from adapters.agent_client.outbound.states import OpeningStep
 from adapters.agent_client.tunnel.tunnels import Tunnels
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Governor, ThreadContext
@@ -35,27 +39,27 @@ Lost = Callable[[str], None]
 _encode = msgspec.json.encode
 
 
-class Sessions:
+class AgentSessions:
     """All sessions of one target's agent, by the gateway's thread."""
 
-    def __init__(self, target: AgentClientTarget, links: Links, tunnels: Tunnels) -> None:
+    def __init__(self, target: AgentClientTarget, connections: AgentConnections, tunnels: Tunnels) -> None:
         self._target = target
-        self._links = links
+        self._connections = connections
         self._tunnels = tunnels
-        self._by_thread: dict[str, Session] = {}
+        self._by_thread: dict[str, AgentSession] = {}
         self._closing = TaskSet()
-        self._hanging: set[Connection] = set()
+        self._hanging: set[AgentConnection] = set()
         """Those that are to be ended when nobody works with them."""
 
-    def of(self, context: ThreadContext) -> Session:
+    def of(self, context: ThreadContext) -> AgentSession:
         """The session of the context's thread, open or not; a new one without a thread."""
         if context.thread is None:
-            return Session(None, self._target.idle, self._tunnels.forget)
+            return AgentSession(None, self._target.idle, self._tunnels.forget, self._unused)
         key = context.thread.id
         session = self._by_thread.get(key)
         if session is None:
             self._sweep()
-            session = self._by_thread[key] = Session(key, self._target.idle, self._tunnels.forget, self._unused)
+            session = self._by_thread[key] = AgentSession(key, self._target.idle, self._tunnels.forget, self._unused)
         return session
 
     def _sweep(self) -> None:
@@ -64,7 +68,7 @@ class Sessions:
             for key in [key for key, session in self._by_thread.items() if session.disposable]:
                 del self._by_thread[key]
 
-    async def open(self, session: Session, context: ThreadContext, lost: Lost | None = None) -> Connection:
+    async def open(self, session: AgentSession, context: ThreadContext, lost: Lost | None = None) -> AgentConnection:
         """See that the agent has the session open. To be called while it is `in_use`; returns its connection.
 
         `lost` is told of a conversation that the agent has forgotten; only runs have it. Raises Denied where the agent
@@ -75,39 +79,40 @@ class Sessions:
         async with session.lock:
             session.seen(context)
             if session.open and await self._recovered(session):
-                connection = await session.connect(self._links.link(session.profile, context.governor))
+                shared = self._connections.shared(session.record.profile, context.governor)
+                connection = await session.lease.connect(shared)
                 if connection is session.connection:
                     return connection
-            known = _upstream(context)
-            session.zombie = None
-            session.profile = known.profile if known else self._links.profile(context.caller)
-            connection = await session.connect(self._links.link(session.profile, context.governor))
+            known = recorded(context)
+            session.settled()
+            profile = known.profile if known else self._connections.profile(context.caller)
+            connection = await session.lease.connect(self._connections.shared(profile, context.governor))
             if known is not None:
                 known = await governed.placed(context.governor, known)
                 if await self._again(session, connection, known, in_run):
                     return connection
-                log.warning("thread %s: %s has forgotten its session", session.thread, self._links.name)
+                log.warning("thread %s: %s has forgotten its session", session.thread, self._connections.name)
                 if lost is not None:
                     lost(FORGOTTEN)
-                known = msgspec.structs.replace(known, partial=True)
+                known = replace(known, partial=True)
             elif session.thread is not None and connection.claim(session.thread):
                 session.bind(connection, session.thread)
-                await self._record(session, self._default(context.governor))
+                await self._record(session, replace(self._default(context.governor), profile=profile))
                 return connection
-            asked = known or await governed.placed(context.governor, self._default(context.governor))
-            session.fresh = context.thread is not None and context.thread.begun
-            session.files = []
-            await self._new(session, connection, Raw(_encode(_setup(asked, connection))), asked, in_run)
+            record = known or await governed.placed(context.governor, self._default(context.governor))
+            begun = context.thread is not None and context.thread.begun
+            record = replace(record, profile=profile, fresh=begun, files=[])
+            await self._new(session, connection, Raw(_encode(record.setup(connection.offers))), record, in_run)
             return connection
 
     async def new(self, context: ThreadContext, params: Raw) -> Raw:
         """`session/new` of a client: a session for its thread, with its very params. Returns the agent's answer."""
         session = self.of(context)
-        async with session.in_use(), session.lock:
+        async with session.lease.in_use(), session.lock:
             session.seen(context)
-            session.profile = self._links.profile(context.caller)
-            connection = await session.connect(self._links.link(session.profile, context.governor))
-            return await self._new(session, connection, params, _asked(params))
+            profile = self._connections.profile(context.caller)
+            connection = await session.lease.connect(self._connections.shared(profile, context.governor))
+            return await self._new(session, connection, params, replace(asked(params), profile=profile))
 
     async def load(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/load` or `session/resume` of a client. What the agent replays is told as it comes.
@@ -116,87 +121,82 @@ class Sessions:
         where its replay would not be the conversation: it works at that moment, or has forgotten the beginning.
         """
         session = self.of(context)
-        async with session.in_use(), session.lock:
-            known = _upstream(context)
+        async with session.lease.in_use(), session.lock:
+            known = recorded(context)
             partial = known is not None and known.partial
             if method == "session/load" and (partial or session.busy or session.run is not None):
-                raise Unsupported(f"{self._links.name} cannot replay session {session.thread} now")
+                raise Unsupported(f"{self._connections.name} cannot replay session {session.thread} now")
             session.seen(context)
-            if "cwd" not in raw.members(params):
-                params = raw.replaced(params, cwd=self._default(context.governor).cwd)
+            if "cwd" not in forwarded.members(params):
+                params = forwarded.replaced(params, cwd=self._default(context.governor).cwd)
             name = known.session if known else session.thread or ""
-            session.profile = known.profile if known else self._links.profile(context.caller)
-            connection = await session.connect(self._links.link(session.profile, context.governor))
+            profile = known.profile if known else self._connections.profile(context.caller)
+            connection = await session.lease.connect(self._connections.shared(profile, context.governor))
             there = session.open and session.name == name
             if not there:
                 session.bind(connection, name)
             loads = connection.offers("loadSession") and not connection.offers("sessionCapabilities", "resume")
+            telling: AbstractContextManager[None] = nullcontext()
             if method == "session/resume" and loads:
-                method, session.swallow = "session/load", True
-            session.replaying = method == "session/load" or "replayFrom" in raw.members(params)
+                method, telling = "session/load", session.telling(OpeningStep.RESTORE)
+            elif method == "session/load" or "replayFrom" in forwarded.members(params):
+                telling = session.telling(OpeningStep.REPLAY)
             try:
-                sent, lost = await self.given(session, connection, raw.with_session(params, name))
-                result = await connection.ask(
-                    method,
-                    sent,
-                    timeout=self._target.request_timeout,
-                    context=context,
-                )
+                with telling:
+                    sent, lost = await self.given(session, connection, forwarded.with_session(params, name))
+                    result = await connection.ask(method, sent, timeout=self._target.request_timeout, context=context)
             except BaseException:
                 if not there:
                     session.detach(connection)
                 raise
-            finally:
-                session.replaying = session.swallow = False
             answer = jsonrpc.unpack(result)
-            session.settle(answer)
-            session.fresh, session.files = (known.fresh, known.files) if known is not None else (False, [])
-            await self._record(session, msgspec.structs.replace(_asked(params), partial=partial))
-            return raw.replaced(result, _meta=losing(answer, lost)) if lost else result
+            session.settings.settle(answer)
+            told = {"fresh": known.fresh, "files": known.files} if known is not None else {}
+            await self._record(session, replace(asked(params), profile=profile, partial=partial, **told))
+            return forwarded.replaced(result, _meta=losing(answer, lost)) if lost else result
 
     async def end_unopened(self, context: ThreadContext, method: str, params: Raw) -> Raw:
         """`session/close` and `session/delete` of one that is not open: only the latter concerns the agent."""
-        known = _upstream(context)
+        known = recorded(context)
         if method == "session/close" or known is None:
-            return raw.NOTHING
-        async with self._links.link(known.profile, context.governor).use() as connection:
-            renamed = raw.with_session(params, known.session)
+            return forwarded.NOTHING
+        async with self._connections.shared(known.profile, context.governor).use() as connection:
+            renamed = forwarded.with_session(params, known.session)
             return await connection.ask(method, renamed, timeout=self._target.request_timeout, context=context)
 
-    async def told(self, session: Session, files: Sequence[str] = ()) -> None:
+    async def told(self, session: AgentSession, files: Sequence[str] = ()) -> None:
         """The agent is about to be told of the conversation before its session, and given these files."""
-        known = None if session.context is None else _upstream(session.context)
-        if (session.fresh or files) and known is not None:
-            session.fresh, session.files = False, [*session.files, *files]
-            await self._record(session, known)
+        record = session.record
+        if (record.fresh or files) and session.context is not None and recorded(session.context) is not None:
+            await self._record(session, replace(record, fresh=False, files=[*record.files, *files]))
 
-    async def close(self, session: Session) -> None:
+    async def close(self, session: AgentSession) -> None:
         """Let the agent forget a session that nobody needs any more, if it can; bounded."""
         await self._tell_closed(session)
         await self.forget(session)
 
-    def close_soon(self, session: Session) -> None:
+    def close_soon(self, session: AgentSession) -> None:
         """The same in the background."""
-        self._keep(self.close(session))
+        self._closing.start(self.close(session))
 
-    def _unused(self, session: Session) -> None:
+    def _unused(self, session: AgentSession) -> None:
         """What the agent can find again need not be open: neither it nor we are to grow with every conversation."""
         connection = session.connection
-        if session.open and connection is not None and connection.remembers:
-            self._keep(self._put_away(session))
+        if session.thread is not None and session.open and connection is not None and connection.remembers:
+            self._closing.start(self._put_away(session))
 
-    async def _put_away(self, session: Session) -> None:
+    async def _put_away(self, session: AgentSession) -> None:
         async with session.lock:
-            if session.used:
+            if session.lease.used:
                 return
             await self._tell_closed(session)
             if session.connection is not None:
                 session.detach(session.connection)
-            await session.end_terminals()
+            await session.commands.end()
         if session.disposable:
             await self.forget(session)
 
-    async def _tell_closed(self, session: Session) -> None:
+    async def _tell_closed(self, session: AgentSession) -> None:
         connection = session.connection
         if connection is None or not connection.alive or not connection.offers("sessionCapabilities", "close"):
             return
@@ -205,23 +205,20 @@ class Sessions:
         except AgentTimeout:
             await self.hangs(session)
         except AgentError as error:
-            log.info("%s did not close session %s: %s", self._links.name, session.name, error)
+            log.info("%s did not close session %s: %s", self._connections.name, session.name, error)
 
-    async def hangs(self, session: Session) -> None:
+    async def hangs(self, session: AgentSession) -> None:
         """The agent does not answer a `session/close`: it is ended, once no other works with it (AIP-44, security)."""
         connection = session.connection
         if connection is None:
             return
         if self._needed(session, connection):
-            self._keep(self._end_later(session, connection))
+            self._closing.start(self._end_later(session, connection))
             return
-        log.warning("%s does not close session %s and is ended", self._links.name, session.name)
+        log.warning("%s does not close session %s and is ended", self._connections.name, session.name)
         await connection.aclose()
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        self._closing.start(work)
-
-    async def forget(self, session: Session) -> None:
+    async def forget(self, session: AgentSession) -> None:
         """It is closed."""
         if session.thread is not None and self._by_thread.get(session.thread) is session:
             del self._by_thread[session.thread]
@@ -235,7 +232,12 @@ class Sessions:
     # --- inside --------------------------------------------------------------------------------------------------
 
     async def _new(
-        self, session: Session, connection: Connection, params: Raw, asked: Upstream, in_run: bool = False
+        self,
+        session: AgentSession,
+        connection: AgentConnection,
+        params: Raw,
+        record: SessionRecord,
+        in_run: bool = False,
     ) -> Raw:
         sent, lost = await self.given(session, connection, params)
         try:
@@ -246,25 +248,27 @@ class Sessions:
                 answer = jsonrpc.unpack(result)
                 name = answer.get("sessionId") if isinstance(answer, dict) else None
                 if not isinstance(name, str) or not name or delta.sound(name) != name:
-                    raise AgentBroken(f"{self._links.name} made a session without an id that can be kept")
+                    raise AgentBroken(f"{self._connections.name} made a session without an id that can be kept")
                 session.bind(connection, name)
         except RpcError as error:
             raise self._denied(error, connection, session.context) from error
         finally:
             if not session.open:
                 self._tunnels.forget(session)
-        session.settle(answer, in_run=in_run)
-        await self._record(session, asked)
-        return raw.replaced(result, _meta=losing(answer, lost)) if lost else result
+        session.settings.settle(answer, in_run=in_run)
+        await self._record(session, record)
+        return forwarded.replaced(result, _meta=losing(answer, lost)) if lost else result
 
-    async def given(self, session: Session, connection: Connection, params: Raw) -> tuple[Raw, list[str]]:
+    async def given(self, session: AgentSession, connection: AgentConnection, params: Raw) -> tuple[Raw, list[str]]:
         """The params that open a session, as its agent is to get them; and the loss of what of them it cannot have."""
         governor = session.context.governor if session.context is not None else None
         params, taken = governed.mounted(governor, params)
         sent, lost = await self._tunnels.declared(session, connection, params)
         return sent, lost or taken
 
-    async def _again(self, session: Session, connection: Connection, known: Upstream, in_run: bool) -> bool:
+    async def _again(
+        self, session: AgentSession, connection: AgentConnection, known: SessionRecord, in_run: bool
+    ) -> bool:
         """Open a session that the agent had open before it, or the gateway, was started again. False if it cannot."""
         if connection.offers("sessionCapabilities", "resume"):
             method = "session/resume"
@@ -272,54 +276,54 @@ class Sessions:
             method = "session/load"
         else:
             return False
-        session.swallow = True
         try:
-            session.bind(connection, known.session)
-            params = Raw(_encode({"sessionId": known.session, **_setup(known, connection)}))
-            params, _ = await self.given(session, connection, params)
-            timeout = self._target.request_timeout
-            result = await connection.ask(method, params, timeout=timeout, context=session.context)
+            with session.telling(OpeningStep.RESTORE):
+                session.bind(connection, known.session)
+                params = Raw(_encode({"sessionId": known.session, **known.setup(connection.offers)}))
+                params, _ = await self.given(session, connection, params)
+                timeout = self._target.request_timeout
+                result = await connection.ask(method, params, timeout=timeout, context=session.context)
         except RpcError as error:
             session.detach(connection)
             if error.error.code == AUTH_REQUIRED:
                 raise self._denied(error, connection, session.context) from error
-            log.info("%s: %s of %s: %s", self._links.name, method, known.session, error)
+            log.info("%s: %s of %s: %s", self._connections.name, method, known.session, error)
             return False
         except BaseException:
             session.detach(connection)
             raise
-        finally:
-            session.swallow = False
-        session.settle(jsonrpc.unpack(result), in_run=in_run)
-        session.fresh, session.files = known.fresh, known.files
+        session.settings.settle(jsonrpc.unpack(result), in_run=in_run)
+        session.recorded(known)
         return True
 
-    async def _recovered(self, session: Session) -> bool:
+    async def _recovered(self, session: AgentSession) -> bool:
         """Whether a session that is open can be used: one that still owes an answer is waited for, for a moment.
 
         If the answer does not come, the agent is ended. Raises AgentTimeout where others work with it: then it is ended
         when they have done.
         """
-        owed, connection = session.zombie, session.connection
+        owed, connection = session.owed, session.connection
         if owed is None or connection is None:
             return True
         await asyncio.wait([owed], timeout=self._target.stop_timeout)
         if owed.done():
             return session.open
         if self._needed(session, connection):
-            self._keep(self._end_later(session, connection, owed))
-            raise AgentTimeout(f"{self._links.name} is still busy with a prompt of this session that was cancelled")
-        log.warning("%s does not end a cancelled prompt and is ended itself", self._links.name)
+            self._closing.start(self._end_later(session, connection, owed))
+            raise AgentTimeout(
+                f"{self._connections.name} is still busy with a prompt of this session that was cancelled"
+            )
+        log.warning("%s does not end a cancelled prompt and is ended itself", self._connections.name)
         await connection.aclose()
         return False
 
-    def _needed(self, session: Session, connection: Connection) -> bool:
+    def _needed(self, session: AgentSession, connection: AgentConnection) -> bool:
         """Whether others work with the agent, or have sessions that it would forget."""
         others = [each for each in connection.sessions.values() if each is not session]
         return any(each.busy or not connection.remembers for each in others)
 
     async def _end_later(
-        self, session: Session, connection: Connection, owed: asyncio.Future[Any] | None = None
+        self, session: AgentSession, connection: AgentConnection, owed: asyncio.Future[Any] | None = None
     ) -> None:
         """End an agent that does not answer in a session, once no other works with it; unless it has given what it
         `owed` by then, or would forget another's session.
@@ -338,65 +342,37 @@ class Sessions:
                 for end in ends:
                     end.cancel()
             if connection.alive and not (owed is not None and owed.done()):
-                log.warning("%s did not answer in session %s and is ended", self._links.name, session.name)
+                log.warning("%s did not answer in session %s and is ended", self._connections.name, session.name)
                 await connection.aclose()
         finally:
             self._hanging.discard(connection)
 
-    async def _record(self, session: Session, asked: Upstream) -> None:
+    async def _record(self, session: AgentSession, record: SessionRecord) -> None:
+        session.recorded(replace(record, session=session.name))
         if session.context is not None:
-            upstream = msgspec.structs.replace(
-                asked, session=session.name, profile=session.profile, fresh=session.fresh, files=session.files
-            )
-            await session.context.set_thread(upstream.record)
+            await session.context.set_thread(session.record.upstream)
 
-    def _default(self, governor: Governor | None) -> Upstream:
+    def _default(self, governor: Governor | None) -> SessionRecord:
         """Where an agent works whose client names no folder."""
         target = self._target
         named = target.cwd or (target.workspace.root if target.workspace else None)
         folder = named or (governor.home if governor else None) or os.getcwd()
-        return Upstream(session="", cwd=os.path.abspath(folder))
+        return SessionRecord(session="", cwd=os.path.abspath(folder))
 
-    def _denied(self, error: RpcError, connection: Connection, context: ThreadContext | None) -> AgentError | Denied:
+    def _denied(
+        self, error: RpcError, connection: AgentConnection, context: ThreadContext | None
+    ) -> AgentError | Denied:
         """A client of the same protocol authenticates itself; to every other it is said what there would be to do."""
         caller = context.caller if context is not None else None
         if error.error.code != AUTH_REQUIRED or (caller is not None and caller.protocol == PROTOCOL):
             return error
         methods = ", ".join(connection.auth_methods) or "none that it names"
         return Denied(
-            f"{self._links.name} wants to be authenticated to first ({methods}): {error}", detail=error.detail
+            f"{self._connections.name} wants to be authenticated to first ({methods}): {error}", detail=error.detail
         )
 
 
 def losing(answer: Any, lost: list[str]) -> JsonObject:
-    """The `_meta` of an answer that says what became of none of what was asked."""
+    """The `_meta` of an answer that names what was asked for in vain."""
     meta = answer.get("_meta") if isinstance(answer, dict) else None
     return {**(meta if isinstance(meta, dict) else {}), "interlingua": {"lost": lost}}
-
-
-def _upstream(context: ThreadContext) -> Upstream | None:
-    """What was recorded on the thread; None if nothing was, or nothing that can be read."""
-    try:
-        return msgspec.convert(context.upstream_thread, Upstream) if context.upstream_thread else None
-    except msgspec.ValidationError:
-        return None
-
-
-def _asked(params: Raw) -> Upstream:
-    """What a client's `session/new`, `session/load` or `session/resume` asks for, as far as it is wanted again."""
-    found = {name: jsonrpc.unpack(value) for name, value in raw.members(params).items()}
-    cwd, servers, folders = (found.get(name) for name in ("cwd", "mcpServers", "additionalDirectories"))
-    return Upstream(
-        session="",
-        cwd=cwd if isinstance(cwd, str) else os.getcwd(),
-        mcp_servers=servers if isinstance(servers, list) else [],
-        additional_directories=folders if isinstance(folders, list) else [],
-    )
-
-
-def _setup(upstream: Upstream, connection: Connection) -> JsonObject:
-    """The params that all three ways of opening a session share."""
-    setup: JsonObject = {"cwd": upstream.cwd, "mcpServers": upstream.mcp_servers}
-    if upstream.additional_directories and connection.offers("sessionCapabilities", "additionalDirectories"):
-        setup["additionalDirectories"] = upstream.additional_directories
-    return setup

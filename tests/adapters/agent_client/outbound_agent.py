@@ -165,7 +165,7 @@ class Rig:
             "initialize": lambda _: self.initialized,
             "session/new": self._new,
         }
-        self.outbound._links._pipe = self._pipe  # type: ignore[method-assign]
+        self.outbound._connections._pipe = self._pipe  # type: ignore[method-assign]
 
     async def _pipe(self) -> Wire:
         self.wires.append(Wire(self.handlers))

@@ -40,8 +40,8 @@ class House:
 
     async def sent(self, run: Run) -> None:
         """Wait until the prompt is at the agent."""
-        turns = self.outbound._turns
-        await until(lambda: run.id in turns and turns[run.id]._sent)
+        runs = self.outbound._runs
+        await until(lambda: run.id in runs and runs[run.id]._sent)
 
     async def thread(self, name: str) -> str:
         """A new conversation."""

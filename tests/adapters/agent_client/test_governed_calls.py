@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.agent_client.outbound.calls import grants, stated_risk
+from adapters.agent_client.outbound.tool_calls import grants, stated_risk
 from gateway.core import events as e
 from gateway.core.types import Answer, Json, Outcome
 from tests.adapters.agent_client.governed_rules import Rules

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_client.options import Permissions
-from adapters.agent_client.outbound.asks import judged
+from adapters.agent_client.outbound.agent_requests import judged
 from gateway.core import events as e
 from gateway.core.types import Answer, Outcome
 from tests.adapters.agent_client.outbound_agent import OPTIONS, Client, Rig, rig

@@ -272,10 +272,10 @@ def test_a_process_is_kept_while_its_client_is_there_and_for_a_while_after() -> 
             client = Client()
             context = await new(it, client=client)
             session = it.outbound._sessions.of(context)
-            await until(lambda: session._timer is not None)
+            await until(lambda: session.lease._timer is not None)
             for _ in range(3):
-                last = session._timer
-                await until(lambda last=last: session._timer is not last)  # type: ignore[misc]
+                last = session.lease._timer
+                await until(lambda last=last: session.lease._timer is not last)  # type: ignore[misc]
             assert not it.wire.closed
             context.caller = None
             await until(lambda: it.wire.closed)

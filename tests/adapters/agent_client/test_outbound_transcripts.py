@@ -225,7 +225,7 @@ async def told(version: int, **target: Any) -> AsyncIterator[Story]:
         wire._take, wire.raw = sent, said  # type: ignore[method-assign]
         return wire
 
-    rig.outbound._links._pipe = recorded  # type: ignore[method-assign]
+    rig.outbound._connections._pipe = recorded  # type: ignore[method-assign]
     try:
         yield story
     finally:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 from adapters.agent_client.inbound import context as sessions
 from adapters.agent_client.inbound import governed as inbound
 from adapters.agent_client.outbound import governed as outbound
+from adapters.agent_client.outbound.session import AgentSession
 from gateway.cli import main
 from gateway.core.errors import InterlinguaError
 from gateway.governance import tiers
@@ -208,7 +209,7 @@ def paths_of_files_are_admitted() -> None:
 
 @check
 def calls_outside_of_turns_are_dropped() -> None:
-    _replace(outbound, "told", lambda session, update: update)
+    _replace(AgentSession, "_governed", lambda session, update: update)
 
 
 @check

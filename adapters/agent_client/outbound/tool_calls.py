@@ -1,4 +1,4 @@
-"""What an agent says of its tool calls, for the rules of a governed run (see `gateway.contract.RunGovernor`).
+"""Tells the rules of a governed run what its agent says of tool calls (see `gateway.contract.RunGovernor`).
 
 The engine judges the events of a call. What no event has of it is told here: the tool's name and risk as they change,
 arguments that come late, whether the agent may still ask for permission; and that question itself is put to the rules.
@@ -6,9 +6,9 @@ arguments that come late, whether the agent may still ask for permission; and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -22,11 +22,8 @@ from gateway.core import events as e
 from gateway.core.types import Answer, Interrupt, Json, Outcome, ThreadUpdate
 from gateway.wire import jsonrpc
 
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.turn import Turn
-
 REFUSED: Final = "tool_refused"
-"""What is counted where the agent speaks of a call that nobody is told of."""
+"""The loss where the agent speaks of a call that is told to no client."""
 SHOWN: Final = ("title", "name", "kind", "status", "rawInput", "content", "locations", "_meta")
 """What a client needs to know of a call that it is asked about and was not told of."""
 MOST: Final = 10_000
@@ -42,7 +39,7 @@ _CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 
 
 @dataclass
-class Call:
+class AgentToolCall:
     """One call as far as the agent has spoken of it. `name` is what the run's events call it."""
 
     name: str
@@ -53,7 +50,7 @@ class Call:
     over: bool = False
 
 
-class Calls:
+class AgentToolCalls:
     """The tool calls of one run, by the agent's own ids."""
 
     def __init__(self, rules: RunGovernor, lost: Callable[[str], None], heard: dict[str, None]) -> None:
@@ -62,7 +59,7 @@ class Calls:
         self._earlier = frozenset(heard)
         self._rules = rules
         self._lost = lost
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, AgentToolCall] = {}
         self._times: dict[str, int] = {}
         self._questions: set[str] = set()
         self._shown_by: dict[str, str] = {}  # terminal -> the call that shows it
@@ -127,7 +124,7 @@ class Calls:
         self._anchored(said, call)
         return [_of(call.name, item), *self._released()]
 
-    def _anchored(self, said: JsonObject, call: Call) -> None:
+    def _anchored(self, said: JsonObject, call: AgentToolCall) -> None:
         """The terminals that an update of a call shows are that call's, for good."""
         content = said.get("content")
         for item in content if isinstance(content, list) else [content]:
@@ -154,12 +151,14 @@ class Calls:
             return True
         return tools.named(whole) != call.tool or stated_risk(whole, [said.get("kind")]) > call.risk
 
-    def _describe(self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded, said: JsonObject) -> Call:
+    def _describe(
+        self, event: e.ToolCallStarted | e.ToolCallUpdated | e.ToolCallEnded, said: JsonObject
+    ) -> AgentToolCall:
         id = str(said.get("toolCallId"))
         call = self._calls.get(id)
         new = isinstance(event, e.ToolCallStarted)
         if call is None or new:
-            call = self._calls[id] = Call(event.call)
+            call = self._calls[id] = AgentToolCall(event.call)
             self._times[id] = self._times.get(id, 0) + 1
             heard(self._heard, id)
         call.said = _whole(call.said, said)
@@ -176,16 +175,17 @@ class Calls:
         call.tool, call.risk = tool, max(call.risk, risk)
         return call
 
-    async def permission(self, turn: Turn, interrupt: Interrupt, kinds: Collection[str]) -> JsonObject | None:
+    async def permission(
+        self, interrupt: Interrupt, kinds: Collection[str], ask: Callable[[Interrupt], Awaitable[Answer]]
+    ) -> JsonObject | None:
         """What is answered to a `session/request_permission`; None: the route's own policy has the word.
 
-        `interrupt` is the question, `kinds` what the agent said of the call, now and before. What is about no tool call
-        is a person's to answer, and no policy's.
+        `interrupt` is the question, `kinds` what the agent said of the call, now and before. `ask` puts it to a person:
+        what is about no tool call is not for a policy to answer. What the agent said before is logged already.
         """
-        turn.flush()
         asked = interrupt.payload
         if asking.is_question(asked):
-            return questions.permission_result(await turn.ask(interrupt), asked)
+            return questions.permission_result(await ask(interrupt), asked)
         said = asked["toolCall"]
         id = said["toolCallId"]
         call = self._calls.get(id)

@@ -1,4 +1,4 @@
-"""What an agent asks for: answered by the run's client, by a policy, by a workspace, or refused.
+"""Answers what an agent asks for: from the run's client, a policy or a workspace; or refuses it.
 
 A permission or an elicitation is a question of the run's, whatever protocol its client speaks. Everything else is
 handed to a client of this protocol that declared it; files and terminals else come from the route's workspace.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 
 from adapters.agent_client.codec import questions
 from adapters.agent_client.options import AgentClientTarget, Permissions
-from adapters.agent_client.outbound import governed, raw
-from adapters.agent_client.outbound.terminals import PREFIX, Terminals
+from adapters.agent_client.outbound import forwarded, governed
+from adapters.agent_client.outbound.connection import AgentConnection
+from adapters.agent_client.outbound.session import AgentSession
+from adapters.agent_client.outbound.states import PromptPhase
+from adapters.agent_client.outbound.terminals import PREFIX
 from adapters.agent_client.outbound.workspace import Files
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.tunnels import Tunnels
@@ -26,10 +29,6 @@ from gateway.core.types import Answer, JsonObject, Outcome
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.connection import Connection
-    from adapters.agent_client.outbound.session import Session
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -38,15 +37,13 @@ TURNS = 5
 """Of the event loop, after which what was held is logged, and whoever follows the run has passed it on."""
 ALLOW = ("allow_once", "allow_always")
 CREATING = ("terminal/create",)
-MOST_LENT = 1000
-"""Commands of its clients' that a session is known to have; of those before, the newest client is asked."""
 
 
 class _Params(Struct, rename="camel", gc=False):
     pass
 
 
-class Read(_Params):
+class _Read(_Params):
     """`fs/read_text_file`."""
 
     path: str
@@ -54,38 +51,38 @@ class Read(_Params):
     limit: int | None = None
 
 
-class Write(_Params):
+class _Write(_Params):
     """`fs/write_text_file`."""
 
     path: str
     content: str
 
 
-class Variable(_Params):
+class _Variable(_Params):
     """Of a command's environment."""
 
     name: str
     value: str
 
 
-class Create(_Params):
+class _Create(_Params):
     """`terminal/create`."""
 
     command: str
     args: list[str] = []
-    env: list[Variable] = []
+    env: list[_Variable] = []
     cwd: str | None = None
     output_byte_limit: int | None = None
 
 
-class OfTerminal(_Params):
+class _OfTerminal(_Params):
     """The other `terminal/` requests."""
 
     terminal_id: str
 
 
-class Asks:
-    """Answers the requests of one target's agent. One for all of its connections."""
+class AgentRequests:
+    """See `AgentHandler`. One for all connections to one target."""
 
     def __init__(self, target: AgentClientTarget, tunnels: Tunnels) -> None:
         self._tunnels = tunnels
@@ -95,13 +92,13 @@ class Asks:
         self._files = Files(workspace) if workspace is not None else None
         self._may_run = workspace is not None and workspace.terminals
 
-    async def answer(self, connection: Connection, method: str, params: Raw) -> Any:
+    async def answer(self, connection: AgentConnection, method: str, params: Raw) -> Any:
         """A request of the agent's. Raises RpcError and errors of the tree: they are the answer then."""
         if method in tunnel.METHODS:
             return await self._tunnels.answer(connection, method, params)
-        session, context = connection.request_from(params)
-        if session is None and raw.session_of(params) is not None:
-            raise NotFound(f"session {raw.session_of(params)} is not open")
+        session, context = _request_from(connection, params)
+        if session is None and forwarded.session_of(params) is not None:
+            raise NotFound(f"session {forwarded.session_of(params)} is not open")
         if method == "session/request_permission":
             return await self._permission(session, params)
         if method == "elicitation/create":
@@ -111,21 +108,21 @@ class Asks:
             return await self._served(session, method, params)
         return await self._of_client(session, context, method, params)
 
-    async def tell(self, connection: Connection, method: str, params: Raw) -> None:
-        """A notification of the agent's that concerns the client alone. To everyone who is there, if it names none.
+    async def tell(self, connection: AgentConnection, method: str, params: Raw) -> None:
+        """A notification that concerns the client alone: one in a session has its place among the updates of its turn.
 
-        In a turn it has its place among the updates.
+        One that names no session goes to every client that is there.
         """
         if method in tunnel.METHODS:
             self._tunnels.tell(connection, method, params)
             return
-        session, context = connection.request_from(params)
+        session, context = _request_from(connection, params)
         if session is not None and session.turn is not None:
             session.turn.notify(method, _for_client(session, params))
             return
         await _caught_up(session)
         contexts = [context] if context is not None else []
-        if context is None and raw.session_of(params) is None and not raw.members(params).get("requestId"):
+        if context is None and forwarded.session_of(params) is None and not forwarded.members(params).get("requestId"):
             contexts = connection.contexts()
         told = False
         for each in contexts:
@@ -138,7 +135,7 @@ class Asks:
 
     # --- questions -----------------------------------------------------------------------------------------------
 
-    async def _permission(self, session: Session | None, params: Raw) -> Any:
+    async def _permission(self, session: AgentSession | None, params: Raw) -> Any:
         """Only what was offered is ever chosen; a question that belongs to no turn is nearly always refused."""
         turn = session.turn if session is not None else None
         asked = _object(params)
@@ -148,11 +145,12 @@ class Asks:
             await governed.late(session, call)
             return await self._unasked(session, call, params)
         name = str(call.get("toolCallId"))
-        interrupt = turn.dialect.permission(asked, turn.name_question("permission"), turn.title(name))
+        interrupt = turn.question(asked)
         said = call.get("kind")
         kinds = turn.kinds(name) | ({said} if isinstance(said, str) else set())
         if turn.calls is not None:
-            answer = await turn.calls.permission(turn, interrupt, kinds)
+            turn.flush()
+            answer = await turn.calls.permission(interrupt, kinds, turn.ask)
             if answer is not None:
                 return answer
         verdict = judged(self._policy, kinds or {"other"})
@@ -166,21 +164,21 @@ class Asks:
             return questions.permission_result(Answer(outcome=Outcome.DECLINED), interrupt.payload)
         return questions.permission_result(await turn.ask(interrupt), interrupt.payload)
 
-    async def _unasked(self, session: Session | None, call: JsonObject, params: Raw) -> Any:
+    async def _unasked(self, session: AgentSession | None, call: JsonObject, params: Raw) -> Any:
         """A permission outside of any turn: only for work of the agent's own is a client asked that is there."""
         context = session.context if session is not None else None
         caller = _client(context)
         if session is None or context is None or caller is None or context.governor is not None:
             return NOT_ASKED
         kind = call.get("kind")
-        own = session.foreground is not None and session.foreground.working
+        own = session.work is not None and session.work.working
         if not own or judged(self._policy, {kind if isinstance(kind, str) else "other"}) != "forward":
             return NOT_ASKED
         await _caught_up(session)
         return await caller.ask("session/request_permission", _for_client(session, params))
 
     async def _elicitation(
-        self, connection: Connection, session: Session | None, context: ThreadContext | None, params: Raw
+        self, connection: AgentConnection, session: AgentSession | None, context: ThreadContext | None, params: Raw
     ) -> Any:
         """In a turn it is a question of the run's; outside of one it is handed to a client that is there."""
         asked = _object(params)
@@ -198,7 +196,7 @@ class Asks:
 
     # --- files, terminals, and what else there may be ---------------------------------------------------------------
 
-    async def _served(self, session: Session, method: str, params: Raw) -> Any:
+    async def _served(self, session: AgentSession, method: str, params: Raw) -> Any:
         """A file or a command. Under governance it is a tool call of its own, unless nobody would do it."""
         governor = session.context.governor if session.context is not None else None
         if governor is not None and not governed.lent(governor, method):
@@ -208,16 +206,16 @@ class Asks:
         if _client(session.context, method) is None:
             if self._files is None or (method in CREATING and not self._may_run):
                 raise _unknown(method)
-            if method in CREATING and not raw.members(params).get("cwd"):
-                params = raw.replaced(params, cwd=self._files.root)
+            if method in CREATING and not forwarded.members(params).get("cwd"):
+                params = forwarded.replaced(params, cwd=self._files.root)
         return await governed.act(
             session, method, params, lambda found: self._serve(session, method, found, links=False)
         )
 
-    async def _serve(self, session: Session, method: str, params: Raw, *, links: bool = True) -> Any:
+    async def _serve(self, session: AgentSession, method: str, params: Raw, *, links: bool = True) -> Any:
         """`links` as in `Files.read`."""
         of_terminal = method.startswith("terminal/") and method not in CREATING
-        if of_terminal and _read(params, OfTerminal).terminal_id.startswith(PREFIX):
+        if of_terminal and _read(params, _OfTerminal).terminal_id.startswith(PREFIX):
             return await self._terminal(session, method, params)
         caller = _client(session.context, method)
         if caller is not None:
@@ -225,49 +223,48 @@ class Asks:
         if self._files is None or self._workspace is None:
             raise _unknown(method)
         if method == "fs/read_text_file":
-            asked = _read(params, Read)
+            asked = _read(params, _Read)
             read = self._files.read
             return {"content": await asyncio.to_thread(read, asked.path, asked.line, asked.limit, links=links)}
         if method == "fs/write_text_file":
-            written = _read(params, Write)
+            written = _read(params, _Write)
             await asyncio.to_thread(self._files.write, written.path, written.content, links=links)
             return {}
         if method == "terminal/create" and self._workspace.terminals:
-            return await self._create(session, self._files, _read(params, Create))
+            return await self._create(session, self._files, _read(params, _Create))
         if self._workspace.terminals:
-            raise NotFound(f"there is no terminal {_read(params, OfTerminal).terminal_id}")
+            raise NotFound(f"there is no terminal {_read(params, _OfTerminal).terminal_id}")
         raise _unknown(method)
 
-    async def _lent(self, session: Session, caller: Caller, method: str, params: Raw) -> Raw:
+    async def _lent(self, session: AgentSession, caller: Caller, method: str, params: Raw) -> Raw:
         """A file or command of a client's. A command stays with the client that began it, whoever else is there."""
-        lent = session.lent
+        commands = session.commands
         if method not in CREATING and method.startswith("terminal/"):
-            caller = lent.get(_read(params, OfTerminal).terminal_id, caller)
+            caller = commands.lender(_read(params, _OfTerminal).terminal_id) or caller
         answer = await caller.ask(method, _for_client(session, params))
-        if method in CREATING and (name := raw.members(answer).get("terminalId")):
-            lent[str(jsonrpc.unpack(name))] = caller
-            if len(lent) > MOST_LENT:
-                del lent[next(iter(lent))]
+        if method in CREATING and (name := forwarded.members(answer).get("terminalId")):
+            commands.lend(str(jsonrpc.unpack(name)), caller)
         elif method == "terminal/release":
-            lent.pop(_read(params, OfTerminal).terminal_id, None)
+            commands.returned(_read(params, _OfTerminal).terminal_id)
         return answer
 
-    async def _create(self, session: Session, files: Files, asked: Create) -> JsonObject:
-        if session.terminals is None:
-            session.terminals = Terminals(files)
+    async def _create(self, session: AgentSession, files: Files, asked: _Create) -> JsonObject:
         env = {each.name: each.value for each in asked.env}
         limit = asked.output_byte_limit
-        name = await session.terminals.create(asked.command, asked.args, env=env, cwd=asked.cwd, limit=limit)
+        name = await session.commands.workspace(files).create(
+            asked.command, asked.args, env=env, cwd=asked.cwd, limit=limit
+        )
         return {"terminalId": name}
 
-    async def _terminal(self, session: Session, method: str, params: Raw) -> JsonObject:
-        name = _read(params, OfTerminal).terminal_id
-        if session.terminals is None:
+    async def _terminal(self, session: AgentSession, method: str, params: Raw) -> JsonObject:
+        name = _read(params, _OfTerminal).terminal_id
+        terminals = session.commands.terminals
+        if terminals is None:
             raise NotFound(f"there is no terminal {name}")
         if method == "terminal/release":
-            await session.terminals.release(name)
+            await terminals.release(name)
             return {}
-        terminal = session.terminals.find(name)
+        terminal = terminals.find(name)
         if method == "terminal/output":
             return terminal.output()
         if method == "terminal/wait_for_exit":
@@ -277,7 +274,9 @@ class Asks:
             return {}
         raise _unknown(method)
 
-    async def _of_client(self, session: Session | None, context: ThreadContext | None, method: str, params: Raw) -> Raw:
+    async def _of_client(
+        self, session: AgentSession | None, context: ThreadContext | None, method: str, params: Raw
+    ) -> Raw:
         """What only a client of this protocol can know, extensions above all: the newest that knows the method."""
         if method in governed.FILES or method.startswith("terminal/"):
             raise _unknown(method)
@@ -296,20 +295,26 @@ class Asks:
             raise unknown
         if session is None or session.thread is None:
             return answer
-        return raw.renamed(answer, lambda name: session.name if name == session.thread else name)
+        return forwarded.renamed(answer, lambda name: session.name if name == session.thread else name)
 
 
-async def _caught_up(session: Session | None) -> None:
+async def _caught_up(session: AgentSession | None) -> None:
     """What the agent said before it asked is told before: it takes another way to the client, a few turns long.
 
     Longer where it stands behind the end of a run, which is recorded first.
     """
     turns, run = TURNS, session.run if session is not None else None
-    if run is not None and run.over:
+    if run is not None and run.phase is PromptPhase.OVER:
         await run.ended.wait()
         turns *= 4
     for _ in range(turns):
         await asyncio.sleep(0)
+
+
+def _request_from(connection: AgentConnection, params: Raw) -> tuple[AgentSession | None, ThreadContext | None]:
+    session, context = connection.request_from(params)
+    assert session is None or isinstance(session, AgentSession)
+    return session, context
 
 
 def judged(policy: Permissions, kinds: set[str]) -> str:
@@ -337,10 +342,10 @@ def _clients(context: ThreadContext | None) -> list[Caller]:
     return [each for each in (context.callers if context is not None else ()) if each.protocol == PROTOCOL]
 
 
-def _for_client(session: Session | None, params: Raw) -> Raw:
+def _for_client(session: AgentSession | None, params: Raw) -> Raw:
     if session is None or session.thread is None:
         return params
-    return raw.with_session(params, session.thread)
+    return forwarded.with_session(params, session.thread)
 
 
 def _has(capabilities: JsonObject, method: str) -> bool:
@@ -353,7 +358,7 @@ def _has(capabilities: JsonObject, method: str) -> bool:
 
 def _read(params: Raw, type: type[T]) -> T:
     try:
-        return jsonrpc.unpack(params or raw.NOTHING, type)
+        return jsonrpc.unpack(params or forwarded.NOTHING, type)
     except (ValueError, RecursionError) as error:
         raise Invalid(str(error)) from None
 

@@ -1,7 +1,7 @@
 """Connections to the target's agent: one for each set of client capabilities, started when needed, kept warm.
 
 An agent is told once, in `initialize`, what its client can do. So clients that can do the same share a connection, and
-nobody is asked for what he did not offer.
+no client is asked for what it did not offer.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from adapters.agent_client.options import AgentClientTarget
-from adapters.agent_client.outbound.asks import Asks
-from adapters.agent_client.outbound.connection import Connection
-from adapters.agent_client.outbound.dialects import Dialect
-from adapters.agent_client.outbound.dialects.v1 import V1
+from adapters.agent_client.outbound.connection import AgentConnection, AgentHandler
+from adapters.agent_client.outbound.dialect import AgentDialect
+from adapters.agent_client.outbound.v1 import V1
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Caller, Governor
 from gateway.core.errors import AgentError, Unavailable
@@ -29,22 +28,22 @@ from gateway.transport.stdio import Grace, Supervisor, spawn
 from gateway.transport.tasks import TaskSet
 from gateway.wire.jsonrpc import RpcError
 
-MAX_LINKS = 32
+MAX_CONNECTIONS = 32
 """Profiles at a time. Clients choose them, and each may be a process."""
 NOT_PASSED_ON = ("subagents",)
 """What clients declare and a proxy cannot do: updates of a subagent come in a session that no client has opened."""
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class Link:
+class SharedConnection:
     """One supervised connection, and how many use it now."""
 
-    def __init__(self, supervisor: Supervisor[Connection]) -> None:
+    def __init__(self, supervisor: Supervisor[AgentConnection]) -> None:
         self.supervisor = supervisor
         self.users = 0
 
     @contextlib.asynccontextmanager
-    async def use(self) -> AsyncIterator[Connection]:
+    async def use(self) -> AsyncIterator[AgentConnection]:
         """See `Supervisor.use`. One that has just ended is waited out."""
         self.users += 1
         try:
@@ -58,13 +57,13 @@ class Link:
             self.users -= 1
 
 
-class Links:
+class AgentConnections:
     """All connections to one target."""
 
-    def __init__(self, target: AgentClientTarget, asks: Asks) -> None:
+    def __init__(self, target: AgentClientTarget, handler: AgentHandler) -> None:
         self._target = target
-        self._asks = asks
-        self._links: dict[bytes, Link] = {}
+        self._handler = handler
+        self._shared: dict[bytes, SharedConnection] = {}
         self._closing = TaskSet()
         self._closed = False
         self.name = target.agent or _name(target)
@@ -78,7 +77,7 @@ class Links:
             return {name: each for name, each in caller.capabilities.items() if name not in NOT_PASSED_ON}
         return {"elicitation": {"form": {}}, "session": {"configOptions": {"boolean": {}}}}
 
-    def link(self, profile: JsonObject, governor: Governor | None) -> Link:
+    def shared(self, profile: JsonObject, governor: Governor | None) -> SharedConnection:
         """The connection for clients that can do that, as far as the agent may use it.
 
         Raises Unavailable for one profile too many, and once closed.
@@ -89,11 +88,11 @@ class Links:
         if governor is not None:
             capabilities = governor.lends(capabilities)
         key = _encode(capabilities)
-        found = self._links.get(key)
+        found = self._shared.get(key)
         if found is None:
-            if len(self._links) >= MAX_LINKS:
+            if len(self._shared) >= MAX_CONNECTIONS:
                 self._make_room()
-            found = self._links[key] = self._made(capabilities)
+            found = self._shared[key] = self._made(capabilities)
         return found
 
     def _with_workspace(self, profile: JsonObject) -> JsonObject:
@@ -107,26 +106,26 @@ class Links:
         files["writeTextFile"] = bool(files.get("writeTextFile")) or workspace.write
         return {**profile, "fs": files, "terminal": bool(profile.get("terminal")) or workspace.terminals}
 
-    def any(self) -> Link:
+    def any(self) -> SharedConnection:
         """One that is connected; else that for clients of other protocols."""
-        for link in self._links.values():
-            if link.supervisor.reachable:
-                return link
-        return self.link(self.profile(None), None)
+        for shared in self._shared.values():
+            if shared.supervisor.reachable:
+                return shared
+        return self.shared(self.profile(None), None)
 
     @property
     def reachable(self) -> bool | None:
         """See `gateway.contract.Supervised`."""
-        known = [link.supervisor.reachable for link in self._links.values()]
+        known = [shared.supervisor.reachable for shared in self._shared.values()]
         return True if True in known else (False if False in known else None)
 
     async def aclose(self) -> None:
         """End every connection and process."""
         self._closed = True
-        links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(link.supervisor.aclose() for link in links), *self._closing)
+        shared, self._shared = list(self._shared.values()), {}
+        await asyncio.gather(*(each.supervisor.aclose() for each in shared), *self._closing)
 
-    def _made(self, capabilities: JsonObject) -> Link:
+    def _made(self, capabilities: JsonObject) -> SharedConnection:
         target = self._target
         supervisor = Supervisor(
             lambda: self._open(capabilities),
@@ -135,10 +134,10 @@ class Links:
             start_timeout=target.start_timeout,
             wait=target.start_timeout,
         )
-        return Link(supervisor)
+        return SharedConnection(supervisor)
 
-    async def _open(self, capabilities: JsonObject) -> Connection:
-        connection = Connection(await self._pipe(), self._asks, capabilities, newest(self._target.v2))
+    async def _open(self, capabilities: JsonObject) -> AgentConnection:
+        connection = AgentConnection(await self._pipe(), self._handler, capabilities, newest(self._target.v2))
         try:
             await connection.start()
         except RpcError as error:
@@ -171,19 +170,19 @@ class Links:
         return await connect(target.url, headers=headers, limit=target.max_message, timeout=target.request_timeout)
 
     def _make_room(self) -> None:
-        for key, link in self._links.items():
-            if not link.users:
-                del self._links[key]
-                self._closing.start(link.supervisor.aclose())
+        for key, shared in self._shared.items():
+            if not shared.users:
+                del self._shared[key]
+                self._closing.start(shared.supervisor.aclose())
                 return
-        raise Unavailable(f"{self.name} is connected for {MAX_LINKS} kinds of clients already")
+        raise Unavailable(f"{self.name} is connected for {MAX_CONNECTIONS} kinds of clients already")
 
 
-def newest(v2: bool) -> Dialect:
+def newest(v2: bool) -> AgentDialect:
     """The version to ask for."""
     if not v2:
         return V1
-    from adapters.agent_client.outbound.dialects.v2 import V2
+    from adapters.agent_client.outbound.v2 import V2
 
     return V2
 

@@ -1,4 +1,4 @@
-"""Whose the work is that an agent of version 2 tells about (docs: v2/prompt-lifecycle, v2/migration; RFD: v2 prompt).
+"""Tells work on a prompt from other work of a version 2 agent (docs: v2/prompt-lifecycle, v2/migration; RFD).
 
 An agent's foreground work ends with an idle `state_update`, which names no prompt. A prompt is at its end with the
 first one that can be its own:
@@ -18,27 +18,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
 
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v2 import turn as ends
+from adapters.agent_client.codec.v2 import updates_in
 from adapters.agent_client.codec.v2.known import Known
-from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, SUBAGENT
-from adapters.agent_client.outbound import raw
+from adapters.agent_client.codec.v2.wire import IDLE, ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, SUBAGENT
+from adapters.agent_client.outbound import forwarded
+from adapters.agent_client.outbound.dialect import PromptOwner, Send
+from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
-from gateway.core.types import JsonObject
+from gateway.core.types import ThreadUpdate
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id
-
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.connection import Connection
-    from adapters.agent_client.outbound.session import Session
-    from adapters.agent_client.outbound.turn import Turn
 
 T = TypeVar("T")
 
@@ -65,39 +62,39 @@ _peek = msgspec.json.Decoder(_Peek).decode
 
 
 class Foreground:
-    """What one session's agent works on. One for each session that is open; `Session` hands it every update.
+    """What one session's agent works on, and how it speaks there. See `AgentWork`, `SessionSpeech`.
 
-    known: what it has said. working: whether it said that it works. prompt: the one under way there, until its end.
+    known: what it has said. prompt: the one under way there, until its end.
     """
 
     def __init__(self) -> None:
         self.working = False
-        self.known = Known()
-        self.prompt: Acknowledged | None = None
+        self._known = Known()
+        self._prompt: AcknowledgedPrompt | None = None
         self._last: Any = None
         self._news = False
         self._subagents: dict[str, None] = {}
 
     @property
     def busy(self) -> bool:
-        """Whether it works, or has a prompt that it may not have taken yet."""
-        return self.working or self.prompt is not None
+        """See `AgentWork`."""
+        return self.working or self._prompt is not None
 
     def more(self, chunk: Chunk) -> bool:
-        """A chunk of text. False if it is to be given to `update`: it is to be held, or says more than its text."""
-        if chunk.kind in USERS or (self.prompt is not None and self.prompt.holding):
+        """See `AgentWork`. False for one that is to be held, or says more than its text."""
+        if chunk.kind in USERS or (self._prompt is not None and self._prompt.holding):
             return False
         self._news = True
-        if self.prompt is not None:
-            self.prompt.doubt(None)
+        if self._prompt is not None:
+            self._prompt.doubt(None)
         return True
 
     def update(self, update: Raw, take: Callable[[Raw], T]) -> T | None:
-        """Any update; `take` passes it on, unless it is held."""
+        """See `AgentWork`."""
         found = self._read(update)
         taken = None
-        if self.prompt is not None and self.prompt.holding:
-            self.prompt.hold(update)
+        if self._prompt is not None and self._prompt.holding:
+            self._prompt.hold(update)
         else:
             taken = take(update)
         if found is not None and found.state == IDLE:
@@ -105,16 +102,41 @@ class Foreground:
         return taken
 
     def of_subagent(self, name: str, update: Raw) -> bool:
-        """Whether an update of a session that no client opened is of a subagent that was announced here, or by one."""
+        """See `AgentWork`."""
         if name not in self._subagents:
             return False
         with contextlib.suppress(ValueError, RecursionError):
             self._announced(_peek(update))
         return True
 
-    def started(self) -> None:
+    def decoder(self) -> updates_in.UpdateDecoder:
+        """See `SessionSpeech`."""
+        return updates_in.UpdateDecoder(self._known)
+
+    def stray(self, update: Raw) -> Sequence[ThreadUpdate]:
+        """See `SessionSpeech`."""
+        state = ends.state_of(update)
+        if state is not None:  # of work that is no run's: only clients of this version have a word for it
+            return (ThreadUpdate(protocol=ORIGIN_V2, kind=STATE, data=delta.sound(state)),)
+        return updates_in.stray(update, self._known)
+
+    def aside(self, update: ThreadUpdate) -> e.Custom | None:
+        """See `SessionSpeech`."""
+        return updates_in.aside(update)
+
+    def prompt(self, owner: PromptOwner) -> AcknowledgedPrompt:
+        """See `SessionSpeech`."""
+        return AcknowledgedPrompt(owner, self)
+
+    def began(self, prompt: AcknowledgedPrompt) -> None:
         """A prompt is about to be sent."""
+        self._prompt = prompt
         self._news = False
+
+    def ended(self, prompt: AcknowledgedPrompt) -> None:
+        """It is at its end."""
+        if self._prompt is prompt:
+            self._prompt = None
 
     def _read(self, update: Raw) -> _Peek | None:
         """Before it is passed on; the state that it tells, if it does."""
@@ -126,16 +148,16 @@ class Foreground:
         if kind != STATE:
             self._announced(found)
             self._news = self._news or kind.startswith(("agent_", "tool_"))
-            if self.prompt is not None:
-                self.prompt.doubt(None)
+            if self._prompt is not None:
+                self._prompt.doubt(None)
                 if kind in USERS:
-                    self.prompt.inserted()
+                    self._prompt.inserted()
             return None
         if found.state in WORKING:
             self.working = self._news = True
-            if self.prompt is not None:
-                self.prompt.doubt(None)
-                self.prompt.works()
+            if self._prompt is not None:
+                self._prompt.doubt(None)
+                self._prompt.works()
         return found
 
     def _announced(self, update: _Peek) -> None:
@@ -149,17 +171,16 @@ class Foreground:
         if reason is not None:
             self._last = reason
         self.working = self._news = False
-        if self.prompt is not None:
-            self.prompt.idle(update, repeated=repeated)
+        if self._prompt is not None:
+            self._prompt.idle(update, repeated=repeated)
 
 
-class Acknowledged:
-    """A prompt that the agent acknowledges, and whose end it tells. See `Prompt`."""
+class AcknowledgedPrompt:
+    """A prompt that the agent acknowledges, and whose end it tells. See `SentPrompt`."""
 
-    def __init__(self, turn: Turn, session: Session, foreground: Foreground) -> None:
+    def __init__(self, owner: PromptOwner, foreground: Foreground) -> None:
         self.answered = False
-        self._turn = turn
-        self._session = session
+        self._owner = owner
         self._foreground = foreground
         self._ended: asyncio.Future[list[e.Event]] = asyncio.get_running_loop().create_future()
         self._waits = foreground.working
@@ -172,43 +193,40 @@ class Acknowledged:
         self._doubt: asyncio.TimerHandle | None = None
         self._cancelling = False
 
-    async def run(self, connection: Connection, params: JsonObject, named: Callable[[Id], None]) -> list[e.Event]:
-        """See `Prompt.run`. Raises AgentGone where the agent ends before the prompt does."""
-        self._foreground.prompt = self
-        self._foreground.started()
+    async def run(self, send: Send, closed: asyncio.Future[AgentGone]) -> list[e.Event]:
+        """See `SentPrompt.run`. Raises AgentGone if the agent ends before the prompt does."""
+        self._foreground.began(self)
         if not self._waits:
-            self._session.turn = self._turn
-        asking = connection.ask("session/prompt", params, context=self._turn.context, named=named)
-        answer = asyncio.ensure_future(self._accepted(asking))
+            self._owner.begins()
+        answer = asyncio.ensure_future(self._accepted(send()))
         try:
-            await _first(answer, self._ended, connection.closed)
+            await _first(answer, self._ended, closed)
             if not answer.done():
-                await _first(answer, connection.closed, timeout=ACKNOWLEDGED_WITHIN)
+                await _first(answer, closed, timeout=ACKNOWLEDGED_WITHIN)
             if answer.done():
                 await answer
-            await _first(self._ended, connection.closed)
+            await _first(self._ended, closed)
             if not self._ended.done():
-                gone: AgentGone = connection.closed.result()
-                raise gone
+                raise closed.result()
             return self._ended.result()
         finally:
             self._over()
-            self._release(self._session.stray)
+            self._release(self._owner.stray)
             if not answer.done():
                 answer.cancel()
                 with contextlib.suppress(BaseException):
                     await answer
 
     async def _accepted(self, asking: Coroutine[Any, Any, Raw]) -> None:
-        """Its acknowledgement; with the id of a message, it is in the conversation now. Raises as `Connection.ask`."""
+        """Its acknowledgement; with the id of a message, it is in the conversation now. Raises as `Send`."""
         try:
             answer = await asking
         finally:
             self.answered = True
-        if raw.members(answer).get("messageId"):
+        if forwarded.members(answer).get("messageId"):
             self.inserted()
         else:
-            self._release(self._session.take)
+            self._release(self._owner.take)
             if self._early is not None:
                 self._end(self._early)
 
@@ -221,8 +239,8 @@ class Acknowledged:
         self._held.append(update.copy())
         if len(self._held) > MAX_HELD:
             self._waits = True
-            self._session.turn = None
-            self._release(self._session.stray)
+            self._owner.waits()
+            self._release(self._owner.stray)
 
     def _release(self, take: Callable[[Raw], Any]) -> None:
         self.holding, held, self._held = False, self._held, []
@@ -232,14 +250,14 @@ class Acknowledged:
     def inserted(self) -> None:
         """The user's message is in the conversation: from here on all is this prompt's."""
         self._inserted, self._early = True, None
-        self._release(self._session.stray)
+        self._release(self._owner.stray)
         if self._waits:
             self._begin()
 
     def cancelling(self) -> None:
-        """See `Prompt.cancelling`."""
+        """See `SentPrompt.cancelling`."""
         self._cancelling = True
-        self._release(self._session.take)
+        self._release(self._owner.take)
 
     def idle(self, update: Raw, *, repeated: bool) -> None:
         """The agent is idle. `repeated` is whether that is no news."""
@@ -269,17 +287,13 @@ class Acknowledged:
 
     def _begin(self) -> None:
         self._waits = False
-        if self._session.zombie is None:
-            self._session.turn = self._turn
+        self._owner.begins()
 
     def _over(self) -> None:
         """What comes next is not this prompt's."""
         self.doubt(None)
-        self._turn.over = True
-        if self._session.turn is self._turn:
-            self._session.turn = None
-        if self._foreground.prompt is self:
-            self._foreground.prompt = None
+        self._owner.ends()
+        self._foreground.ended(self)
 
 
 async def _first(*waited: asyncio.Future[Any], timeout: float | None = None) -> None:

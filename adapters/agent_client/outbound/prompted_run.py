@@ -1,0 +1,277 @@
+"""A run as the agent's client sees it: the session is opened, its options are set, the prompt is sent and ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from adapters.agent_client.codec import content, turn
+from adapters.agent_client.options import AgentClientTarget
+from adapters.agent_client.outbound.connection import CANCEL, AgentConnection
+from adapters.agent_client.outbound.dialect import SentPrompt
+from adapters.agent_client.outbound.governed import preface
+from adapters.agent_client.outbound.session import AgentSession
+from adapters.agent_client.outbound.sessions import AgentSessions
+from adapters.agent_client.outbound.turn import AgentTurn
+from adapters.agent_client.wire import PROTOCOL
+from gateway.contract import RunContext
+from gateway.core import events as e
+from gateway.core.errors import Invalid, Unsupported
+from gateway.core.types import Agent, Artifact, Json, JsonObject
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import Id, RpcError
+
+T = TypeVar("T")
+
+INLINE_BYTES = 16_000_000
+"""Of clients' files that are sent in one prompt; more of them are links, where the gateway has an address."""
+
+
+class PromptedRun:
+    """One run; a `PromptOwner`. `run` is its whole life, `cancel` may come at any time."""
+
+    def __init__(self, target: AgentClientTarget, sessions: AgentSessions, context: RunContext) -> None:
+        self.context = context
+        self._target = target
+        self._sessions = sessions
+        self._session = sessions.of(context)
+        self._turn = AgentTurn(context, self._session.note, self._session.calls)
+        self._stop = asyncio.Event()
+        self._told = False
+        self._prompt_id: Id = None
+        self._prompt: SentPrompt | None = None
+        self._sent = self._forgotten = False
+        self._same = context.run.request.protocol == PROTOCOL
+
+    async def run(self) -> None:
+        """See `Outbound.run`."""
+        session = self._session
+        session.enter(self._turn)
+        try:
+            async with session.lease.in_use():
+                try:
+                    await self._to_its_end(session)
+                finally:
+                    session.leave(self._turn)
+        finally:
+            if session.thread is None:
+                self._sessions.close_soon(session)
+
+    async def _to_its_end(self, session: AgentSession) -> None:
+        try:
+            end = await self._ended(session)
+        except RpcError as error:  # the agent's own words, which a client of its protocol gets to hear
+            end = [self._cancelled() if self._stop.is_set() else turn.failed(error)]
+        self._turn.finish(end)
+        await self.context.drain()
+
+    async def cancel(self) -> None:
+        """See `Outbound.cancel`."""
+        self._stop.set()
+        if self._sent:
+            self._tell_cancel()
+            if self._session.connection is not None:
+                await self._session.connection.drain()
+
+    # --- see `PromptOwner` -------------------------------------------------------------------------------------------
+
+    def begins(self) -> None:
+        """See `PromptOwner`."""
+        self._session.begin(self._turn)
+
+    def waits(self) -> None:
+        """See `PromptOwner`."""
+        self._session.wait(self._turn)
+
+    def ends(self) -> None:
+        """See `PromptOwner`."""
+        self._session.end(self._turn)
+
+    def take(self, update: Raw) -> Awaitable[None] | None:
+        """See `PromptOwner`."""
+        return self._session.take(update)
+
+    def stray(self, update: Raw) -> None:
+        """See `PromptOwner`."""
+        self._session.stray(update)
+
+    # --- the prompt --------------------------------------------------------------------------------------------------
+
+    async def _ended(self, session: AgentSession) -> list[e.Event]:
+        """From opening the session to the agent's answer, or its cancellation."""
+        opened = await self._unless_stopped(self._sessions.open(session, self.context, self._lost))
+        if opened is None:
+            return [self._cancelled()]
+        connection: AgentConnection = opened
+        self._turn.speak(connection.dialect, session.speech.decoder())
+        if self._forgotten and self.context.governed is not None:
+            await self.context.governed.forgotten()
+        blocks = self._blocks(connection)
+        config, patience = self.context.run.request.config, self._target.request_timeout
+        if await self._unless_stopped(_configured(session, connection, config, patience)) is None:
+            return [self._cancelled()]
+        await self.context.set_upstream({"session": session.name})
+        session.check_free()
+        recalled = await self.context.recall(fresh=session.record.fresh)
+        earlier = [content.block_of(recalled.before)] if recalled.before else []
+        given = [file for file in await self.context.uploads() if file.id not in session.record.files]
+        await self._sessions.told(session, [file.id for file in given])
+        skills = preface(self.context.governed, connection.prompt_capabilities)
+        blocks = [*skills, *earlier, *blocks, *await self._files(given, connection)]
+        prompt = asyncio.ensure_future(self._send(session, connection, self._params(session, blocks)))
+        try:
+            ended = await asyncio.shield(prompt)
+        except asyncio.CancelledError:
+            self._give_up(connection, prompt)
+            raise
+        if ended is None:
+            return [self._cancelled()]
+        *before, end = ended
+        return [*before, self._cancelled() if self._stop.is_set() and isinstance(end, e.RunFinished) else end]
+
+    def _lost(self, what: str) -> None:
+        self._forgotten = True
+        self.context.lost(what)
+
+    async def _send(
+        self, session: AgentSession, connection: AgentConnection, params: JsonObject
+    ) -> list[e.Event] | None:
+        """The prompt and its end; None if the run was cancelled before it was sent."""
+        if self._stop.is_set():
+            return None
+        self._prompt = session.speech.prompt(self)
+        return await self._prompt.run(
+            lambda: connection.ask("session/prompt", params, context=self.context, named=self._named),
+            connection.closed,
+        )
+
+    def _give_up(self, connection: AgentConnection, prompt: asyncio.Future[Any]) -> None:
+        """The end is waited for no more; until it comes, the agent is busy with what was asked."""
+        self._stop.set()
+        self._turn.flush()
+        if self._sent and self._prompt is not None and not prompt.done():
+            self._tell_cancel()
+            if not self._prompt.answered:
+                connection.tell(CANCEL, {"requestId": self._prompt_id})
+            self._session.give_up(self._turn, prompt)
+        prompt.add_done_callback(_forget)
+
+    def _tell_cancel(self) -> None:
+        connection = self._session.connection
+        if not self._told and connection is not None:
+            self._told = True
+            connection.tell("session/cancel", {"sessionId": self._session.name})
+            if self._prompt is not None:
+                self._prompt.cancelling()
+
+    def _named(self, id: Id) -> None:
+        self._prompt_id, self._sent = id, True
+
+    def _cancelled(self) -> e.RunCancelled:
+        return e.RunCancelled(reason=self.context.run.cancel_reason or "")
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What it gives; None where the run is cancelled first. The work itself goes on: others may need it."""
+        task = asyncio.ensure_future(work)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        try:
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            stopped.cancel()
+        if not (self._stop.is_set() or self.context.cancelled):
+            return task.result()
+        if self._session.thread is None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._session.lease.leave(task)
+        return None
+
+    def _blocks(self, connection: AgentConnection) -> list[JsonObject]:
+        """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
+        request = self.context.run.request
+        try:
+            return content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
+        except Invalid as error:
+            content.blocks_of(request, _taking(self.context.agent, content.EVERYTHING))
+            raise Unsupported(str(error), detail=error.detail) from error
+
+    async def _files(self, given: Sequence[Artifact], connection: AgentConnection) -> list[JsonObject]:
+        """Blocks for files that clients gave. What cannot be sent at all is counted."""
+        blocks: list[JsonObject] = []
+        left = INLINE_BYTES
+        for file in given:
+            left -= file.size
+            contents = await self.context.contents([file.id]) if left >= 0 or not content.is_link(file) else {}
+            block = content.block_for(file, contents.get(file.id), connection.prompt_capabilities)
+            if block is None:
+                self.context.lost("file_not_sent")
+            else:
+                blocks.append(block)
+        return blocks
+
+    def _params(self, session: AgentSession, blocks: list[JsonObject]) -> JsonObject:
+        creation = self.context.run.request.creation if self._same else {}
+        meta = creation.get("_meta")
+        meta = dict(meta) if isinstance(meta, dict) else {}
+        if self.context.traceparent is not None:
+            meta["traceparent"] = self.context.traceparent
+        params = {**creation, "sessionId": session.name, "prompt": blocks}
+        return {**params, "_meta": meta} if meta else params
+
+
+def _taking(agent: Agent, capabilities: JsonObject) -> Agent:
+    """The agent with these prompt capabilities."""
+    return replace(agent, extra={PROTOCOL: {"agentCapabilities": {"promptCapabilities": capabilities}}})
+
+
+def _forget(prompt: asyncio.Future[Any]) -> None:
+    """Whatever came of it, it comes too late."""
+    if not prompt.cancelled():
+        prompt.exception()
+
+
+async def _configured(
+    session: AgentSession, connection: AgentConnection, config: Mapping[str, Any], timeout: float
+) -> bool:
+    """Set the mode and options that a run's `config` names, where they are not so already (docs: session-modes,
+    session-config-options). True.
+
+    Raises Invalid for what the agent does not take, RpcError, and the errors of the tree.
+    """
+    for name, value in config.items():
+        option = next((each for each in session.settings.options or () if _named(each, name)), None)
+        if option is not None and option.get("currentValue") == value and type(value) in (str, bool):
+            continue
+        if option is None and name == "mode" and session.settings.modes is not None:
+            if session.settings.modes.get("currentModeId") == value:
+                continue
+            method, params = "session/set_mode", {"modeId": value}
+        else:
+            method, params = "session/set_config_option", {"configId": name, **_value(name, value)}
+        try:
+            result = await connection.ask(method, {"sessionId": session.name, **params}, timeout=timeout)
+        except RpcError as error:
+            if error.error.code not in (jsonrpc.INVALID_PARAMS, jsonrpc.METHOD_NOT_FOUND):
+                raise
+            raise Invalid(f"the agent does not take {name}: {error}", path=f"/config/{name}") from error
+        session.settings.settle(jsonrpc.unpack(result), in_run=True)
+    return True
+
+
+def _named(option: Any, name: str) -> bool:
+    return isinstance(option, dict) and option.get("id") == name
+
+
+def _value(name: str, value: Json) -> JsonObject:
+    if isinstance(value, bool):
+        return {"type": "boolean", "value": value}
+    if isinstance(value, str):
+        return {"value": value}
+    raise Invalid(f"option {name} is a text or a boolean", path=f"/config/{name}")

@@ -1,0 +1,76 @@
+"""Every move of a prompt and of a session that is being opened: those of the tables happen, all others are refused."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from adapters.agent_client.outbound.session import AgentSession
+from adapters.agent_client.outbound.states import (
+    PROMPT,
+    STRAY,
+    OpeningStep,
+    PromptPhase,
+    PromptStep,
+    Stray,
+    prompt_after,
+    stray_after,
+)
+from adapters.agent_client.outbound.turn import AgentTurn
+from gateway.core.errors import IllegalEvent
+from tests.adapters.agent_client.outbound_agent import AGENT
+from tests.support.aio import run
+from tests.support.context import context
+
+LEGAL = {
+    PromptPhase.WAITING: {"begin": "working", "end": "over", "give up": "owed"},
+    PromptPhase.WORKING: {"wait": "waiting", "end": "over", "give up": "owed"},
+    PromptPhase.OWED: {"begin": "owed", "wait": "owed", "end": "owed", "settle": "over"},
+    PromptPhase.OVER: {"begin": "over", "end": "over", "give up": "owed"},
+}
+"""Written out once more: what is changed in the table is changed here."""
+
+
+@pytest.mark.parametrize(("phase", "step"), [*itertools.product(PromptPhase, PromptStep)])
+def test_a_prompt_moves_as_the_table_says_and_no_other_way(phase: PromptPhase, step: PromptStep) -> None:
+    wanted = LEGAL[phase].get(step.value)
+    if wanted is None:
+        with pytest.raises(IllegalEvent, match=step.value):
+            prompt_after(phase, step)
+    else:
+        assert prompt_after(phase, step).name.lower() == wanted
+    assert ((phase, step) in PROMPT) is (wanted is not None)
+
+
+@pytest.mark.parametrize(("now", "step"), [*itertools.product(Stray, OpeningStep)])
+def test_what_updates_are_changes_while_a_session_is_opened_and_no_other_way(now: Stray, step: OpeningStep) -> None:
+    if (now is Stray.NEWS) is (step is OpeningStep.OPENED):
+        assert (now, step) not in STRAY
+        with pytest.raises(IllegalEvent, match=step.value):
+            stray_after(now, step)
+    else:
+        opened = {OpeningStep.REPLAY: Stray.HISTORY, OpeningStep.RESTORE: Stray.KNOWN, OpeningStep.OPENED: Stray.NEWS}
+        assert stray_after(now, step) is opened[step]
+
+
+def test_an_illegal_move_changes_nothing() -> None:
+    async def body() -> None:
+        session = AgentSession("t1", 1.0, lambda _: None, lambda _: None)
+        turn = AgentTurn(context(AGENT, "hello"), session.note, session.calls)
+        session.begin(turn)
+        with pytest.raises(IllegalEvent):
+            session.begin(turn)
+        assert session.turn is turn
+        assert turn.phase is PromptPhase.WORKING
+        session.end(turn)
+        with pytest.raises(IllegalEvent):
+            session.wait(turn)
+        assert session.turn is None
+        assert turn.phase is PromptPhase.OVER
+        with session.telling(OpeningStep.RESTORE), pytest.raises(IllegalEvent), session.telling(OpeningStep.REPLAY):
+            raise AssertionError("opened twice")
+        with session.telling(OpeningStep.REPLAY):
+            pass
+
+    run(body())
