@@ -182,7 +182,7 @@ class App:
 
             key = self.config.audit.key
             path = self.config.base / key if key is not None else None
-            self._enforcement = Enforcement(self.gateway, key=path)
+            self._enforcement = Enforcement(self.gateway.records, key=path)
             self.gateway.opened, self.gateway.closing = self._enforcement.open, self._enforcement.aclose
             self.gateway.listed, self.gateway.adopted = self._promises, self._enforcement.settle
         return self._enforcement
@@ -220,7 +220,7 @@ class App:
             if isinstance(options, Asking) and options.by_request:
                 people = People(options.authentication)
                 routes = identifying(routes, people)
-                self._views.append(partial(people.sees, created=self.gateway.created))
+                self._views.append(partial(people.sees, created=self.gateway.agents.created))
             elif isinstance(inbound, Knowing):
                 self._views.append(inbound.sees)
             routes = [traced(route, name) for route in routes]
@@ -280,12 +280,12 @@ class App:
     async def _artifact(self, request: Request) -> Response:
         owner, artifact_id = request.path_params["owner"], request.path_params["artifact"]
         try:
-            artifact = await self.gateway.artifact(artifact_id)
+            artifact = await self.gateway.files.get(artifact_id)
         except NotFound:
             artifact = None
         if artifact is None or owner not in (artifact.run, artifact.thread):
             return PlainTextResponse("no such artifact\n", status_code=404)
-        return StreamingResponse(self.gateway.open_artifact(artifact_id), headers=download_headers(artifact))
+        return StreamingResponse(self.gateway.files.open(artifact_id), headers=download_headers(artifact))
 
 
 def download_headers(artifact: Artifact) -> Mapping[str, str]:

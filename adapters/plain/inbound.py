@@ -52,12 +52,12 @@ class PlainInbound:
 
     async def agents(self, request: HttpRequest) -> Reply:
         """GET /agents: the names."""
-        return _reply({"agents": list(self._gateway.names("plain"))})
+        return _reply({"agents": list(self._gateway.agents.names("plain"))})
 
     async def start(self, request: HttpRequest) -> None:
         """POST /{agent}: start a run and stream its lines."""
         body = await _body(request, wire.RunBody, self._limit)
-        run = await self._gateway.start(
+        run = await self._gateway.runs.start(
             RunRequest(
                 agent=request.path["agent"],
                 input=body.input,
@@ -71,7 +71,7 @@ class PlainInbound:
 
     async def resume(self, request: HttpRequest) -> None:
         """GET /runs/{run}?after=N: the lines from N on."""
-        run = await self._gateway.run(request.path["run"])
+        run = await self._gateway.runs.get(request.path["run"])
         after = request.query("after")
         after = "0" if after is None else after
         if re.fullmatch("[0-9]{1,18}", after) is None:
@@ -83,12 +83,12 @@ class PlainInbound:
         body = await _body(request, wire.AnswerBody, self._limit)
         outcome = Outcome.DECLINED if body.declined else Outcome.ANSWERED
         answer = Answer(outcome=outcome, value=body.answer)
-        run = await self._gateway.answer(request.path["run"], answer, body.id)
+        run = await self._gateway.runs.answer(request.path["run"], answer, body.id)
         return _reply({"run": run.id, "status": run.status})
 
     async def cancel(self, request: HttpRequest) -> Reply:
         """POST /runs/{run}/cancel."""
-        run = await self._gateway.cancel(request.path["run"], wait=True)
+        run = await self._gateway.runs.cancel(request.path["run"], wait=True)
         return _reply({"run": run.id, "status": run.status})
 
     async def _stream(self, request: HttpRequest, run_id: str, after: int) -> None:
@@ -96,7 +96,7 @@ class PlainInbound:
         with WhileConnected(request):
             await request.begin(200, [(b"content-type", b"application/x-ndjson")])
             await request.write(ndjson.encode(codec.dump(wire.Line(run=run_id))))
-            async with self._gateway.watch(run_id, after) as watch:
+            async with self._gateway.runs.watch(run_id, after) as watch:
                 while (batch := await watch.next()) is not None:
                     lines = [codec.encode(number, event) for number, event in coalesce(batch.events)]
                     frame = b"".join(ndjson.encode(codec.dump(line)) for line in lines if line is not None)

@@ -5,7 +5,7 @@ credentials.py     how that is checked
 patterns.py        names that are meant by pattern
 authentication.py  `authentication`: the option that means the same at every door
 people.py          whose token it is, by that option; visit.py: how long somebody may stay
-scoped_gateway.py  the gateway as it is for one of them; agents.py: its agents
+scoped_gateway.py  the gateway scoped to one of them
 time_left.py       waits that end with a token
 door.py            who sends a request, found out in front of a protocol's routes
 

@@ -36,7 +36,7 @@ def challenge(error: Unauthenticated) -> dict[str, str]:
 
 
 Created = Callable[[str], tuple[str, str | None] | None]
-"""See `Gateway.created`."""
+"""See `Gateway.agents.created`."""
 
 
 def uncreated(agent: str) -> None:
@@ -62,8 +62,10 @@ class Principal:
         return replace(self, expires=0.0) == replace(other, expires=0.0)
 
     def may_use(self, agent: str, made: tuple[str, str | None] | None = None) -> bool:
-        """Whether the agent is there for it. `made`: of what, and by whom, if it was created (`Gateway.created`): it is
-        its maker's then, if anybody knows who that was, and whoever may use what it was made of may use it.
+        """Whether the principal may use the agent.
+
+        `made` is what `Gateway.agents.created` says of it. A created agent is its owner's, and whoever may use its
+        template may use it; one without an owner is for everybody who may use the template.
         """
         if made is None:
             return fits(agent, self.agents)
@@ -114,7 +116,7 @@ class People:
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]], created: Created) -> Callable[[str], bool] | None:
         """Which agents, by name, are there for whoever shows a token with a request, as `enters` has it; None where it
-        is nobody's, or nobody is asked. `created`: see `Gateway.created`.
+        is nobody's, or nobody is asked. `created`: see `Gateway.agents.created`.
         """
         try:
             known = self.enters(headers)

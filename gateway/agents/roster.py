@@ -109,7 +109,7 @@ class Roster:
             self._rebuild()
 
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
-        """See `Gateway.hosted_changed`."""
+        """See `Gateway.agents.hosted_changed`."""
         self._hosted.ask(protocol, described)
         self._rebuild()
 
@@ -121,7 +121,7 @@ class Roster:
         return list(self._entries.values())
 
     def names(self, protocol: str) -> Sequence[str]:
-        """See `Gateway.names`. The operator may call what is hidden, but is not told of it."""
+        """See `Gateway.agents.names`. The operator may call what is hidden, but is not told of it."""
         names = self._router.names(protocol)
         if protocol != OPERATOR:
             return names
@@ -142,7 +142,7 @@ class Roster:
             return self.entry(name, protocol, metadata)
 
     def routed(self, name: str) -> bool:
-        """See `Gateway.routed`."""
+        """See `Gateway.agents.routed`."""
         return name in self._routed or name in self._registered
 
     async def refresh_hosted(self) -> None:
@@ -162,7 +162,7 @@ class Roster:
         return True
 
     async def create(self, template: str, protocol: str, config: JsonObject, owner: str | None = None) -> Agent:
-        """See `Gateway.create_agent`."""
+        """See `Gateway.agents.create`."""
         entry = await self.find(template, protocol)
         agent = await entry.need()
         if not agent.config_schema:
@@ -174,7 +174,7 @@ class Roster:
         return await self.entry(name, protocol).describe()
 
     async def destroy(self, name: str, protocol: str) -> None:
-        """See `Gateway.destroy_agent`."""
+        """See `Gateway.agents.destroy`."""
         name = (await self.find(name, protocol)).route.name
         if name not in self._registered:
             raise Unsupported(f"agent {name} belongs to the route table: only what was created can be destroyed")
@@ -183,7 +183,7 @@ class Roster:
         await self.refresh()
 
     def created(self, name: str) -> tuple[str, str | None] | None:
-        """See `Gateway.created`."""
+        """See `Gateway.agents.created`."""
         registration = self._registered.get(name)
         if registration is None:
             return None

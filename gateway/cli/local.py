@@ -46,7 +46,7 @@ class Local:
         self._directory.cleanup()
 
     async def agents(self) -> Sequence[Known]:
-        found = await self._app.gateway.agents(OPERATOR)
+        found = await self._app.gateway.agents.list(OPERATOR)
         return [Known(agent.name, agent.version, agent.description) for agent in found]
 
     async def wants(self, agent: str) -> Wants:
@@ -65,12 +65,12 @@ class Local:
 
     async def run(self, agent: str, prompt: str | None, document: Any = None) -> AsyncIterator[Item]:
         gateway = self._app.gateway
-        found = await gateway.agent(agent, OPERATOR)
+        found = await gateway.agents.get(agent, OPERATOR)
         said = {} if prompt == "" else document
-        run = await gateway.start(RunRequest(agent=found.name, input=said, prompt=prompt, protocol=OPERATOR))
+        run = await gateway.runs.start(RunRequest(agent=found.name, input=said, prompt=prompt, protocol=OPERATOR))
         self._run = run.id
         output, text = Output(found), Text("")
-        async with gateway.watch(run.id) as watch:
+        async with gateway.runs.watch(run.id) as watch:
             while (batch := await watch.next()) is not None:
                 changed = [output.apply(event) for _, event in batch.events]
                 if any(changed):
@@ -102,18 +102,18 @@ class Local:
 
     async def answer(self, value: Any) -> None:
         assert self._run is not None, "a question belongs to a run"
-        asked = (await self._app.gateway.run(self._run)).interrupts
-        run = await self._app.gateway.answer(self._run, Answer(value=value, by=_user()))
+        asked = (await self._app.gateway.runs.get(self._run)).interrupts
+        run = await self._app.gateway.runs.answer(self._run, Answer(value=value, by=_user()))
         if asked and run.interrupts[:1] == asked[:1]:
             raise Conflict("the answer counts, and it takes those of others as well: nobody else is here to give them")
         self._answered.set()
 
     def read(self, file: File) -> AsyncIterator[bytes]:
-        return self._app.gateway.open_artifact(file.id)
+        return self._app.gateway.files.open(file.id)
 
     async def cancel(self) -> None:
         if self._run is not None:
-            await self._app.gateway.cancel(self._run, reason="given up at the terminal", wait=True)
+            await self._app.gateway.runs.cancel(self._run, reason="given up at the terminal", wait=True)
 
     async def leave(self) -> str:
         """See `Talk.leave`: the run ends with this program."""

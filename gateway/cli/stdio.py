@@ -101,7 +101,7 @@ async def _local(config: Config, adapter: Adapter, agent: str | None) -> int:
     except InterlinguaError as error:
         leave(USAGE, f"the gateway cannot start: {error}" + (f" ({error.detail})" if error.detail else ""))
     try:
-        names = app.gateway.names(adapter.name)
+        names = app.gateway.agents.names(adapter.name)
         if agent is not None and agent not in names:
             leave(USAGE, f"no agent '{agent}' for {adapter.name}; have {', '.join(names) or 'none'}")
         loop.settled()

@@ -1,8 +1,8 @@
 """The back-channel: what passes between a client and an agent beside runs.
 
-Down, from client to agent: `Gateway.relay` hands a request of the client's own protocol to an agent of the same
-protocol (`Relay`), nothing lost. Up, from agent to client: `ThreadContext.caller` is the client that is there now, if
-one is; and `ThreadContext.note` tells whoever watches the conversation what changed about it, in a turn or between.
+Down, from client to agent: `Gateway.backchannel.relay` hands a request of the client's own protocol, unchanged, to an
+agent of the same protocol (`Relay`). Up, from agent to client: `ThreadContext.caller` is the client that is connected
+now, if any, and `ThreadContext.note` tells the conversation's watchers what changed about it, during a run or between.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The engine decides, audits and asks by itself about every tool call that an agen
 speaks of is asked here by whoever does it: files and commands that an agent wants from its client or from the gateway,
 folders that a session names, tools that travel in a tunnel, permissions that an agent asks for.
 
-    Gateway.governor(name, protocol)    the rules of a route; None where nothing governs it
+    Gateway.agents.governor(name, protocol)    the rules of a route; None where nothing governs it
     ThreadContext.governor              the same, for the outbound half
     RunContext.governed                 the rules at work in one run; None likewise
 """

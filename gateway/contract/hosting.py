@@ -2,9 +2,9 @@
 
 A hosted agent is one of the roster like any route: every protocol's clients see it and may run it, it may be the
 template of others, its runs have a log and are recovered. What the inbound half must remember of them it keeps in the
-store (`Gateway.keep`), where the gateway's other processes see it too.
+store (`Gateway.records.keep`), where the gateway's other processes see it too.
 
-    client registers -> Inbound -> Gateway.keep, Gateway.hosted_changed -> the engine asks Hosting.hosted()
+    client registers -> Inbound -> records.keep, agents.hosted_changed -> the engine asks Hosting.hosted()
     run of its name  -> engine  -> Hosted.outbound -> the connection that it registered over
 """
 
@@ -52,13 +52,13 @@ class Hosting(Protocol):
     def hosted(self) -> Mapping[str, Hosted]:
         """The agents there are now, by name (letters, digits, _ and -), in the order of listings. Must not raise.
 
-        Asked after `open` and after every `Gateway.hosted_changed`. A name that the route table has, or that was given
-        to an agent found or created, is not served here; nor is one of another inbound half that came first.
+        Asked after `open` and after every `Gateway.agents.hosted_changed`. A name that the route table has, or that was
+        given to an agent found or created, is not served here; nor is one of another inbound half that came first.
         """
 
     async def refresh(self) -> None:
         """See what other processes kept, forgot or renewed. Called every second or so, never twice at once, and
-        before an unknown name is refused: it may ask `Gateway.kept`, but for no agent. Errors are logged.
+        before an unknown name is refused: it may ask `Gateway.records.kept`, but for no agent. Errors are logged.
         """
 
     async def aclose(self) -> None:

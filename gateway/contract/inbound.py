@@ -122,40 +122,153 @@ def unwatched(
     return nullcontext(_UNWATCHED)
 
 
-class Gateway(Protocol):
-    """What an inbound adapter may ask for. Every method raises errors of the tree, NotFound for unknown ids."""
+class GatewayRuns(Protocol):
+    """Starts runs, finds them, follows them, answers and ends them."""
 
-    public_url: str
+    async def start(
+        self,
+        request: RunRequest,
+        *,
+        files: Sequence[Attachment] = (),
+        caller: Caller | None = None,
+        told: bool = True,
+    ) -> Run:
+        """Validate, commit and start a run.
 
-    @property
-    def process(self) -> str:
-        """This gateway process: no other one on the store has the same, nor has this one after a restart."""
-
-    def requests(
-        self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
-    ) -> Requests:
-        """For the JSON-RPC requests of the clients of `protocol`, whatever carries them.
-
-        methods: those that are known; all others are traced under one name. code: the JSON-RPC error code that an
-        exception is answered with. mcp: the methods are those of the Model Context Protocol.
+        `files` are given to the agent with it, and belong to the run and its thread (see `RunContext.uploads`).
+        `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked. Without
+        `told` nobody is told that there is a run before it has stopped: then one without a thread does not wait for the
+        disk, neither for its creation nor for its end, which are there moments later.
+        Raises Invalid (with path), NotFound, Conflict (busy thread), TooLarge, and Unsupported, also for
+        a file that the agent does not take unless its route is `lossy: allow`.
         """
+
+    async def get(self, run_id: str) -> Run: ...
+
+    async def list(self, query: RunQuery) -> Sequence[Run]: ...
+
+    async def count(self, query: RunQuery) -> int: ...
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
+        """The run once it has stopped (ended or interrupted); None when `timeout` seconds passed first."""
+
+    def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AbstractAsyncContextManager[Watch]:
+        """Follow a run from event `after` + 1. With `deltas=False` a lagging watcher skips text deltas."""
+
+    async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Event]]:
+        """The run's log so far, whole."""
+
+    async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
+        """Answer an open interrupt (the oldest if not named).
+
+        Raises Conflict if none is open, Invalid if the value does not fit (it stays open).
+        """
+
+    async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
+        """Store the wish, tell the agent. With `wait`, returns when the run has ended. Ended runs: no effect."""
+
+    async def delete(self, run_id: str) -> None:
+        """Cancel it if need be, then remove it with its log and artifacts."""
+
+    def lost(self, run_id: str, what: str, count: int = 1) -> None:
+        """Count something of a run in progress that its client cannot be told (see `RunContext.lost`)."""
+
+
+class GatewayThreads(Protocol):
+    """Conversations: their records, and the state that each has come to."""
+
+    async def create(self, thread: Thread, *, or_get: bool = False) -> Thread:
+        """Raises Conflict if the id exists, unless `or_get`."""
+
+    async def get(self, thread_id: str) -> Thread: ...
+
+    async def list(self, query: ThreadQuery) -> Sequence[Thread]: ...
+
+    async def count(self, query: ThreadQuery) -> int: ...
+
+    async def update(
+        self,
+        thread_id: str,
+        *,
+        metadata: JsonObject | None = None,
+        attributes: JsonObject | None = None,
+    ) -> Thread:
+        """Merge keys into metadata and attributes."""
+
+    async def patch(
+        self,
+        thread_id: str,
+        *,
+        metadata: JsonObject | None = None,
+        base: str | None = None,
+        values: Json = None,
+        messages: Sequence[ChatMessage] | None = None,
+    ) -> Thread:
+        """Change the thread's state, at its agent where that keeps it: all later runs start from the new one.
+
+        It starts from the state of checkpoint `base` (None: the newest); values and messages replace its own (None:
+        they stay). Raises Invalid, NotFound, AgentError, and Unsupported where the agent keeps the state and takes no
+        changes.
+        """
+
+    async def copy(self, thread_id: str) -> Thread:
+        """A new thread with the same record and state, copied at its agent where that keeps it. Raises AgentError."""
+
+    async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
+        """The thread's whole state: values in the schema of its newest turn's agent (`thread_state.schema_of`), None
+        where that publishes none; messages are the conversation.
+
+        Read from the agent if that keeps it. Raises AgentError then. Without `ask` no agent is asked: values that are
+        not here are None.
+        """
+
+    async def states(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
+        """The whole states after each run and patch, newest first, those older than checkpoint `before`.
+
+        Read as `state` is. Raises NotFound for an unknown `before`, AgentError.
+        """
+
+    async def delete(self, thread_id: str) -> None:
+        """Remove the thread, its checkpoints and uploads. Raises Conflict while a run is active on it."""
+
+    async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
+        """Checkpoints of the gateway's own record, newest first."""
+
+
+class GatewayFiles(Protocol):
+    """Files that clients upload and agents make."""
+
+    async def add(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
+        """Store an uploaded file; id, size, url and time are set here.
+
+        Raises TooLarge, and Unsupported where the agent of the file's thread takes no files.
+        """
+
+    async def list(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
+        """Files of a run, or of a thread (uploads and those of its runs), oldest first."""
+
+    async def get(self, artifact_id: str) -> Artifact: ...
+
+    def open(self, artifact_id: str) -> AsyncIterator[bytes]: ...
+
+
+class GatewayAgents(Protocol):
+    """The agents that there are, of routes, found, hosted and created."""
 
     def names(self, protocol: str) -> Sequence[str]:
         """Names of the agents that clients of `protocol` may call, in route order."""
 
-    async def agents(self, protocol: str) -> Sequence[Agent]:
+    async def list(self, protocol: str) -> Sequence[Agent]:
         """Those agents, described: asks the targets if need be. One that is down, or has not answered within
         LIST_SECONDS, is described by its route alone.
         """
 
-    async def agent(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
+    async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
         """One of them, by name or by UUID. `within`: seconds that its target may take, as in a list; else as long as
         it may take to answer at all.
         """
 
-    async def create_agent(
-        self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None
-    ) -> Agent:
+    async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
         """A new agent: the agent `template` with a configuration that every run of it gets. `owner`: whose it is.
 
         It has a name of its own, is there for the clients that may call `template`, in every protocol, and stays
@@ -163,7 +276,7 @@ class Gateway(Protocol):
         for an agent that publishes no config schema, Unavailable when there are too many.
         """
 
-    async def destroy_agent(self, name: str, protocol: str) -> None:
+    async def destroy(self, name: str, protocol: str) -> None:
         """Remove an agent that was created so. Raises NotFound, Unsupported for one of the route table.
 
         Its runs go on.
@@ -191,6 +304,13 @@ class Gateway(Protocol):
         False for an unknown one, and for one of the route table that has not been described yet.
         """
 
+    def noticed(self, agent: str, what: str) -> None:
+        """Count, for metrics, something that an agent did and that its protocol watches it for."""
+
+
+class GatewayRecords(Protocol):
+    """What inbound halves keep, durably and under names, for every process on the store."""
+
     async def keep(
         self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
     ) -> None:
@@ -207,107 +327,9 @@ class Gateway(Protocol):
     async def forget(self, protocol: str, name: str) -> None:
         """Keep it no longer, whoever's it is. No error if it is gone."""
 
-    async def start(
-        self,
-        request: RunRequest,
-        *,
-        files: Sequence[Attachment] = (),
-        caller: Caller | None = None,
-        told: bool = True,
-    ) -> Run:
-        """Validate, commit and start a run.
 
-        `files` are given to the agent with it, and belong to the run and its thread (see `RunContext.uploads`).
-        `caller` is whom the agent may ask while the run lasts, where nobody on the run's thread can be asked. Without
-        `told` nobody is told that there is a run before it has stopped: then one without a thread does not wait for the
-        disk, neither for its creation nor for its end, which are there moments later.
-        Raises Invalid (with path), NotFound, Conflict (busy thread), TooLarge, and Unsupported, also for
-        a file that the agent does not take unless its route is `lossy: allow`.
-        """
-
-    async def run(self, run_id: str) -> Run: ...
-
-    async def runs(self, query: RunQuery) -> Sequence[Run]: ...
-
-    async def count_runs(self, query: RunQuery) -> int: ...
-
-    async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
-        """The run once it has stopped (ended or interrupted); None when `timeout` seconds passed first."""
-
-    def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AbstractAsyncContextManager[Watch]:
-        """Follow a run from event `after` + 1. With `deltas=False` a lagging watcher skips text deltas."""
-
-    async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, Event]]:
-        """The run's log so far, whole."""
-
-    async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
-        """Answer an open interrupt (the oldest if not named).
-
-        Raises Conflict if none is open, Invalid if the value does not fit (it stays open).
-        """
-
-    async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
-        """Store the wish, tell the agent. With `wait`, returns when the run has ended. Ended runs: no effect."""
-
-    async def delete_run(self, run_id: str) -> None:
-        """Cancel it if need be, then remove it with its log and artifacts."""
-
-    async def create_thread(self, thread: Thread, *, or_get: bool = False) -> Thread:
-        """Raises Conflict if the id exists, unless `or_get`."""
-
-    async def thread(self, thread_id: str) -> Thread: ...
-
-    async def threads(self, query: ThreadQuery) -> Sequence[Thread]: ...
-
-    async def count_threads(self, query: ThreadQuery) -> int: ...
-
-    async def update_thread(
-        self,
-        thread_id: str,
-        *,
-        metadata: JsonObject | None = None,
-        attributes: JsonObject | None = None,
-    ) -> Thread:
-        """Merge keys into metadata and attributes."""
-
-    async def patch_thread(
-        self,
-        thread_id: str,
-        *,
-        metadata: JsonObject | None = None,
-        base: str | None = None,
-        values: Json = None,
-        messages: Sequence[ChatMessage] | None = None,
-    ) -> Thread:
-        """Change the thread's state, at its agent where that keeps it: all later runs start from the new one.
-
-        It starts from the state of checkpoint `base` (None: the newest); values and messages replace its own (None:
-        they stay). Raises Invalid, NotFound, AgentError, and Unsupported where the agent keeps the state and takes no
-        changes.
-        """
-
-    async def copy_thread(self, thread_id: str) -> Thread:
-        """A new thread with the same record and state, copied at its agent where that keeps it. Raises AgentError."""
-
-    async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
-        """The thread's whole state: values in the schema of its newest turn's agent (`thread_state.schema_of`), None
-        where that publishes none; messages are the conversation.
-
-        Read from the agent if that keeps it. Raises AgentError then. Without `ask` no agent is asked: values that are
-        not here are None.
-        """
-
-    async def states_of(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        """The whole states after each run and patch, newest first, those older than checkpoint `before`.
-
-        Read as `state` is. Raises NotFound for an unknown `before`, AgentError.
-        """
-
-    async def delete_thread(self, thread_id: str) -> None:
-        """Remove the thread, its checkpoints and uploads. Raises Conflict while a run is active on it."""
-
-    async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        """Checkpoints of the gateway's own record, newest first."""
+class GatewayBackchannel(Protocol):
+    """What passes between a client and an agent beside runs."""
 
     def join(self, thread_id: str, caller: Caller | None = None) -> AbstractAsyncContextManager[ThreadWatch]:
         """Watch a thread. `caller` is whom its agent may ask from now on, until it leaves or a newer one joins.
@@ -338,24 +360,45 @@ class Gateway(Protocol):
     ) -> None:
         """The same for a notification."""
 
-    def lost(self, run_id: str, what: str, count: int = 1) -> None:
-        """Count something of a run in progress that its client cannot be told (see `RunContext.lost`)."""
 
-    def noticed(self, agent: str, what: str) -> None:
-        """Count, for metrics, something that an agent did and that its protocol watches it for."""
+class Gateway(Protocol):
+    """What an inbound adapter may ask for, by subject.
 
-    async def add_artifact(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
-        """Store an uploaded file; id, size, url and time are set here.
+    Every method raises errors of the tree, NotFound for unknown ids.
+    """
 
-        Raises TooLarge, and Unsupported where the agent of the file's thread takes no files.
+    public_url: str
+
+    @property
+    def process(self) -> str:
+        """This gateway process: no other one on the store has the same, nor has this one after a restart."""
+
+    def requests(
+        self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
+    ) -> Requests:
+        """For the JSON-RPC requests of the clients of `protocol`, whatever carries them.
+
+        methods: those that are known; all others are traced under one name. code: the JSON-RPC error code that an
+        exception is answered with. mcp: the methods are those of the Model Context Protocol.
         """
 
-    async def artifacts(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
-        """Files of a run, or of a thread (uploads and those of its runs), oldest first."""
+    @property
+    def runs(self) -> GatewayRuns: ...
 
-    async def artifact(self, artifact_id: str) -> Artifact: ...
+    @property
+    def threads(self) -> GatewayThreads: ...
 
-    def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]: ...
+    @property
+    def files(self) -> GatewayFiles: ...
+
+    @property
+    def agents(self) -> GatewayAgents: ...
+
+    @property
+    def records(self) -> GatewayRecords: ...
+
+    @property
+    def backchannel(self) -> GatewayBackchannel: ...
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,4 @@
-"""The `Gateway` that inbound adapters call: every run, thread and artifact goes through here.
-
-Engine      its life; runs that are there: asked, watched, answered, cancelled
-  Starting    new runs, up to their dispatch, and what follows their end             starting.py
-    Agents      which agents there are                                               agents.py
-    Relays      what is said beside runs                                             relays.py
-      Records     threads, artifacts and what else is kept                           records.py
-"""
+"""The `Gateway` that inbound adapters call: six parts, made here and given what they share."""
 
 from __future__ import annotations
 
@@ -16,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from gateway import tracing
 from gateway.agents.directory import Entry
 from gateway.agents.hosts import HostedEntry
+from gateway.agents.roster import Roster
 from gateway.agents.validation import check
 from gateway.contract import Requests, Watch
 from gateway.core import events as e
@@ -23,23 +17,53 @@ from gateway.core.errors import Conflict, NotFound, Unavailable
 from gateway.core.output import Output
 from gateway.core.types import Agent, Answer, Outcome, Run, RunQuery, RunStatus
 from gateway.runs import ending, recovery
+from gateway.runs.agents import EngineAgents
 from gateway.runs.live import LiveRun
+from gateway.runs.records import EngineFiles, EngineRecords, EngineThreads
+from gateway.runs.relays import EngineBackchannel
 from gateway.runs.rules import Rules
-from gateway.runs.starting import Starting
+from gateway.runs.starting import Starter
+from gateway.runs.states import States
 from gateway.runs.stored import ForeignWatch, StoredWatch, elsewhere, stopped_elsewhere
+from gateway.runs.threads import Threads
 from gateway.runs.watching import LogWatch, decoded
-from gateway.store import Recovered, Store
+from gateway.store import Delivery, Recovered, Store
 
 EVENTS_BYTES = 4 * 1024 * 1024
 DESCRIBED_SECONDS = 10.0
 """How long the start waits for agents to describe themselves whose runs are to go on, for all of them together."""
 
 
-class Engine(Starting):
+class Engine:
     """Implements `gateway.contract.Gateway`. One per process; `open` before the first call, `close` at the end."""
 
     def __init__(self, store: Store, *, public_url: str = "", rules: Rules | None = None) -> None:
-        super().__init__(store, public_url, rules or Rules())
+        self.store = store
+        self.public_url = public_url
+        self.roster = Roster(store)
+        self.conversations = Threads(store)
+        self.on_owed: Callable[[Delivery], None] = _ignore_delivery
+        rules = rules or Rules()
+        states = States(store, self.roster, self.conversations)
+        self._starter = Starter(
+            store,
+            self.roster,
+            self.conversations,
+            states,
+            public_url=public_url,
+            rules=rules,
+            owed=self._owes,
+        )
+        self.live = self._starter.live
+        """Runs in progress, and those that have ended and are not written yet, by id."""
+        self.agents = EngineAgents(self.roster)
+        self.runs = EngineRuns(store, self._starter, self.agents)
+        self.threads = EngineThreads(store, self.conversations, states)
+        self.files = EngineFiles(
+            store, self.roster, self.conversations, public_url=public_url, artifact_limit=rules.artifact_limit
+        )
+        self.records = EngineRecords(store)
+        self.backchannel = EngineBackchannel(store, self.roster, self.conversations)
         self.opened: Callable[[], Awaitable[None]] = _nothing
         """Awaited by `open` when the store is open, and by `close` as `closing` before it is closed; `listed` when it
         is known which agents there are, and no run goes on yet; `adopted` when it is known which runs go on."""
@@ -47,7 +71,13 @@ class Engine(Starting):
         self._claimed: list[Recovered] = []
         """Runs of dead gateways that are this one's now, and are not taken up yet."""
 
-    # --- life ---------------------------------------------------------------------------------------------------
+    def _owes(self, delivery: Delivery) -> None:
+        self.on_owed(delivery)
+
+    @property
+    def process(self) -> str:
+        """See `Gateway.process`."""
+        return self.store.owner
 
     def use(self, entries: Sequence[Entry]) -> None:
         """Take a new route table. Runs in progress keep the target they started with."""
@@ -84,8 +114,12 @@ class Engine(Starting):
                     self._claimed.insert(0, found)  # for the next call
                     raise
                 except Exception as error:  # whatever it is, the others go on
-                    live = self._live(found.run, agent, entry, None, reserved=found.reserved, last=found.reserved)
-                    self._begin(live, live.finish(ending.of_error(error, f"run {found.run.id}, taken up again")))
+                    live = self._starter.make(
+                        found.run, agent, entry, None, reserved=found.reserved, last=found.reserved
+                    )
+                    self._starter.begin(
+                        live, live.finish(ending.of_error(error, f"run {found.run.id}, taken up again"))
+                    )
                     continue
                 if isinstance(entry.host or entry, HostedEntry):
                     self.live[live.run.id] = live
@@ -105,29 +139,29 @@ class Engine(Starting):
     async def _recover(self, found: Recovered, entry: Entry, agent: Agent) -> LiveRun:
         run = found.run
         thread = await self.store.thread(run.thread) if run.thread is not None else None
-        live = self._live(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
+        live = self._starter.make(run, agent, entry, thread, reserved=found.reserved, last=found.reserved)
         live.incomplete = run.request.prompt is not None and not run.dispatched
-        await recovery.taken_up(live, events := await self.events(run.id))
+        await recovery.taken_up(live, events := await self.runs.events(run.id))
         live.replayed(events)
         return live
 
     def _go_on(self, live: LiveRun) -> None:
         waits = live.run.status is RunStatus.PENDING and not live.cancelled
-        self._begin(live, self._wait_and_drive(live, turn=False) if waits else recovery.goes_on(live))
+        self._starter.begin(live, self._starter.wait_and_drive(live, turn=False) if waits else recovery.goes_on(live))
 
     def quiet(self) -> None:
         """Take no new run and no cancel: clients are about to lose their connections, and that is not their wish."""
-        self._stopping = True
+        self._starter.quiet()
 
     async def close(self) -> None:
         """Take no more, let go of what runs (the next start finds it), close the store."""
         self.quiet()
-        await self._finish_up()
+        await self._starter.finish_up()
         for live in (lives := list(self.live.values())):
             live.detach()
         await asyncio.gather(*(live.task for live in lives if live.task is not None), return_exceptions=True)
-        await self._finish_up()
-        await self._owed.aclose()
+        await self._starter.finish_up()
+        await self._starter.settled()
         await self.roster.close()
         await self.conversations.settled()
         await self.closing()
@@ -139,49 +173,54 @@ class Engine(Starting):
         """See `Gateway.requests`."""
         return tracing.RequestSpans(protocol, methods, code, mcp=mcp)
 
-    # --- runs in progress ---------------------------------------------------------------------------------------
+
+class EngineRuns:
+    """Implements `gateway.contract.GatewayRuns`."""
+
+    def __init__(self, store: Store, starter: Starter, agents: EngineAgents) -> None:
+        self._store = store
+        self._starter = starter
+        self._live = starter.live
+        self._agents = agents
+        self.start = starter.start
 
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
-        """See `Gateway.lost`."""
-        if (live := self.live.get(run_id)) is not None:
+        """See `GatewayRuns.lost`."""
+        if (live := self._live.get(run_id)) is not None:
             live.lost(what, count)
 
-    def noticed(self, agent: str, what: str) -> None:
-        """See `Gateway.noticed`."""
-        tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)
+    async def get(self, run_id: str) -> Run:
+        """See `GatewayRuns.get`."""
+        return live.run if (live := self._live.get(run_id)) is not None else await self._store.run(run_id)
 
-    async def run(self, run_id: str) -> Run:
-        """See `Gateway.run`."""
-        return live.run if (live := self.live.get(run_id)) is not None else await self.store.run(run_id)
+    async def list(self, query: RunQuery) -> Sequence[Run]:
+        """See `GatewayRuns.list`."""
+        return await self._store.runs(query)
 
-    async def runs(self, query: RunQuery) -> Sequence[Run]:
-        """See `Gateway.runs`."""
-        return await self.store.runs(query)
-
-    async def count_runs(self, query: RunQuery) -> int:
-        """See `Gateway.count_runs`."""
-        return await self.store.count_runs(query)
+    async def count(self, query: RunQuery) -> int:
+        """See `GatewayRuns.count`."""
+        return await self._store.count_runs(query)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
-        """See `Gateway.wait`."""
-        if (live := self.live.get(run_id)) is None:
-            return await stopped_elsewhere(lambda: self.store.run(run_id), timeout)
+        """See `GatewayRuns.wait`."""
+        if (live := self._live.get(run_id)) is None:
+            return await stopped_elsewhere(lambda: self._store.run(run_id), timeout)
         return live.run if await live.stopped(timeout) else None
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
-        """See `Gateway.watch`."""
-        live = self.live.get(run_id)
+        """See `GatewayRuns.watch`."""
+        live = self._live.get(run_id)
         if live is None:
-            run = await self.store.run(run_id)
+            run = await self._store.run(run_id)
             output = Output(await self._published(run))
             if not run.status.ended:
-                yield ForeignWatch(self.store, run, output, after)
+                yield ForeignWatch(self._store, run, output, after)
                 return
             output.finish(e.RunFinished(output=run.output))
-            yield StoredWatch(self.store, run, output, after, deltas=deltas)
+            yield StoredWatch(self._store, run, output, after, deltas=deltas)
             return
-        watch = LogWatch(live.log, self.store, live, after, deltas=deltas)
+        watch = LogWatch(live.log, self._store, live, after, deltas=deltas)
         protocol = live.run.request.protocol
         tracing.metrics.watchers.add(1, protocol)
         try:
@@ -193,20 +232,20 @@ class Engine(Starting):
     async def _published(self, run: Run) -> Agent:
         """The agent of a run, as far as it is known now."""
         try:
-            return await self.agent(run.agent, run.request.protocol)
+            return await self._agents.get(run.agent, run.request.protocol)
         except NotFound:  # the route has gone since
             return Agent(name=run.agent, input_schema={}, output_schema={})
 
     async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, e.Event]]:
-        """See `Gateway.events`."""
+        """See `GatewayRuns.events`."""
         out: list[tuple[int, e.Event]] = []
-        while entries := await self.store.events(run_id, after, max_bytes=EVENTS_BYTES):
+        while entries := await self._store.events(run_id, after, max_bytes=EVENTS_BYTES):
             out += decoded(entries)
             after = entries[-1].number
         return out
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
-        """See `Gateway.answer`."""
+        """See `GatewayRuns.answer`."""
         live = await self._mine(run_id)
         asked = next((i for i in live.run.interrupts if interrupt_id in (None, i.id)), None)
         if asked is not None and answer.outcome is Outcome.ANSWERED and asked.answer_schema:
@@ -215,23 +254,23 @@ class Engine(Starting):
         return live.run
 
     async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
-        """See `Gateway.cancel`."""
-        live = self.live.get(run_id)
+        """See `GatewayRuns.cancel`."""
+        live = self._live.get(run_id)
         if live is None:
             return await self._ended_run(run_id)
-        self._not_stopping()
+        self._starter.not_stopping()
         await live.cancel(reason or "cancelled by the client")
         if wait:
             await live.over()
         return live.run
 
-    async def delete_run(self, run_id: str) -> None:
-        """See `Gateway.delete_run`."""
+    async def delete(self, run_id: str) -> None:
+        """See `GatewayRuns.delete`."""
         await self.cancel(run_id, reason="deleted", wait=True)
-        await self.store.delete_run(run_id)
+        await self._store.delete_run(run_id)
 
     async def _mine(self, run_id: str) -> LiveRun:
-        live = self.live.get(run_id)
+        live = self._live.get(run_id)
         if live is None:
             run = await self._ended_run(run_id)
             raise Conflict(f"run {run_id} has ended ({run.status}); it is not waiting for an answer")
@@ -239,7 +278,7 @@ class Engine(Starting):
 
     async def _ended_run(self, run_id: str) -> Run:
         """A run that is not in progress here. Raises Unavailable for one that is in progress in another process."""
-        run = await self.store.run(run_id)
+        run = await self._store.run(run_id)
         if not run.status.ended:
             raise elsewhere(run_id)
         return run
@@ -247,3 +286,7 @@ class Engine(Starting):
 
 async def _nothing() -> None:
     """Where nobody has anything to open or to close."""
+
+
+def _ignore_delivery(delivery: Delivery) -> None:
+    """Where nobody delivers: it stays in the store."""

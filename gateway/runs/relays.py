@@ -1,20 +1,35 @@
-"""The half of the `Gateway` that hands on what clients and agents of one protocol say beside runs."""
+"""The part of the `Gateway` that hands on what clients and agents of one protocol say beside runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from gateway.contract import Caller, Relay
+from gateway.agents.roster import Roster
+from gateway.contract import Caller, Relay, ThreadWatch
 from gateway.core.errors import Unsupported
 from gateway.core.types import RunQuery, ThreadUpdate
 from gateway.runs.beside import Beside
-from gateway.runs.records import Records
+from gateway.runs.threads import Threads
+from gateway.store import Store
 
 
-class Relays(Records):
-    """See `gateway.contract.Gateway` for every method."""
+class EngineBackchannel:
+    """Implements `gateway.contract.GatewayBackchannel`."""
+
+    def __init__(self, store: Store, roster: Roster, conversations: Threads) -> None:
+        self._store = store
+        self._roster = roster
+        self._conversations = conversations
+
+    @contextlib.asynccontextmanager
+    async def join(self, thread_id: str, caller: Caller | None = None) -> AsyncIterator[ThreadWatch]:
+        """See `GatewayBackchannel.join`."""
+        await self._store.thread(thread_id)
+        with self._conversations.listeners.join(thread_id, caller) as listener:
+            yield listener
 
     async def relay(
         self,
@@ -27,7 +42,7 @@ class Relays(Records):
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
-        """See `Gateway.relay`."""
+        """See `GatewayBackchannel.relay`."""
         relay, context = await self._beside(agent, protocol, thread, caller)
         context.asker = told
         try:
@@ -38,25 +53,25 @@ class Relays(Records):
     async def forward(
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
     ) -> None:
-        """See `Gateway.forward`."""
+        """See `GatewayBackchannel.forward`."""
         relay, context = await self._beside(agent, protocol, thread)
         await relay.forward(context, method, params)
 
     async def _beside(
         self, name: str, protocol: str, thread_id: str | None, caller: Caller | None = None
     ) -> tuple[Relay, Beside]:
-        thread = await self.store.thread(thread_id) if thread_id is not None else None
-        entry = await self.roster.find(name, protocol, thread.metadata if thread else None)
+        thread = await self._store.thread(thread_id) if thread_id is not None else None
+        entry = await self._roster.find(name, protocol, thread.metadata if thread else None)
         relay = entry.outbound if entry.route.target.protocol == protocol else None
         if thread is not None:  # of an agent that is down its client hears so, whatever the agent speaks
             await entry.need()
         if not isinstance(relay, Relay):
             raise Unsupported(f"agent {entry.route.name} does not speak this protocol itself")
         agent = await entry.need()
-        newest = await self.store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
+        newest = await self._store.runs(RunQuery(thread=thread.id, limit=1)) if thread is not None else ()
         context = Beside(
             agent=agent,
-            threads=self.conversations,
+            threads=self._conversations,
             thread=thread,
             given=caller,
             governor=entry.governor,

@@ -1,4 +1,4 @@
-"""The half of the `Gateway` that starts runs: from a request to the run's dispatch, and what follows its end."""
+"""Starts runs: from a request to the run's dispatch, and what follows its end."""
 
 from __future__ import annotations
 
@@ -29,18 +29,16 @@ from gateway.core.types import (
     ThreadChange,
 )
 from gateway.runs import ending
-from gateway.runs.agents import Agents
 from gateway.runs.garbage import Garbage
 from gateway.runs.given_files import GivenFiles, given
 from gateway.runs.live import LiveRun
 from gateway.runs.log import RESERVE, RunLog
 from gateway.runs.records import in_chunks
-from gateway.runs.relays import Relays
 from gateway.runs.rules import Hooks, Rules
 from gateway.runs.run_factory import run_of
 from gateway.runs.states import States
 from gateway.runs.stored import elsewhere
-from gateway.runs.threads import UPLOADS, new_id
+from gateway.runs.threads import UPLOADS, Threads, new_id
 from gateway.runs.turns import Turns
 from gateway.runs.unwritten import Owed
 from gateway.store import Delivery, LogEntry, Store, Unsynced
@@ -49,18 +47,30 @@ from gateway.transport.tasks import TaskSet
 UNREACHABLE = (AgentGone.code, AgentTimeout.code)
 
 
-class Starting(Agents, Relays):
-    """See `gateway.contract.Gateway` for `start`."""
+class Starter:
+    """Starts runs and sees them to their end. One per engine."""
 
-    def __init__(self, store: Store, public_url: str, rules: Rules) -> None:
-        super().__init__(store, public_url=public_url, artifact_limit=rules.artifact_limit)
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        conversations: Threads,
+        states: States,
+        *,
+        public_url: str,
+        rules: Rules,
+        owed: Callable[[Delivery], None],
+    ) -> None:
+        """`owed` is told of every callback that is owed."""
         self.live: dict[str, LiveRun] = {}
         """Runs in progress, and those that have ended and are not written yet, by id."""
-        self.roster = Roster(store)
-        self.states = States(store, self.roster, self.conversations)
-        self.on_owed: Callable[[Delivery], None] = _ignore_delivery
+        self._store = store
+        self._roster = roster
+        self._conversations = conversations
+        self._states = states
+        self._public_url = public_url
         self._rules = rules
-        self._hooks = Hooks(ended=self._ended, owed=self._owes, calling=self._wait_for)
+        self._hooks = Hooks(ended=self._ended, owed=owed, calling=self.wait_for)
         self._turns = Turns()
         self._owed = Owed(self.live)
         self._garbage = Garbage()
@@ -78,9 +88,9 @@ class Starting(Agents, Relays):
         caller: Caller | None = None,
         told: bool = True,
     ) -> Run:
-        """See `Gateway.start`."""
-        self._not_stopping()
-        entry = await self.roster.find(request.agent, request.protocol, request.metadata)
+        """See `GatewayRuns.start`."""
+        self.not_stopping()
+        entry = await self._roster.find(request.agent, request.protocol, request.metadata)
         agent = await entry.need()
         request = replace(request, agent=agent.name, traceparent=tracing.joined(request.traceparent, agent.name))
         if entry.config:
@@ -94,7 +104,7 @@ class Starting(Agents, Relays):
             entry,
             agent,
             owner=run_id if thread is None else thread.id,
-            public_url=self.public_url,
+            public_url=self._public_url,
             limit=self._rules.artifact_limit,
         )
         request, filled = mine.request, mine.filled
@@ -102,8 +112,8 @@ class Starting(Agents, Relays):
             entry.validate("input", agent.input_schema, request.input, "/input")
         if request.config:
             entry.validate("config", agent.config_schema, request.config, "/config/configurable")
-        await self._store(mine, thread)
-        live = self._live(self._new(run_id, request), agent, entry, thread)
+        await self._store_files(mine, thread)
+        live = self.make(self._new(run_id, request), agent, entry, thread)
         if mine.lost:
             live.lost(LOST, mine.lost)
         live.given = caller
@@ -120,8 +130,8 @@ class Starting(Agents, Relays):
         create = self._create if live.governed is None else self._create_audited
         turn = await create(live, started, thread)
         if live.thread is not None:
-            self.conversations.listeners.tell(live.thread.id, live.run)
-        self._begin(live, live.drive() if at_once else self._wait_and_drive(live, turn))
+            self._conversations.listeners.tell(live.thread.id, live.run)
+        self.begin(live, live.drive() if at_once else self.wait_and_drive(live, turn))
         return live.run
 
     def _new(self, run_id: str, request: RunRequest) -> Run:
@@ -131,16 +141,16 @@ class Starting(Agents, Relays):
         """The files that clients gave to a thread."""
         if thread is None or not thread.attributes.get(UPLOADS):
             return ()
-        return [each for each in await self.store.artifacts(thread=thread.id) if not each.agent_created]
+        return [each for each in await self._store.artifacts(thread=thread.id) if not each.agent_created]
 
-    async def _store(self, given: GivenFiles, thread: Thread | None) -> None:
+    async def _store_files(self, given: GivenFiles, thread: Thread | None) -> None:
         """Store a request's files, which the run claims when it is created."""
         for artifact, content in given.stored:
-            await self.store.put_artifact(artifact, in_chunks(content), max_bytes=self._rules.artifact_limit)
+            await self._store.put_artifact(artifact, in_chunks(content), max_bytes=self._rules.artifact_limit)
         if given.stored and thread is not None and not thread.attributes.get(UPLOADS):
-            await self.conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
+            await self._conversations.change(thread.id, ThreadChange(attributes={UPLOADS: True}))
 
-    def _live(
+    def make(
         self, run: Run, agent: Agent, entry: Entry, thread: Thread | None, *, reserved: int = RESERVE, last: int = 0
     ) -> LiveRun:
         """The run in progress, not yet driven. Numbers above `last` and up to `reserved` may be used."""
@@ -149,12 +159,12 @@ class Starting(Agents, Relays):
             agent=agent,
             entry=entry,
             thread=thread,
-            log=RunLog(run.id, self.store, Output(agent), reserved=reserved, last=last),
-            store=self.store,
-            threads=self.conversations,
-            states=self.states,
+            log=RunLog(run.id, self._store, Output(agent), reserved=reserved, last=last),
+            store=self._store,
+            threads=self._conversations,
+            states=self._states,
             house_rules=self._rules,
-            public_url=self.public_url,
+            public_url=self._public_url,
             hooks=self._hooks,
         )
 
@@ -164,8 +174,8 @@ class Starting(Agents, Relays):
             raise Unsupported(f"agent {agent.name} cannot roll back a run")
         if request.thread is None:
             return None
-        thread = await self.store.thread(request.thread)
-        await self.states.check(thread, agent, request.protocol)
+        thread = await self._store.thread(request.thread)
+        await self._states.check(thread, agent, request.protocol)
         return thread
 
     async def _create(self, live: LiveRun, started: Sequence[e.Event], thread: Thread | None) -> bool:
@@ -177,17 +187,17 @@ class Starting(Agents, Relays):
             await self._owed.pay(thread.id)
         if thread is not None and run.request.if_busy in (IfBusy.INTERRUPT, IfBusy.ROLLBACK):
             await self._clear(thread.id)
-        self._not_stopping()
-        self._wait_for(written := asyncio.get_running_loop().create_future())
+        self.not_stopping()
+        self.wait_for(written := asyncio.get_running_loop().create_future())
         try:
-            turn = await self.store.create_run(run, first, reserved=RESERVE, soon=live.untold)
-            self._not_stopping()
+            turn = await self._store.create_run(run, first, reserved=RESERVE, soon=live.untold)
+            self.not_stopping()
             if turn and thread is not None:  # the run before may have changed it
-                live.thread = await self.store.thread(thread.id)
+                live.thread = await self._store.thread(thread.id)
         except Unsynced:  # it is there: refused, it would stay there as one that runs
             turn = False
         except (asyncio.CancelledError, Unavailable):
-            self._wait_for(asyncio.ensure_future(self._unsent(live, started, first)))
+            self.wait_for(asyncio.ensure_future(self._unsent(live, started, first)))
             raise
         finally:
             written.set_result(None)
@@ -199,14 +209,22 @@ class Starting(Agents, Relays):
         nobody was told of it, nor is its agent.
         """
         try:
-            await self.store.run(live.run.id)
+            await self._store.run(live.run.id)
         except InterlinguaError:
             return
         live.log.created(started, first)
         self._has(live)
         await live.finish(e.RunCancelled(reason="it was given up while it was being created"))
 
-    def _not_stopping(self) -> None:
+    def quiet(self) -> None:
+        """Take no new run."""
+        self._stopping = True
+
+    async def settled(self) -> None:
+        """Stop trying to write the ends that the store did not take."""
+        await self._owed.aclose()
+
+    def not_stopping(self) -> None:
         if self._stopping:
             raise Unavailable("the gateway is shutting down")
 
@@ -223,7 +241,7 @@ class Starting(Agents, Relays):
         """Cancel what runs or waits on a thread, and wait until it has ended. Raises Unavailable, with nothing done,
         where another gateway process drives some of it.
         """
-        for found in await self.store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000)):
+        for found in await self._store.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=1_000_000)):
             if found.id not in self.live:
                 raise elsewhere(found.id)
         for live in [live for live in self.live.values() if live.run.thread == thread_id]:
@@ -235,18 +253,18 @@ class Starting(Agents, Relays):
         self.live[live.run.id] = live
         live.entry.begin()
 
-    def _begin(self, live: LiveRun, work: Coroutine[None, None, None]) -> None:
+    def begin(self, live: LiveRun, work: Coroutine[None, None, None]) -> None:
         self._has(live)
         live.task = asyncio.create_task(work, name=f"run {live.run.id}")
 
-    async def _wait_and_drive(self, live: LiveRun, turn: bool) -> None:
+    async def wait_and_drive(self, live: LiveRun, turn: bool) -> None:
         """Wait for the run's time and its turn, then dispatch it."""
         try:
             start_at = live.run.request.start_at
             if start_at is not None:
                 await asyncio.sleep(max(0.0, start_at - time.time()))
             while not turn:
-                turn = await self.store.activate(live.run.id)
+                turn = await self._store.activate(live.run.id)
                 if not turn:
                     await self._turns.wait(live.run)
             await live.start()
@@ -274,17 +292,10 @@ class Starting(Agents, Relays):
         self._turns.ended(live.run)
         self._garbage.add(live)
 
-    def _wait_for(self, work: asyncio.Future[None]) -> None:
+    def wait_for(self, work: asyncio.Future[None]) -> None:
         self._unfinished.hold(work)
 
-    async def _finish_up(self) -> None:
+    async def finish_up(self) -> None:
         """Wait for what has been begun. Bounded: see `LiveRun.call_cancel`."""
         while begun := [work for work in self._unfinished if not work.done()]:  # of done ones `gather` may not yield
             await asyncio.gather(*begun, return_exceptions=True)
-
-    def _owes(self, delivery: Delivery) -> None:
-        self.on_owed(delivery)
-
-
-def _ignore_delivery(delivery: Delivery) -> None:
-    """Where nobody delivers: it stays in the store."""

@@ -63,7 +63,7 @@ def test_the_agntcy_client_is_who_its_key_or_token_is_and_reaches_its_own_runs_a
                 assert [status for _, status in failed(lines)] == [401]
                 assert why in str([line["error"]["body"] for line in lines if "error" in line])
             assert failed(reached) == [] and "olga" in json.dumps(reached[-1]["result"])
-            found = await there.engine.runs(RunQuery(limit=100))
+            found = await there.engine.runs.list(RunQuery(limit=100))
             assert {each.request.principal for each in found} == {"ana", "bob", "visitor"}
 
     run(main(), timeout=100)
@@ -137,7 +137,7 @@ def test_the_mcp_sdks_clients_are_who_their_token_is_and_see_their_own_agents_al
             for lines in said[2:6]:
                 assert not results(lines, "agents/list") and "echo" not in json.dumps(lines)
             assert results(said[6], "agents/run")[0]["output"]["message"].startswith("olga: ")
-            found = await there.engine.runs(RunQuery(agent="echo", limit=100))
+            found = await there.engine.runs.list(RunQuery(agent="echo", limit=100))
             assert [each.request.principal for each in found] == ["bob", "bob"]
 
     run(main(), timeout=100)
@@ -161,7 +161,7 @@ def test_with_the_sdks_a_governed_call_is_approved_by_an_editor_and_rejected_by_
             steps = [*bearer, "--elicitation", json.dumps(YES), *ask]
             with conversation("mcp-1", *steps, url=mcp) as bob_asks:
                 await until(lambda: "may not approve" in bob_asks.stdout())
-                second = (await at.engine.runs(RunQuery()))[0]
+                second = (await at.engine.runs.list(RunQuery()))[0]
                 assert second.id != first and granted(tmp_path) == ["ann"]
                 await there.said("POST", f"/agent-connect/runs/{second.id}", ANN, json=YES)
                 lines = await asyncio.to_thread(lines_of, bob_asks, 60)
@@ -170,7 +170,7 @@ def test_with_the_sdks_a_governed_call_is_approved_by_an_editor_and_rejected_by_
             steps = [*bearer, "--elicitation", json.dumps(NO), *ask]
             (lines,) = await asyncio.to_thread(clients, "mcp-1", {"url": mcp, "steps": steps})
             assert errors(lines, "agents/run") and not results(lines, "agents/run")
-            await at.ended((await at.engine.runs(RunQuery()))[0], RunStatus.ERROR)
+            await at.ended((await at.engine.runs.list(RunQuery()))[0], RunStatus.ERROR)
             assert granted(tmp_path) == ["ann", "ann"]
 
     run(main(), timeout=100)

@@ -46,16 +46,16 @@ async def held(there: Doors) -> str:
     """The id of the run that `held` works on, once it does."""
     works = RunQuery(statuses=(RunStatus.RUNNING,))
     async with asyncio.timeout(30):
-        while not (found := await there.engine.runs(works)):  # noqa: ASYNC110 - the store tells nobody
+        while not (found := await there.engine.runs.list(works)):  # noqa: ASYNC110 - the store tells nobody
             await asyncio.sleep(0.001)
     return found[0].id
 
 
 async def goes_on(there: Doors, run_id: str) -> None:
     """The run does, to its end."""
-    assert (await there.engine.run(run_id)).status is RunStatus.RUNNING
+    assert (await there.engine.runs.get(run_id)).status is RunStatus.RUNNING
     there.gate.set()
-    ended = await there.engine.wait(run_id, 30)
+    ended = await there.engine.runs.wait(run_id, 30)
     assert ended is not None and ended.status is RunStatus.SUCCESS
 
 

@@ -35,7 +35,7 @@ async def office(folder: Path, *tools: str) -> AsyncIterator[tuple[House, Doors]
 
 
 async def only(at: House) -> Run:
-    (found,) = await at.engine.runs(RunQuery())
+    (found,) = await at.engine.runs.list(RunQuery())
     return found
 
 

@@ -197,10 +197,10 @@ def test_where_nobody_is_asked_everything_is_as_before() -> None:
             body = {**RUN, "input": {"message": "for anybody"}}
             said = await there.said("POST", "/agent-connect/runs/wait", None, json=body)
             assert said["output"]["values"] == {"message": "for anybody "}
-            found = await there.engine.run(said["run"]["run_id"])
+            found = await there.engine.runs.get(said["run"]["run_id"])
             assert (found.request.principal, found.request.tools) == (None, None)
             task = await there.said("POST", "/agent-protocol/echo/ap/v1/agent/tasks", None, json={"input": "x"})
-            thread = await there.engine.thread(task["task_id"])
+            thread = await there.engine.threads.get(task["task_id"])
             assert "owner" not in thread.attributes
             await there.said("GET", f"/agent-protocol/echo/ap/v1/agent/tasks/{task['task_id']}", "stolen-token")
             client = await there.mcp(None)

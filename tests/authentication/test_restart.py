@@ -22,7 +22,7 @@ def test_after_a_restart_everything_is_whose_it_was(tmp_path: Path) -> None:
     async def before() -> tuple[str, str, str, str]:
         async with house(file=file) as there:
             run_id = await there.started("asker", BOB)
-            await there.engine.wait(run_id)
+            await there.engine.runs.wait(run_id)
             thread = (await there.said("POST", f"{CONNECT}/threads", BOB, json={}))["thread_id"]
             task = (await there.said("POST", TASKS, BOB, json={"input": "x"}))["task_id"]
             client = await there.mcp(ANA)
@@ -40,7 +40,7 @@ def test_after_a_restart_everything_is_whose_it_was(tmp_path: Path) -> None:
                 for path in (f"{CONNECT}/runs/{run_id}", f"{CONNECT}/threads/{thread}", f"{TASKS}/{task}"):
                     for shown, status in ((ANA, 404), (BOB, 200), (OLGA, 200), (None, 401)):
                         assert (await there.call("GET", path, shown)).status_code == status, (path, shown)
-                found = await there.engine.runs(RunQuery(principal="bob"))
+                found = await there.engine.runs.list(RunQuery(principal="bob"))
                 assert [each.id for each in found] == [run_id]
                 assert (found[0].request.principal, found[0].request.tools) == ("bob", ("*",))
                 for shown, sees in ((ANA, True), (BOB, False), (OLGA, True)):
@@ -56,10 +56,10 @@ def test_the_agent_is_told_who_answered() -> None:
     async def main() -> None:
         async with house() as there:
             run_id = await there.started("asker", BOB)
-            await there.engine.wait(run_id)
+            await there.engine.runs.wait(run_id)
             await there.said("POST", f"{CONNECT}/runs/{run_id}", BOB, json={"ok": True})
             await there.said("GET", f"{CONNECT}/runs/{run_id}/wait", BOB)
-            log = [event for _, event in await there.engine.events(run_id)]
+            log = [event for _, event in await there.engine.runs.events(run_id)]
             (answered,) = [event.answer for event in log if isinstance(event, e.Resumed)]
             assert answered.by is not None and answered.by.id == "bob"
 

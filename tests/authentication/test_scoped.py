@@ -16,7 +16,16 @@ import msgspec
 import pytest
 
 from gateway.access import People, Principal, ScopedGateway, Visit
-from gateway.contract import Gateway, RunContext
+from gateway.access.scoped_gateway import ScopedAgents, ScopedBackchannel, ScopedFiles, ScopedRuns, ScopedThreads
+from gateway.contract import (
+    Gateway,
+    GatewayAgents,
+    GatewayBackchannel,
+    GatewayFiles,
+    GatewayRuns,
+    GatewayThreads,
+    RunContext,
+)
 from gateway.core import events as e
 from gateway.core.errors import Conflict, NotFound, Unauthenticated
 from gateway.core.types import (
@@ -42,7 +51,20 @@ BOB = Principal(Identity(id="bob"), agents=("echo", "ask*"), tools=("re*",))
 OLGA = Principal(Identity(id="olga"), oversees=True)
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
 NOTHING = msgspec.Raw(b"{}")
-METHODS = sorted(name for name, each in vars(Gateway).items() if inspect.isfunction(each) and not name.startswith("_"))
+PARTS: tuple[tuple[type, type], ...] = (
+    (Gateway, ScopedGateway),
+    (GatewayRuns, ScopedRuns),
+    (GatewayThreads, ScopedThreads),
+    (GatewayFiles, ScopedFiles),
+    (GatewayAgents, ScopedAgents),
+    (GatewayBackchannel, ScopedBackchannel),
+)
+METHODS = [
+    (name, part, scoped)
+    for part, scoped in PARTS
+    for name, each in sorted(vars(part).items())
+    if inspect.isfunction(each) and not name.startswith("_")
+]
 
 Call = Callable[[Gateway, str], Awaitable[Any]]
 
@@ -102,37 +124,37 @@ def uploaded(**where: str) -> Artifact:
 
 
 OF_RUNS: dict[str, Call] = {
-    "run": lambda gateway, id: gateway.run(id),
-    "events": lambda gateway, id: gateway.events(id),
-    "watch": lambda gateway, id: entered(gateway.watch(id)),
-    "artifacts": lambda gateway, id: gateway.artifacts(run=id),
-    "add_artifact": lambda gateway, id: gateway.add_artifact(uploaded(run=id), content()),
-    "wait": lambda gateway, id: gateway.wait(id, 0),
-    "answer": lambda gateway, id: gateway.answer(id, Answer(value={"ok": True})),
-    "cancel": lambda gateway, id: gateway.cancel(id),
-    "delete_run": lambda gateway, id: gateway.delete_run(id),
+    "run": lambda gateway, id: gateway.runs.get(id),
+    "events": lambda gateway, id: gateway.runs.events(id),
+    "watch": lambda gateway, id: entered(gateway.runs.watch(id)),
+    "artifacts": lambda gateway, id: gateway.files.list(run=id),
+    "add_artifact": lambda gateway, id: gateway.files.add(uploaded(run=id), content()),
+    "wait": lambda gateway, id: gateway.runs.wait(id, 0),
+    "answer": lambda gateway, id: gateway.runs.answer(id, Answer(value={"ok": True})),
+    "cancel": lambda gateway, id: gateway.runs.cancel(id),
+    "delete_run": lambda gateway, id: gateway.runs.delete(id),
 }
 OF_THREADS: dict[str, Call] = {
-    "thread": lambda gateway, id: gateway.thread(id),
-    "start": lambda gateway, id: gateway.start(request(agent="echo", protocol=PROTOCOL, thread=id)),
-    "history": lambda gateway, id: gateway.history(id),
-    "join": lambda gateway, id: entered(gateway.join(id)),
-    "relay": lambda gateway, id: gateway.relay("echo", PROTOCOL, "_x/ask", NOTHING, thread=id),
-    "forward": lambda gateway, id: gateway.forward("echo", PROTOCOL, "_x/tell", NOTHING, thread=id),
-    "artifacts": lambda gateway, id: gateway.artifacts(thread=id),
-    "add_artifact": lambda gateway, id: gateway.add_artifact(uploaded(thread=id), content()),
-    "update_thread": lambda gateway, id: gateway.update_thread(id, metadata={"mark": 1}),
-    "copy_thread": lambda gateway, id: gateway.copy_thread(id),
-    "delete_thread": lambda gateway, id: gateway.delete_thread(id),
+    "thread": lambda gateway, id: gateway.threads.get(id),
+    "start": lambda gateway, id: gateway.runs.start(request(agent="echo", protocol=PROTOCOL, thread=id)),
+    "history": lambda gateway, id: gateway.threads.history(id),
+    "join": lambda gateway, id: entered(gateway.backchannel.join(id)),
+    "relay": lambda gateway, id: gateway.backchannel.relay("echo", PROTOCOL, "_x/ask", NOTHING, thread=id),
+    "forward": lambda gateway, id: gateway.backchannel.forward("echo", PROTOCOL, "_x/tell", NOTHING, thread=id),
+    "artifacts": lambda gateway, id: gateway.files.list(thread=id),
+    "add_artifact": lambda gateway, id: gateway.files.add(uploaded(thread=id), content()),
+    "update_thread": lambda gateway, id: gateway.threads.update(id, metadata={"mark": 1}),
+    "copy_thread": lambda gateway, id: gateway.threads.copy(id),
+    "delete_thread": lambda gateway, id: gateway.threads.delete(id),
 }
 OF_AGENTS: dict[str, Call] = {
-    "agent": lambda gateway, name: gateway.agent(name, PROTOCOL),
-    "governor": lambda gateway, name: asyncio.to_thread(gateway.governor, name, PROTOCOL),
-    "create_agent": lambda gateway, name: gateway.create_agent(name, PROTOCOL, {}),
-    "destroy_agent": lambda gateway, name: gateway.destroy_agent(name, PROTOCOL),
-    "start": lambda gateway, name: gateway.start(request(agent=name, protocol=PROTOCOL)),
-    "relay": lambda gateway, name: gateway.relay(name, PROTOCOL, "_x/ask", NOTHING),
-    "forward": lambda gateway, name: gateway.forward(name, PROTOCOL, "_x/tell", NOTHING),
+    "agent": lambda gateway, name: gateway.agents.get(name, PROTOCOL),
+    "governor": lambda gateway, name: asyncio.to_thread(gateway.agents.governor, name, PROTOCOL),
+    "create_agent": lambda gateway, name: gateway.agents.create(name, PROTOCOL, {}),
+    "destroy_agent": lambda gateway, name: gateway.agents.destroy(name, PROTOCOL),
+    "start": lambda gateway, name: gateway.runs.start(request(agent=name, protocol=PROTOCOL)),
+    "relay": lambda gateway, name: gateway.backchannel.relay(name, PROTOCOL, "_x/ask", NOTHING),
+    "forward": lambda gateway, name: gateway.backchannel.forward(name, PROTOCOL, "_x/tell", NOTHING),
 }
 
 
@@ -151,12 +173,12 @@ def test_nothing_can_be_done_with_a_run_of_somebody_else() -> None:
         async with house() as (running, _):
             for way, call in OF_RUNS.items():
                 ana, bob = scoped(running, ANA), scoped(running, BOB)
-                made = await ana.start(request(agent="asker", protocol=PROTOCOL))
-                await running.wait(made.id, 30)
-                before = await running.run(made.id)
+                made = await ana.runs.start(request(agent="asker", protocol=PROTOCOL))
+                await running.runs.wait(made.id, 30)
+                before = await running.runs.get(made.id)
                 await same(call, bob, made.id)
-                assert await running.run(made.id) == before and before.status is RunStatus.INTERRUPTED, way
-                assert await running.artifacts(run=made.id) == []
+                assert await running.runs.get(made.id) == before and before.status is RunStatus.INTERRUPTED, way
+                assert await running.files.list(run=made.id) == []
                 await call(ana, made.id)
 
     run(main())
@@ -167,12 +189,12 @@ def test_nothing_can_be_done_with_a_thread_of_somebody_else() -> None:
         async with house() as (running, agents):
             for way, call in OF_THREADS.items():
                 ana, bob = scoped(running, ANA), scoped(running, BOB)
-                made = await ana.create_thread(Thread(id=f"thread-{way}", created_at=0, updated_at=0))
+                made = await ana.threads.create(Thread(id=f"thread-{way}", created_at=0, updated_at=0))
                 agents["echo"].heard.clear()
                 await same(call, bob, made.id)
-                assert await running.thread(made.id) == made, way
-                assert await running.count_runs(RunQuery(thread=made.id)) == 0
-                assert await running.artifacts(thread=made.id) == [] and agents["echo"].heard == []
+                assert await running.threads.get(made.id) == made, way
+                assert await running.runs.count(RunQuery(thread=made.id)) == 0
+                assert await running.files.list(thread=made.id) == [] and agents["echo"].heard == []
                 await call(ana, made.id)
 
     run(main())
@@ -185,7 +207,7 @@ def test_an_agent_that_a_client_may_not_use_is_not_asked_anything_by_whichever_n
             bob, id = scoped(running, BOB), agent_id("secret")
             for name in ("secret", id, id.upper(), id.replace("-", ""), f"{{{id}}}"):
                 await same(OF_AGENTS[way], bob, name, "nobody")
-            assert agents["secret"].heard == [] and await running.count_runs(RunQuery()) == 0
+            assert agents["secret"].heard == [] and await running.runs.count(RunQuery()) == 0
             with pytest.raises(NotFound, match="no agent 'secret'; have echo, asker"):
                 await OF_AGENTS[way](bob, "secret")
             none = scoped(running, Principal(Identity(id="zoe"), agents=()))
@@ -200,16 +222,16 @@ def test_an_agent_is_there_for_its_clients_by_its_id_as_by_its_name() -> None:
         async with house() as (running, _):
             bob = scoped(running, BOB)
             for name in ("echo", agent_id("echo"), agent_id("echo").upper()):
-                assert (await bob.agent(name, PROTOCOL)).name == "echo"
-                assert bob.governor(name, PROTOCOL) is None
-                made = await bob.start(request(agent=name, protocol=PROTOCOL))
+                assert (await bob.agents.get(name, PROTOCOL)).name == "echo"
+                assert bob.agents.governor(name, PROTOCOL) is None
+                made = await bob.runs.start(request(agent=name, protocol=PROTOCOL))
                 assert (made.agent, made.request.principal, made.request.tools) == ("echo", "bob", ("re*",))
-            assert bob.names(PROTOCOL) == ["echo", "asker"]
-            assert [agent.name for agent in await bob.agents(PROTOCOL)] == ["echo", "asker"]
+            assert bob.agents.names(PROTOCOL) == ["echo", "asker"]
+            assert [agent.name for agent in await bob.agents.list(PROTOCOL)] == ["echo", "asker"]
             for who, reachable in ((BOB, [True, False, False]), (ANA, [True, True, False])):
-                await running.agents(PROTOCOL)
+                await running.agents.list(PROTOCOL)
                 there = scoped(running, who)
-                assert [there.reachable(name, PROTOCOL) for name in ("echo", "secret", "nobody")] == reachable
+                assert [there.agents.reachable(name, PROTOCOL) for name in ("echo", "secret", "nobody")] == reachable
 
     run(main())
 
@@ -225,10 +247,10 @@ def test_an_agent_that_was_created_at_another_gateway_is_its_owners_here_too(tmp
             engine((route("maker"), makers[1]), file=file) as there,
         ):
             for way, call in (("agent", OF_AGENTS["agent"]), ("start", OF_AGENTS["start"])):
-                made = await scoped(there, ANA).create_agent("maker", PROTOCOL, {"tone": way})
+                made = await scoped(there, ANA).agents.create("maker", PROTOCOL, {"tone": way})
                 bob = scoped(here, Principal(Identity(id="bob")))
                 await same(call, bob, made.name, "nobody")
-                made = await scoped(there, ANA).create_agent("maker", PROTOCOL, {"tone": way})
+                made = await scoped(there, ANA).agents.create("maker", PROTOCOL, {"tone": way})
                 found = await call(scoped(here, ANA), made.name)
                 assert made.name == (found.name if way == "agent" else found.agent)
 
@@ -239,24 +261,25 @@ def test_a_run_on_ones_own_thread_is_there_whoever_started_it_and_no_run_of_an_a
     async def main() -> None:
         async with house() as (running, _):
             ana, olga = scoped(running, ANA), scoped(running, OLGA)
-            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
-            made = await olga.start(request(agent="secret", protocol=PROTOCOL, thread="t1"))
-            alone = await olga.start(request(agent="echo", protocol=PROTOCOL))
-            await running.wait(made.id, 30)
-            await running.wait(alone.id, 30)
-            assert (await ana.run(made.id)).id == made.id
-            assert [each.id for each in await ana.runs(RunQuery(thread="t1"))] == [made.id]
+            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+            made = await olga.runs.start(request(agent="secret", protocol=PROTOCOL, thread="t1"))
+            alone = await olga.runs.start(request(agent="echo", protocol=PROTOCOL))
+            await running.runs.wait(made.id, 30)
+            await running.runs.wait(alone.id, 30)
+            assert (await ana.runs.get(made.id)).id == made.id
+            assert [each.id for each in await ana.runs.list(RunQuery(thread="t1"))] == [made.id]
             await same(OF_RUNS["run"], ana, alone.id)
             narrow = scoped(running, Principal(Identity(id="ana"), agents=("echo",)))
             await same(OF_RUNS["run"], narrow, made.id)
             assert (
-                await narrow.runs(RunQuery(thread="t1")) == [] and await narrow.count_runs(RunQuery(thread="t1")) == 0
+                await narrow.runs.list(RunQuery(thread="t1")) == []
+                and await narrow.runs.count(RunQuery(thread="t1")) == 0
             )
             for id in ("t2", "t3"):
                 agent = "secret" if id == "t2" else "echo"
-                await ana.create_thread(Thread(id=id, created_at=0, updated_at=0, agent=agent))
+                await ana.threads.create(Thread(id=id, created_at=0, updated_at=0, agent=agent))
             await same(OF_THREADS["thread"], narrow, "t2")
-            assert {each.id for each in await narrow.threads(ThreadQuery())} == {"t1", "t3"}
+            assert {each.id for each in await narrow.threads.list(ThreadQuery())} == {"t1", "t3"}
 
     run(main())
 
@@ -265,12 +288,12 @@ def test_a_thread_that_is_deleted_shows_its_former_owner_no_run_of_others() -> N
     async def main() -> None:
         async with house() as (running, _):
             ana, olga = scoped(running, ANA), scoped(running, OLGA)
-            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
-            made = await olga.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
-            await running.wait(made.id, 30)
-            await ana.delete_thread("t1")
+            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+            made = await olga.runs.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
+            await running.runs.wait(made.id, 30)
+            await ana.threads.delete("t1")
             await same(OF_RUNS["run"], ana, made.id)
-            assert await ana.runs(RunQuery(thread="t1")) == [] and (await olga.run(made.id)).id == made.id
+            assert await ana.runs.list(RunQuery(thread="t1")) == [] and (await olga.runs.get(made.id)).id == made.id
 
     run(main())
 
@@ -279,25 +302,27 @@ def test_a_client_does_with_its_own_what_the_gateway_can() -> None:
     async def main() -> None:
         async with house() as (running, agents):
             ana = scoped(running, ANA)
-            asked = await ana.start(request(agent="asker", protocol=PROTOCOL))
-            cancelled = await ana.cancel(asked.id, reason="enough", wait=True)
+            asked = await ana.runs.start(request(agent="asker", protocol=PROTOCOL))
+            cancelled = await ana.runs.cancel(asked.id, reason="enough", wait=True)
             assert (cancelled.status, cancelled.cancel_reason) == (RunStatus.CANCELLED, "enough")
-            assert await ana.events(asked.id) == await running.events(asked.id) != []
-            await ana.delete_run(asked.id)
+            assert await ana.runs.events(asked.id) == await running.runs.events(asked.id) != []
+            await ana.runs.delete(asked.id)
             with pytest.raises(NotFound):
-                await running.run(asked.id)
-            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
-            changed = await ana.update_thread("t1", metadata={"a": 1}, attributes={"kind": "x"})
-            assert changed == await running.thread("t1") and changed.metadata == {"a": 1}
+                await running.runs.get(asked.id)
+            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+            changed = await ana.threads.update("t1", metadata={"a": 1}, attributes={"kind": "x"})
+            assert changed == await running.threads.get("t1") and changed.metadata == {"a": 1}
             assert changed.attributes == {OWNER: "ana", "kind": "x"}
             params = msgspec.Raw(b'{"x":1}')
             for thread in (None, "t1"):
-                assert bytes(await ana.relay("echo", PROTOCOL, "_x/ask", params, thread=thread)) == b'{"x":1}'
-                await ana.forward("echo", PROTOCOL, "_x/tell", params, thread=thread)
+                assert (
+                    bytes(await ana.backchannel.relay("echo", PROTOCOL, "_x/ask", params, thread=thread)) == b'{"x":1}'
+                )
+                await ana.backchannel.forward("echo", PROTOCOL, "_x/tell", params, thread=thread)
             assert [heard for heard in agents["echo"].heard if heard != "describe"] == ["_x/ask", "_x/tell"] * 2
-            await ana.delete_thread("t1")
+            await ana.threads.delete("t1")
             with pytest.raises(NotFound):
-                await running.thread("t1")
+                await running.threads.get("t1")
 
     run(main())
 
@@ -308,19 +333,19 @@ def test_an_agent_that_does_not_take_the_request_is_refused_with_the_names_of_on
         agents = ((choosy, Talking(echo)), (route("secret"), Talking(echo)))
         async with engine(*agents) as running:
             zoe = scoped(running, Principal(Identity(id="zoe"), agents=("choosy",)))
-            await zoe.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            await zoe.threads.create(Thread(id="t1", created_at=0, updated_at=0))
             for thread in (None, "t1"):
                 with pytest.raises(NotFound, match=r"^no agent 'choosy'; have choosy$"):
-                    await zoe.start(request(agent="choosy", protocol=PROTOCOL, thread=thread))
-            assert await zoe.start(request(agent="choosy", protocol=PROTOCOL, metadata={"x": 1}))
+                    await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, thread=thread))
+            assert await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, metadata={"x": 1}))
 
             async def gone(*args: Any, **options: Any) -> Any:
-                await running.delete_thread("t1")
+                await running.threads.delete("t1")
                 raise NotFound("no thread t1")
 
-            running.start = gone  # type: ignore[method-assign]
+            running.runs.start = gone  # type: ignore[method-assign]
             with pytest.raises(NotFound, match=r"^no thread t1$"):
-                await zoe.start(request(agent="choosy", protocol=PROTOCOL, thread="t1", metadata={"x": 1}))
+                await zoe.runs.start(request(agent="choosy", protocol=PROTOCOL, thread="t1", metadata={"x": 1}))
 
     run(main())
 
@@ -329,24 +354,24 @@ def test_a_file_is_there_for_whom_its_run_or_thread_is() -> None:
     async def main() -> None:
         async with house() as (running, _):
             ana, bob, olga = (scoped(running, each) for each in (ANA, BOB, OLGA))
-            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
-            mine = await ana.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
-            await running.wait(mine.id, 30)
+            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+            mine = await ana.runs.start(request(agent="echo", protocol=PROTOCOL, thread="t1"))
+            await running.runs.wait(mine.id, 30)
             for where in ({"run": mine.id}, {"thread": "t1"}, {"run": mine.id, "thread": "t1"}):
-                file = await ana.add_artifact(uploaded(**where), content())
-                for call in (lambda g, id: g.artifact(id), lambda g, id: read(g.open_artifact(id))):
+                file = await ana.files.add(uploaded(**where), content())
+                for call in (lambda g, id: g.files.get(id), lambda g, id: read(g.files.open(id))):
                     await same(call, bob, file.id)
                 for who in (ana, olga):
-                    assert (await who.artifact(file.id)).id == file.id
-                    assert await read(who.open_artifact(file.id)) == b"secret"
+                    assert (await who.files.get(file.id)).id == file.id
+                    assert await read(who.files.open(file.id)) == b"secret"
             with pytest.raises(NotFound):
-                await bob.artifacts(run=mine.id, thread="t1")
-            his = await bob.create_thread(Thread(id="t2", created_at=0, updated_at=0))
+                await bob.files.list(run=mine.id, thread="t1")
+            his = await bob.threads.create(Thread(id="t2", created_at=0, updated_at=0))
             with pytest.raises(NotFound):
-                await bob.add_artifact(uploaded(run=mine.id, thread=his.id), content())
-            done = await bob.start(request(agent="echo", protocol=PROTOCOL))
+                await bob.files.add(uploaded(run=mine.id, thread=his.id), content())
+            done = await bob.runs.start(request(agent="echo", protocol=PROTOCOL))
             with pytest.raises(NotFound):
-                await bob.add_artifact(uploaded(run=done.id, thread="t1"), content())
+                await bob.files.add(uploaded(run=done.id, thread="t1"), content())
 
     run(main())
 
@@ -364,10 +389,10 @@ def test_a_file_that_is_not_read_to_its_end_is_closed() -> None:
     async def main() -> None:
         async with house() as (running, _):
             ana = scoped(running, ANA)
-            await ana.create_thread(Thread(id="t1", created_at=0, updated_at=0))
-            file = await ana.add_artifact(uploaded(thread="t1"), content())
-            running.open_artifact = lambda artifact_id: chunks()  # type: ignore[method-assign]
-            async with contextlib.aclosing(ana.open_artifact(file.id)) as reading:  # type: ignore[type-var]
+            await ana.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+            file = await ana.files.add(uploaded(thread="t1"), content())
+            running.files.open = lambda artifact_id: chunks()  # type: ignore[method-assign]
+            async with contextlib.aclosing(ana.files.open(file.id)) as reading:  # type: ignore[type-var]
                 assert await anext(reading) == b"one" and not closed
             assert closed == ["file"]
 
@@ -379,19 +404,21 @@ def test_what_a_client_makes_is_its_own() -> None:
         async with house() as (running, _):
             ana, olga = scoped(running, ANA), scoped(running, OLGA)
             forged = Thread(id="t1", created_at=0, updated_at=0, attributes={OWNER: "bob", "kind": "x"})
-            made = await ana.create_thread(forged)
+            made = await ana.threads.create(forged)
             assert made.attributes == {OWNER: "ana", "kind": "x"}
-            assert (await ana.create_thread(forged, or_get=True)).id == "t1"
+            assert (await ana.threads.create(forged, or_get=True)).id == "t1"
             with pytest.raises(Conflict):
-                await ana.create_thread(forged)
+                await ana.threads.create(forged)
             for who, owner in ((ana, "ana"), (olga, "olga")):
-                copy = await who.copy_thread("t1")
-                assert copy.attributes[OWNER] == owner and (await running.thread(copy.id)).attributes[OWNER] == owner
-            asked = await ana.start(request(agent="asker", protocol=PROTOCOL, principal="bob", tools=("*", "all")))
+                copy = await who.threads.copy("t1")
+                assert (
+                    copy.attributes[OWNER] == owner and (await running.threads.get(copy.id)).attributes[OWNER] == owner
+                )
+            asked = await ana.runs.start(request(agent="asker", protocol=PROTOCOL, principal="bob", tools=("*", "all")))
             assert (asked.request.principal, asked.request.tools) == ("ana", ("*",))
-            await running.wait(asked.id, 30)
-            await olga.answer(asked.id, Answer(value={"ok": True}, by=Identity(id="ana")))
-            done = await running.wait(asked.id, 30)
+            await running.runs.wait(asked.id, 30)
+            await olga.runs.answer(asked.id, Answer(value={"ok": True}, by=Identity(id="ana")))
+            done = await running.runs.wait(asked.id, 30)
             assert done is not None and msgspec.json.decode(done.output or b"") == {"message": "olga"}
 
     run(main())
@@ -408,9 +435,9 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
         async with engine((route("slow"), Scripted(slow))) as running:
             people = People(None, lambda: now)
             ana = ScopedGateway(running, Visit(people, Principal(Identity(id="ana"), expires=1100.0)))
-            made = await ana.start(request(agent="slow", protocol=PROTOCOL))
-            assert await ana.wait(made.id, 0.01) is None and await ana.wait(made.id, 0) is None
-            async with ana.watch(made.id) as watch:
+            made = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
+            assert await ana.runs.wait(made.id, 0.01) is None and await ana.runs.wait(made.id, 0) is None
+            async with ana.runs.watch(made.id) as watch:
                 assert watch.run.id == made.id
                 first = await watch.next(30)
                 assert first is not None
@@ -420,16 +447,21 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
                 await later(50)
                 go.set()
                 assert await waits[0] is not None
-            done = await ana.wait(made.id)
+            done = await ana.runs.wait(made.id)
             assert done is not None and done.status is RunStatus.SUCCESS
             go.clear()
-            other = await ana.start(request(agent="slow", protocol=PROTOCOL))
-            async with ana.watch(other.id) as watch, ana.watch(other.id) as bounded:
+            other = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
+            async with ana.runs.watch(other.id) as watch, ana.runs.watch(other.id) as bounded:
                 await watch.next(30)
                 await bounded.next(30)
                 pending = [
                     asyncio.ensure_future(call)
-                    for call in (watch.next(), bounded.next(5000), ana.wait(other.id), ana.wait(other.id, 5000))
+                    for call in (
+                        watch.next(),
+                        bounded.next(5000),
+                        ana.runs.wait(other.id),
+                        ana.runs.wait(other.id, 5000),
+                    )
                 ]
                 await later(50)
                 assert not any(each.done() for each in pending)
@@ -439,21 +471,21 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
                     with pytest.raises(Unauthenticated, match="the token has expired"):
                         await each
             go.set()
-            lasting = await running.wait(other.id, 30)
+            lasting = await running.runs.wait(other.id, 30)
             assert lasting is not None and lasting.status is RunStatus.SUCCESS, "the run goes on"
 
     run(main(), timeout=100_000, loop_factory=Clock)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_each_method_is_called_as_the_gateways(method: str) -> None:
+@pytest.mark.parametrize(("method", "part", "scoped"), METHODS)
+def test_each_method_is_called_as_the_gateways(method: str, part: type, scoped: type) -> None:
     def shape(owner: type) -> list[tuple[str, Any, Any]]:
         return [
             (each.name, each.kind, each.default)
             for each in inspect.signature(getattr(owner, method)).parameters.values()
         ]
 
-    assert shape(ScopedGateway) == shape(Gateway)
+    assert shape(scoped) == shape(part)
 
 
 class Behind:
@@ -464,6 +496,7 @@ class Behind:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, Any, Any]] = []
+        self.agents = self.runs = self.threads = self.records = self
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **options: Any) -> Any:
@@ -481,13 +514,13 @@ def test_what_concerns_no_client_is_asked_of_the_gateway_as_it_is() -> None:
         behind = Behind()
         there = scoped(behind, BOB)  # type: ignore[arg-type]
         assert (there.process, there.public_url) == ("this one", "http://gateway.test")
-        assert there.created("secret") == "the answer of created"  # type: ignore[comparison-overlap]
-        assert there.routed("secret") == "the answer of routed"  # type: ignore[comparison-overlap]
-        there.hosted_changed("p", ["a"])
-        there.lost("r1", "words", 2)
-        await there.keep("p", "n", {"a": 1}, owner="x", expires_at=7.0)
-        assert await there.kept("p") == "the answer of kept"  # type: ignore[comparison-overlap]
-        await there.forget("p", "n")
+        assert there.agents.created("secret") == "the answer of created"  # type: ignore[comparison-overlap]
+        assert there.agents.routed("secret") == "the answer of routed"  # type: ignore[comparison-overlap]
+        there.agents.hosted_changed("p", ["a"])
+        there.runs.lost("r1", "words", 2)
+        await there.records.keep("p", "n", {"a": 1}, owner="x", expires_at=7.0)
+        assert await there.records.kept("p") == "the answer of kept"  # type: ignore[comparison-overlap]
+        await there.records.forget("p", "n")
         assert behind.asked == [
             ("created", ("secret",), {}),
             ("routed", ("secret",), {}),

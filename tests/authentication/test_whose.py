@@ -72,7 +72,7 @@ def test_the_agents_that_somebody_may_not_use_are_not_there() -> None:
             found = await bob.post("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={})
             assert found.status_code == 404
             assert found.json()["error"]["message"] == "no agent held; there are echo, asker"
-            assert await there.engine.count_runs(RunQuery()) == 0
+            assert await there.engine.runs.count(RunQuery()) == 0
 
     run(main())
 
@@ -93,11 +93,11 @@ def test_runs_are_theirs_who_started_them_and_say_so() -> None:
                 ("", "DELETE", None),
             ):
                 await same(there, method, f"{CONNECT}/runs/ID{way}", mine, BOB, json=body)
-            kept = await there.engine.run(mine)
+            kept = await there.engine.runs.get(mine)
             assert (kept.request.principal, kept.request.tools) == ("ana", ("re*",))
-            assert (await there.engine.run(other)).request.tools == ("*",)
-            await there.engine.wait(mine)
-            assert (await there.engine.run(mine)).status is RunStatus.INTERRUPTED, "nobody's answer has reached it"
+            assert (await there.engine.runs.get(other)).request.tools == ("*",)
+            await there.engine.runs.wait(mine)
+            assert (await there.engine.runs.get(mine)).status is RunStatus.INTERRUPTED, "nobody's answer has reached it"
             await there.said("POST", f"{CONNECT}/runs/{mine}", OLGA, json={"ok": True})
             found = await there.said("GET", f"{CONNECT}/runs/{mine}/wait", ANA)
             assert found["output"]["values"]["message"] == "olga: {'ok': True}"
@@ -138,7 +138,7 @@ def test_threads_are_theirs_who_made_them_with_all_that_is_on_them() -> None:
             await there.said("GET", f"{CONNECT}/threads/{copy}", OLGA)
             await same(there, "GET", at, copy, ANA)
             hers = await there.said("POST", f"{CONNECT}/threads/{mine}/runs/wait", OLGA, json=body)
-            assert (await there.engine.run(hers["run"]["run_id"])).request.principal == "olga"
+            assert (await there.engine.runs.get(hers["run"]["run_id"])).request.principal == "olga"
             listed = await there.said("GET", f"{CONNECT}/threads/{mine}/runs", ANA)
             assert [each["run_id"] for each in listed] == [hers["run"]["run_id"], run_id], "it is her thread"
             await there.said("GET", f"{CONNECT}/threads/{mine}/runs/{hers['run']['run_id']}", ANA)
@@ -191,7 +191,7 @@ def test_tasks_steps_and_files_are_theirs_who_made_them() -> None:
                 await same(there, method, f"{TASKS}/ID{way}", mine, BOB, **options)
             got = await there.call("GET", f"{TASKS}/{mine}/artifacts/{file}", OLGA)
             assert got.content == b"secret"
-            found = await there.engine.runs(RunQuery(thread=mine))
+            found = await there.engine.runs.list(RunQuery(thread=mine))
             assert [each.request.principal for each in found] == ["ana"]
 
     run(main())
@@ -216,7 +216,7 @@ def test_a_question_that_came_over_mcp_is_answered_by_whose_call_it_was_or_who_o
             bob, ana, olga = [await there.mcp(shown) for shown in (BOB, ANA, OLGA)]
             error = await bob.ask("agents/run", name="asker", input={"message": "x"})
             handle = error["data"]["resume"]
-            (made,) = await there.engine.runs(RunQuery())
+            (made,) = await there.engine.runs.list(RunQuery())
             assert (made.request.principal, made.request.tools) == ("bob", ("*",))
             again = {"name": "asker", "input": {"ok": True}, "_meta": {"interlingua/resume": handle}}
             unknown = {**again, "_meta": {"interlingua/resume": handle.replace(made.id, SOME)}}
@@ -226,12 +226,12 @@ def test_a_question_that_came_over_mcp_is_answered_by_whose_call_it_was_or_who_o
             assert said["output"]["message"] == "olga: {'ok': True}"
             tool = await bob.ask("tools/call", name="asker", arguments={"message": "x"})
             assert tool["isError"] is True
-            (newest, _) = await there.engine.runs(RunQuery())
+            (newest, _) = await there.engine.runs.list(RunQuery())
             answer = {"resume": f"{newest.id}.q1", "answer": {"ok": False}}
             refused = await ana.ask("tools/call", name=ANSWER, arguments=answer)
             nothing = await ana.ask("tools/call", name=ANSWER, arguments={**answer, "resume": f"{SOME}.q1"})
             assert refused == nothing and refused["isError"] is True
-            assert (await there.engine.run(newest.id)).status is RunStatus.INTERRUPTED
+            assert (await there.engine.runs.get(newest.id)).status is RunStatus.INTERRUPTED
             said = await bob.ask("tools/call", name=ANSWER, arguments=answer)
             assert said["structuredContent"]["message"] == "bob: {'ok': False}"
 
@@ -297,7 +297,7 @@ def test_an_agent_that_somebody_made_is_theirs_at_the_door_of_editors_and_on_the
                 made[shown] = (await client.ask("agents/create", templateName="maker", config={}))["agent"]["name"]
             hello = {"protocolVersion": 1, "clientCapabilities": {}}
             body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-            views = [partial(people.sees, created=there.engine.created) for people in there.people]
+            views = [partial(people.sees, created=there.engine.agents.created) for people in there.people]
             visible = VisibleAgents([*views, there.inbound["agent_client"].sees], Monitors(), HostNames(()))
             for shown, theirs in (
                 (ANA, {ANA}),
@@ -326,12 +326,12 @@ def test_two_doors_that_know_the_same_name_mean_the_same_somebody() -> None:
         async with house() as there:
             bob = await there.mcp(BOB)
             await bob.ask("agents/run", name="asker", input={"message": "x"})
-            (made,) = await there.engine.runs(RunQuery())
+            (made,) = await there.engine.runs.list(RunQuery())
             answered = await there.said("POST", f"{CONNECT}/runs/{made.id}", BOB, json={"ok": True})
             assert answered["run_id"] == made.id
             assert (await there.call("GET", f"{CONNECT}/runs/{made.id}", ANA)).status_code == 404
             signed = token("bob")
             assert (await there.said("GET", f"{CONNECT}/runs/{made.id}", signed))["run_id"] == made.id
-            assert await there.engine.count_threads(ThreadQuery(attributes={"owner": "bob"})) == 0
+            assert await there.engine.threads.count(ThreadQuery(attributes={"owner": "bob"})) == 0
 
     run(main())

@@ -30,8 +30,8 @@ def test_runs_that_have_ended_leave_nothing_behind(tmp_path: Path) -> None:
 
             async def blocks(prefix: str) -> int:
                 for number in range(RUNS):
-                    made = await gateway.create_thread(Thread(id=f"{prefix}{number}", created_at=1.0, updated_at=1.0))
-                    await ended(gateway, (await gateway.start(request(thread=made.id))).id)
+                    made = await gateway.threads.create(Thread(id=f"{prefix}{number}", created_at=1.0, updated_at=1.0))
+                    await ended(gateway, (await gateway.runs.start(request(thread=made.id))).id)
                     scripted.contexts.clear()
                 gc.collect()
                 return sys.getallocatedblocks()

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gateway.cli.commands import app
 from gateway.governance.audit import AuditLog, Head, KeptHead, Signer
-from gateway.runs.records import Records
+from gateway.runs.records import EngineRecords
 from gateway.store.opening import open_store
 from tests.governance.audit.support import event, write_log
 from tests.governance.audit.test_keys import KEY, ring
@@ -73,7 +73,7 @@ def test_the_head_that_the_gateway_kept_is_in_the_store(tmp_path: Path) -> None:
         store = open_store(url)
         await store.open()
         try:
-            kept = KeptHead(Records(store, public_url="", artifact_limit=0), "main")
+            kept = KeptHead(EngineRecords(store), "main")
             assert await kept.newest() is None
             for _ in range(2):
                 async with AuditLog(tmp_path / "log", head=await kept.newest(), on_head=kept.keep) as log:

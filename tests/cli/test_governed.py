@@ -52,7 +52,7 @@ def test_the_example_starts_and_audits(tmp_path: Path) -> None:
     async def story() -> None:
         app = App(load(tmp_path / "routes.yaml"))
         await app.start()
-        governor = app.gateway.governor("scripted", "plain")
+        governor = app.gateway.agents.governor("scripted", "plain")
         assert governor is not None and governor.about["operator"] == "mail-operator"
         await governor.opened("t1")
         await app.stop()
@@ -105,7 +105,7 @@ def test_an_agent_that_is_down_is_held_to_its_promises_when_it_is_there(tmp_path
         entry.outbound.describe = described  # type: ignore[method-assign]
         entry.asked_at = -1e9
         with pytest.raises(Unavailable, match=r"promises agent\.mcpCapabilities\.sse"):
-            await app.gateway.start(RunRequest(agent="scripted", protocol="plain", input={"message": "x"}))
+            await app.gateway.runs.start(RunRequest(agent="scripted", protocol="plain", input={"message": "x"}))
         assert entry.reachable and not entry.ready
         await app.stop()
 
@@ -167,7 +167,7 @@ def test_a_key_signs_every_entry(tmp_path: Path) -> None:
     async def story() -> None:
         app = App(load(tmp_path / "routes.yaml"))
         await app.start()
-        governor = app.gateway.governor("scripted", "plain")
+        governor = app.gateway.agents.governor("scripted", "plain")
         assert governor is not None
         await governor.opened("t1")
         await app.stop()

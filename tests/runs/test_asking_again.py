@@ -44,11 +44,11 @@ def test_who_gives_a_question_up_and_asks_it_again_gets_what_that_one_is_answere
             context.emit(e.PartDelta(part="text", delta=f"{answer.outcome.value} {answer.value}"), e.RunFinished())
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             live = gateway.live[started.id]
             await until(lambda: live.ended or [each.id for each in live.run.interrupts] == ["q#2"])
             assert not live.ended, f"it was answered {bytes(live.run.output)!r}"
-            await gateway.answer(started.id, Answer(value="yes"))
+            await gateway.runs.answer(started.id, Answer(value="yes"))
             await until(lambda: live.ended)
             assert json.loads(bytes(live.run.output)) == {"message": "answered yes"}
 
@@ -68,7 +68,7 @@ def test_a_question_that_is_asked_again_after_a_restart_while_its_answer_is_writ
             await context.ask(QUESTION)
 
         async with engine((route(), Scripted(asking)), file=file) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await until(lambda: bool(gateway.live[started.id].run.interrupts))
 
         store, asked = Slow(file, resumes), asyncio.Event()
@@ -83,11 +83,11 @@ def test_a_question_that_is_asked_again_after_a_restart_while_its_answer_is_writ
 
         async with engine((route(), Scripted(asking, attach=attached)), store=store) as gateway:
             await until(lambda: started.id in gateway.live)
-            answering = asyncio.create_task(gateway.answer(started.id, Answer(value="yes")))
+            answering = asyncio.create_task(gateway.runs.answer(started.id, Answer(value="yes")))
             await asyncio.wait_for(asked.wait(), 30)
             store.go.set()
             await answering
-            done = await gateway.wait(started.id, 30)
+            done = await gateway.runs.wait(started.id, 30)
             assert done is not None and not done.interrupts
             assert json.loads(bytes(done.output)) == {"message": "answered yes"}
 

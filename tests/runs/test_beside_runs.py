@@ -62,10 +62,10 @@ def test_a_thread_s_watcher_hears_of_runs_and_of_updates_between_them() -> None:
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.create_thread(THREAD)
-            async with gateway.join("t1") as watch:
-                started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 30)
+            await gateway.threads.create(THREAD)
+            async with gateway.backchannel.join("t1") as watch:
+                started = await gateway.runs.start(request(thread="t1"))
+                await gateway.runs.wait(started.id, 30)
                 news = await watch.next()
                 assert isinstance(news, Run) and news.id == started.id
                 contexts[0].note(title("after the turn"))
@@ -73,7 +73,7 @@ def test_a_thread_s_watcher_hears_of_runs_and_of_updates_between_them() -> None:
                     protocol="scripted", kind="title", data={"title": "after the turn"}, after=started.id
                 )
             await gateway.conversations.settled()
-            thread = await gateway.thread("t1")
+            thread = await gateway.threads.get("t1")
             assert [update.data for update in thread.updates] == [{"title": "after the turn"}]
 
     run(story())
@@ -88,12 +88,12 @@ def test_an_update_with_half_a_character_is_recorded_without_it() -> None:
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.create_thread(THREAD)
-            started = await gateway.start(request(thread="t1"))
-            await gateway.wait(started.id, 30)
+            await gateway.threads.create(THREAD)
+            started = await gateway.runs.start(request(thread="t1"))
+            await gateway.runs.wait(started.id, 30)
             contexts[0].note(title("half \ud83d"))
             await gateway.conversations.settled()
-            assert [update.data for update in (await gateway.thread("t1")).updates] == [{"title": "half "}]
+            assert [update.data for update in (await gateway.threads.get("t1")).updates] == [{"title": "half "}]
 
     run(story())
 
@@ -107,11 +107,11 @@ def test_an_update_in_a_turn_is_an_event_of_the_run_in_its_place_and_no_news() -
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.create_thread(THREAD)
-            async with gateway.join("t1") as watch:
-                started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 30)
-                events = [event for _, event in await gateway.events(started.id)]
+            await gateway.threads.create(THREAD)
+            async with gateway.backchannel.join("t1") as watch:
+                started = await gateway.runs.start(request(thread="t1"))
+                await gateway.runs.wait(started.id, 30)
+                events = [event for _, event in await gateway.runs.events(started.id)]
                 told = [event for event in events if isinstance(event, e.PartDelta | e.Custom)]
                 assert told[1] == e.Custom(name="scripted", data={"title": "new"})
                 assert len(told) == 3 and isinstance(told[2], e.PartDelta)
@@ -131,11 +131,11 @@ def test_an_update_and_the_run_s_end_do_not_overwrite_each_other(tmp_path: Path)
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent)), file=tmp_path / "runs.db") as gateway:
-            await gateway.create_thread(THREAD)
-            started = await gateway.start(request(thread="t1"))
-            await gateway.wait(started.id, 30)
+            await gateway.threads.create(THREAD)
+            started = await gateway.runs.start(request(thread="t1"))
+            await gateway.runs.wait(started.id, 30)
             await gateway.conversations.settled()
-            thread = await gateway.thread("t1")
+            thread = await gateway.threads.get("t1")
             assert thread.status is ThreadStatus.IDLE
             assert [update.data for update in thread.updates] == [{"title": "19"}]
             assert thread.checkpoint is not None
@@ -165,14 +165,14 @@ def test_an_agent_asks_the_client_that_joined_last_and_none_once_all_have_left()
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.create_thread(THREAD)
+            await gateway.threads.create(THREAD)
 
             async def turn() -> None:
-                started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 30)
+                started = await gateway.runs.start(request(thread="t1"))
+                await gateway.runs.wait(started.id, 30)
 
-            async with gateway.join("t1", Client(b"1")):
-                async with gateway.join("t1", Client(b"2")), gateway.join("t1"):
+            async with gateway.backchannel.join("t1", Client(b"1")):
+                async with gateway.backchannel.join("t1", Client(b"2")), gateway.backchannel.join("t1"):
                     await turn()
                 await turn()
             await turn()
@@ -185,15 +185,15 @@ def test_what_is_noted_beside_runs_stands_after_the_newest_of_them() -> None:
     async def story() -> None:
         relaying = Relaying()
         async with engine((route(), relaying)) as gateway:
-            await gateway.create_thread(THREAD)
+            await gateway.threads.create(THREAD)
             ids: list[str | None] = [None]
             for _ in range(2):
-                await gateway.relay("scripted", "scripted", "look", msgspec.Raw(b"{}"), thread="t1")
+                await gateway.backchannel.relay("scripted", "scripted", "look", msgspec.Raw(b"{}"), thread="t1")
                 relaying.seen[-1].note(title("beside", kept=True))
-                ids.append((await gateway.start(request(thread="t1"))).id)
-                await gateway.wait(str(ids[-1]), 30)
+                ids.append((await gateway.runs.start(request(thread="t1"))).id)
+                await gateway.runs.wait(str(ids[-1]), 30)
             await gateway.conversations.settled()
-            assert [update.after for update in (await gateway.thread("t1")).updates] == ids[:2]
+            assert [update.after for update in (await gateway.threads.get("t1")).updates] == ids[:2]
 
     run(story())
 
@@ -203,19 +203,23 @@ def test_a_request_of_the_protocol_s_own_reaches_an_agent_of_that_protocol_alone
         relaying = Relaying()
         other = route("other")
         async with engine((route(), relaying), (other, Scripted(echo))) as gateway:
-            await gateway.create_thread(THREAD)
+            await gateway.threads.create(THREAD)
             client = Client()
-            said = await gateway.relay("scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), caller=client)
+            said = await gateway.backchannel.relay(
+                "scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), caller=client
+            )
             assert bytes(said) == b'"mode/set"' and relaying.seen[-1].caller is client
-            await gateway.forward("scripted", "scripted", "note", msgspec.Raw(b"{}"), thread="t1")
+            await gateway.backchannel.forward("scripted", "scripted", "note", msgspec.Raw(b"{}"), thread="t1")
             await relaying.seen[-1].set_thread({"session": "s1"})
-            assert (await gateway.thread("t1")).upstream == {"scripted": {"session": "s1"}}
+            assert (await gateway.threads.get("t1")).upstream == {"scripted": {"session": "s1"}}
             with pytest.raises(Unsupported):
-                await gateway.relay("other", "scripted", "mode/set", msgspec.Raw(b"{}"))
+                await gateway.backchannel.relay("other", "scripted", "mode/set", msgspec.Raw(b"{}"))
             with pytest.raises(Unsupported):
-                await gateway.relay("scripted", "another", "mode/set", msgspec.Raw(b"{}"))
+                await gateway.backchannel.relay("scripted", "another", "mode/set", msgspec.Raw(b"{}"))
             with pytest.raises(NotFound):
-                await gateway.relay("scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), thread="unknown")
+                await gateway.backchannel.relay(
+                    "scripted", "scripted", "mode/set", msgspec.Raw(b"{}"), thread="unknown"
+                )
 
     run(story())
 
@@ -224,7 +228,7 @@ def test_joining_an_unknown_thread_is_refused() -> None:
     async def story() -> None:
         async with engine((route(), Scripted(echo))) as gateway:
             with pytest.raises(NotFound):
-                async with gateway.join("nowhere"):
+                async with gateway.backchannel.join("nowhere"):
                     raise Unavailable("never")
 
     run(story())
@@ -233,10 +237,10 @@ def test_joining_an_unknown_thread_is_refused() -> None:
 def test_a_watcher_that_lags_loses_the_oldest_updates_and_no_run() -> None:
     async def story() -> None:
         async with engine((route(), Scripted(echo))) as gateway:
-            await gateway.create_thread(THREAD)
-            async with gateway.join("t1") as watch:
-                started = await gateway.start(request(thread="t1"))
-                await gateway.wait(started.id, 30)
+            await gateway.threads.create(THREAD)
+            async with gateway.backchannel.join("t1") as watch:
+                started = await gateway.runs.start(request(thread="t1"))
+                await gateway.runs.wait(started.id, 30)
                 for number in range(1500):
                     gateway.conversations.listeners.tell("t1", title(str(number)))
                 news = [await watch.next() for _ in range(1000)]
@@ -254,12 +258,12 @@ def test_an_inbound_counts_what_it_could_not_say_on_the_run() -> None:
 
         counted: list[bool] = []
         async with engine((route(), Scripted(agent))) as gateway:
-            started = await gateway.start(request())
-            gateway.lost(started.id, "custom", 2)
+            started = await gateway.runs.start(request())
+            gateway.runs.lost(started.id, "custom", 2)
             counted.append(True)
-            ended = await gateway.wait(started.id, 30)
+            ended = await gateway.runs.wait(started.id, 30)
             assert ended is not None and ended.losses == {"custom": 2}
-            gateway.lost(started.id, "custom")  # too late, and harmless
+            gateway.runs.lost(started.id, "custom")  # too late, and harmless
 
     run(story())
 
@@ -271,10 +275,10 @@ def test_an_agent_of_another_protocol_is_asked_nothing_unless_a_session_is_begun
 
     async def story() -> None:
         async with engine((route(), Down(echo))) as gateway:
-            await gateway.create_thread(THREAD)
+            await gateway.threads.create(THREAD)
             with pytest.raises(Unsupported):
-                await gateway.relay("scripted", "another", "make", msgspec.Raw(b"{}"))
+                await gateway.backchannel.relay("scripted", "another", "make", msgspec.Raw(b"{}"))
             with pytest.raises(AgentGone):
-                await gateway.relay("scripted", "another", "make", msgspec.Raw(b"{}"), thread="t1")
+                await gateway.backchannel.relay("scripted", "another", "make", msgspec.Raw(b"{}"), thread="t1")
 
     run(story())

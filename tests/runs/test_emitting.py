@@ -25,7 +25,7 @@ def test_what_came_before_an_illegal_event_of_a_burst_is_logged_and_the_run_goes
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            done = await ended(gateway, (await gateway.start(request())).id)
+            done = await ended(gateway, (await gateway.runs.start(request())).id)
             assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"one two"}')
             again = Opener()
             for _, event in await watched(gateway, done.id):
@@ -48,7 +48,7 @@ def test_what_is_beside_a_delta_that_does_not_fit_the_document_is_logged() -> No
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            done = await ended(gateway, (await gateway.start(request())).id)
+            done = await ended(gateway, (await gateway.runs.start(request())).id)
             assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"one two"}')
             again, output = Opener(), Output(AGENT)
             for _, event in await watched(gateway, done.id):

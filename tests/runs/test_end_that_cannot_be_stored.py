@@ -18,8 +18,8 @@ def test_a_run_whose_end_cannot_be_encoded_ends() -> None:
 
     async def story() -> None:
         async with scripted.engine((scripted.route(), Scripted(no_json))) as engine:
-            run = await engine.start(request())
-            done = await engine.wait(run.id, 30)
+            run = await engine.runs.start(request())
+            done = await engine.runs.wait(run.id, 30)
             assert done is not None and done.status is RunStatus.ERROR
             assert done.failure is not None and done.failure.code == "internal"
             assert not engine.live
@@ -39,15 +39,17 @@ def test_half_a_surrogate_pair_in_anything_that_an_agent_says_is_replaced(caplog
 
     async def story() -> None:
         async with scripted.engine((scripted.route(), Scripted(agent))) as engine:
-            run = await engine.start(request())
-            asking = await engine.wait(run.id, 30)
+            run = await engine.runs.start(request())
+            asking = await engine.runs.wait(run.id, 30)
             assert asking is not None and asking.interrupts[0].message == "x\ufffd y"
-            await engine.answer(run.id, Answer(value="ok"))
-            done = await engine.wait(run.id, 30)
+            await engine.runs.answer(run.id, Answer(value="ok"))
+            done = await engine.runs.wait(run.id, 30)
             assert done is not None and done.failure is not None
             assert (done.failure.code, done.failure.message) == ("agent_failed", "x\ufffd y ok")
             said = [
-                event for _, event in await engine.events(run.id) if isinstance(event, e.Custom | e.ToolCallStarted)
+                event
+                for _, event in await engine.runs.events(run.id)
+                if isinstance(event, e.Custom | e.ToolCallStarted)
             ]
             assert said[0].data == {"x\ufffd y": ["x\ufffd y"]} and said[1].title == "x\ufffd y"
 

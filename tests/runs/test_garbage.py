@@ -38,7 +38,7 @@ def test_a_run_is_gone_from_memory_when_it_has_ended_and_not_with_the_next_colle
     async def scene() -> None:
         scripted = Scripted(echo)
         async with engine((route(), scripted)) as gateway:
-            await ended(gateway, (await gateway.start(request())).id)
+            await ended(gateway, (await gateway.runs.start(request())).id)
             scripted.contexts.clear()
             await until(lambda: not left())
 
@@ -62,7 +62,7 @@ def test_great_runs_that_an_adapter_holds_in_a_circle_are_collected(
         async with engine((route(), scripted)) as gateway:
             for _ in range(3):
                 message = "y" * (60_000 if great == "what it takes" else 1)
-                await ended(gateway, (await gateway.start(request(message))).id)
+                await ended(gateway, (await gateway.runs.start(request(message))).id)
                 scripted.contexts.clear()
             await until(lambda: left() <= 1)
 

@@ -79,14 +79,14 @@ class Taker(Scripted):
 async def taking(taker: Taker, **options: Any) -> AsyncIterator[Engine]:
     async with engine((route(**options), taker)) as gateway:
         now = time.time()
-        await gateway.create_thread(Thread(id="t1", created_at=now, updated_at=now))
+        await gateway.threads.create(Thread(id="t1", created_at=now, updated_at=now))
         yield gateway
 
 
 async def said(gateway: Engine, words: str, *files: Attachment, thread: str | None = "t1", **more: Any) -> Run:
     """The run of a prompt with these files, once it has stopped."""
-    started = await gateway.start(request(input=None, prompt=words, thread=thread, **more), files=files)
-    stopped = await gateway.wait(started.id, 30)
+    started = await gateway.runs.start(request(input=None, prompt=words, thread=thread, **more), files=files)
+    stopped = await gateway.runs.wait(started.id, 30)
     assert stopped is not None
     return stopped
 
@@ -121,8 +121,8 @@ def test_a_picture_that_an_input_requires_is_asked_for_in_a_form_and_taken_from_
             (question,) = asking.interrupts
             assert question.answer_schema["required"] == ["image"]
             assert "image" in (question.message or "")
-            await gateway.answer(asking.id, Answer(value={"image": BASE64}))
-            assert (await gateway.wait(asking.id, 30)).status == "success"  # type: ignore[union-attr]
+            await gateway.runs.answer(asking.id, Answer(value={"image": BASE64}))
+            assert (await gateway.runs.wait(asking.id, 30)).status == "success"  # type: ignore[union-attr]
             assert taker.sent == [{"question": "what is it", "image": BASE64}]
 
     run(scene())
@@ -138,7 +138,7 @@ def test_a_file_too_many_is_refused_or_counted_and_the_rest_is_sent() -> None:
             stopped = await said(gateway, "what", picture(), picture("b.png", b"b"), picture("c.png", b"c"))
             assert stopped.losses == {"uploads": 2}
             assert taker.sent == [{"question": "what", "image": BASE64}]
-            assert len(await gateway.artifacts(thread="t1")) == 1, "what the agent does not get is not kept"
+            assert len(await gateway.files.list(thread="t1")) == 1, "what the agent does not get is not kept"
 
     run(scene())
 
@@ -149,7 +149,7 @@ def test_a_file_in_the_request_that_is_kept_is_a_reference_there() -> None:
             text = {"type": "text", "text": "x"}
             creation: JsonObject = {"prompt": [text, {"type": "image", "data": BASE64}], "more": 1}
             stopped = await said(gateway, "x", picture(at="/prompt/1/data"), creation=creation)
-            (stored,) = await gateway.artifacts(thread="t1")
+            (stored,) = await gateway.files.list(thread="t1")
             kept = stopped.request.creation
             assert kept == {**creation, "prompt": [text, {"type": "image", "data": reference(stored)}]}
             assert BASE64.encode() not in msgspec.json.encode(stopped)
@@ -172,7 +172,7 @@ async def upload(gateway: Engine, name: str) -> None:
         yield name.encode()
 
     file = Artifact(id="", name=name, thread="t1", media_type="image/png", agent_created=False)
-    await gateway.add_artifact(file, content())
+    await gateway.files.add(file, content())
 
 
 def test_a_copied_thread_has_the_files_that_clients_gave() -> None:
@@ -181,13 +181,13 @@ def test_a_copied_thread_has_the_files_that_clients_gave() -> None:
         async with taking(taker) as gateway:
             await upload(gateway, "up.png")
             await said(gateway, "x", picture())
-            copy = await gateway.copy_thread("t1")
-            await gateway.delete_thread("t1")
+            copy = await gateway.threads.copy("t1")
+            await gateway.threads.delete("t1")
             await said(gateway, "y", thread=copy.id)
             assert [sorted(names) for names in taker.uploads] == [["a.png", "up.png"]] * 2
-            found = await gateway.artifacts(thread=copy.id)
+            found = await gateway.files.list(thread=copy.id)
             assert all(copy.id in file.url and file.url.endswith(file.id) and not file.agent_created for file in found)
-            contents = [b"".join([chunk async for chunk in gateway.open_artifact(file.id)]) for file in found]
+            contents = [b"".join([chunk async for chunk in gateway.files.open(file.id)]) for file in found]
             assert sorted(contents) == sorted([PNG, b"up.png"])
 
     run(scene())
@@ -199,7 +199,7 @@ def test_on_a_copied_thread_the_newest_file_of_an_earlier_turn_is_taken_and_none
         async with taking(taker, memory={"mode": "none"}) as gateway:
             await said(gateway, "x", picture(content=b"old"))
             await said(gateway, "y", picture("b.png"))
-            for thread in ("t1", (await gateway.copy_thread("t1")).id):
+            for thread in ("t1", (await gateway.threads.copy("t1")).id):
                 stopped = await said(gateway, "z", thread=thread)
                 assert "uploads" not in stopped.losses
                 assert taker.sent[-1] == {"question": "z", "image": BASE64}

@@ -48,18 +48,18 @@ def test_a_question_stands_and_the_run_fails_where_what_was_said_meanwhile_fits_
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             if not drained:
                 await asyncio.wait_for(store.reached.wait(), LONG)
                 store.go.set()
                 await until(lambda: gateway.live[started.id].run.status is RunStatus.INTERRUPTED)
-                await gateway.answer(started.id, Answer(outcome=Outcome.ANSWERED, value="this"))
+                await gateway.runs.answer(started.id, Answer(outcome=Outcome.ANSWERED, value="this"))
             await until(lambda: started.id not in gateway.live)
-            done = await gateway.run(started.id)
+            done = await gateway.runs.get(started.id)
             assert done.failure is not None
             assert (done.failure.code, bytes(done.output)) == ("bad_delta", b'{"message":"one two"}')
             await sound(gateway, started.id)
-            said = [type(event) for _, event in await gateway.events(started.id)]
+            said = [type(event) for _, event in await gateway.runs.events(started.id)]
             assert said.count(e.Interrupted) == 1
 
     run(scene())

@@ -48,18 +48,18 @@ class House:
         await self.refresh()
 
     async def refresh(self) -> None:
-        if (now := await self.gateway.kept("house")) is self.seen:
+        if (now := await self.gateway.records.kept("house")) is self.seen:
             return
         self.seen = now
         names = [kept.name.removeprefix("agent/") for kept in now]
         self.here = {name: self.here.get(name) or Hosted(Scripted(echo)) for name in names}
-        self.gateway.hosted_changed("house")
+        self.gateway.agents.hosted_changed("house")
 
     def hosted(self) -> Mapping[str, Hosted]:
         return self.here
 
     async def aclose(self) -> None:
-        await self.gateway.kept("house")  # the store is still open
+        await self.gateway.records.kept("house")  # the store is still open
         self.closed += 1
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -118,15 +118,15 @@ def test_what_is_registered_at_one_gateway_is_an_agent_at_every_one(
             half = await second.conversing("house")
             assert half is house(second) and half.opened == house(first).opened == 1
             assert await second.conversing("house") is half
-            await first.gateway.keep("house", "agent/guest", {}, owner="ann")
-            await until(lambda: all("guest" in one.gateway.names("test") for one in (first, second)))
+            await first.gateway.records.keep("house", "agent/guest", {}, owner="ann")
+            await until(lambda: all("guest" in one.gateway.agents.names("test") for one in (first, second)))
             assert "hello" in await spoken(second.gateway, "guest")
-            await second.gateway.forget("house", "agent/guest")
-            await until(lambda: all("guest" not in one.gateway.names("test") for one in (first, second)))
-            await first.gateway.keep("house", "agent/lasting", {}, owner="ann")
+            await second.gateway.records.forget("house", "agent/guest")
+            await until(lambda: all("guest" not in one.gateway.agents.names("test") for one in (first, second)))
+            await first.gateway.records.keep("house", "agent/lasting", {}, owner="ann")
         assert (half.closed, house(first).closed) == (1, 1)
         async with started(tmp_path) as third:
-            assert "lasting" in third.gateway.names("test"), "read before the first request"
+            assert "lasting" in third.gateway.agents.names("test"), "read before the first request"
 
     aio.run(story())
 
@@ -134,7 +134,7 @@ def test_what_is_registered_at_one_gateway_is_an_agent_at_every_one(
 def test_what_a_route_says_of_its_agent_comes_before_what_the_agent_says(tmp_path: Path) -> None:
     async def story() -> None:
         async with started(tmp_path) as running:
-            own, rated = await asyncio.gather(*(running.gateway.agent(name, "test") for name in ("own", "rated")))
+            own, rated = await asyncio.gather(*(running.gateway.agents.get(name, "test") for name in ("own", "rated")))
             assert (own.standing, own.model) == (KNOWN, ModelTraits(speed=1.0))
             assert rated.standing == Standing(approve=False, quality=9.0, security=3.0)
             assert rated.model == ModelTraits(cost=0.1)

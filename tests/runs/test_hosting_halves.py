@@ -26,17 +26,17 @@ def test_an_agent_is_created_of_a_hosted_one_and_goes_where_that_goes() -> None:
         half = Scripted(said_config, agent=replace(AGENT, config_schema=CONFIG))
         house = House(poet=half)
         async with engine(house=house) as gateway:
-            made = await gateway.create_agent("poet", "test", {"tone": "grave"})
-            assert gateway.routed(made.name)
+            made = await gateway.agents.create("poet", "test", {"tone": "grave"})
+            assert gateway.agents.routed(made.name)
             assert "grave" in await spoken(gateway, made.name)
             house.now(**{made.name: Scripted(echo), "poet": half})
-            gateway.hosted_changed("house")
+            gateway.agents.hosted_changed("house")
             assert "grave" in await spoken(gateway, made.name), "its name cannot be taken"
             house.now()
-            gateway.hosted_changed("house")
-            assert list(gateway.names("test")) == []
+            gateway.agents.hosted_changed("house")
+            assert list(gateway.agents.names("test")) == []
             house.now(poet=Scripted(said_config, agent=half.agent))
-            gateway.hosted_changed("house")
+            gateway.agents.hosted_changed("house")
             assert "grave" in await spoken(gateway, made.name)
 
     aio.run(story())
@@ -50,7 +50,7 @@ def test_a_run_of_a_hosted_agent_is_attached_after_a_restart(tmp_path: Path) -> 
 
         file = tmp_path / "store.db"
         async with engine(file=file, house=House(guest=Scripted(hang), gone=Scripted(hang))) as gateway:
-            runs = [await gateway.start(request("taken up", agent=name)) for name in ("guest", "gone")]
+            runs = [await gateway.runs.start(request("taken up", agent=name)) for name in ("guest", "gone")]
             await until(lambda: all(gateway.live[run.id].run.upstream is not None for run in runs))
         house = House(guest=Scripted(hang, attach=echo))
         async with engine(file=file, house=house) as gateway:
@@ -68,19 +68,19 @@ def test_a_hosted_agent_that_is_attached_finds_the_runs_it_started_in_progress(t
         gateway: Engine
 
         async def run(self, context: RunContext) -> None:
-            inner = await self.gateway.start(request("done", agent="worker"))
+            inner = await self.gateway.runs.start(request("done", agent="worker"))
             await context.set_upstream({"run": inner.id})
             await asyncio.Event().wait()
 
         async def attach(self, context: RunContext) -> None:
             assert context.run.upstream is not None
             inner = context.run.upstream["run"]
-            async with self.gateway.watch(inner) as watch:
+            async with self.gateway.runs.watch(inner) as watch:
                 assert watch.run.id in self.gateway.live, "else it could not be answered or cancelled"
                 gate.set()
                 while await watch.next(30) is not None:
                     pass
-            context.emit(e.RunFinished(output=(await self.gateway.run(inner)).output))
+            context.emit(e.RunFinished(output=(await self.gateway.runs.get(inner)).output))
 
     async def hang(context: RunContext) -> None:
         await context.set_upstream({"id": "u"})
@@ -90,7 +90,7 @@ def test_a_hosted_agent_that_is_attached_finds_the_runs_it_started_in_progress(t
         boss, file = Foreman(echo), tmp_path / "store.db"
         async with engine(file=file, house=House(boss=boss, worker=Scripted(hang))) as boss.gateway:
             live = boss.gateway.live
-            run = await boss.gateway.start(request(agent="boss"))
+            run = await boss.gateway.runs.start(request(agent="boss"))
             await until(lambda: len(live) == 2 and all(one.run.upstream for one in live.values()))
         async with engine(
             (scripted.route("worker"), Scripted(hang, attach=held(gate).script)), file=file, house=House(boss=boss)
@@ -111,10 +111,10 @@ def test_an_unknown_name_is_asked_for_at_the_other_gateways_before_it_is_refused
         async def refresh(self) -> None:
             await super().refresh()
             self.now(late=Scripted(echo))
-            self.gateway.hosted_changed("house")
+            self.gateway.agents.hosted_changed("house")
             with pytest.raises(NotFound):
-                await self.gateway.agent("who", "test")  # which does not ask again
-            await asyncio.gather(self.gateway.agent("who", "test"), return_exceptions=True)
+                await self.gateway.agents.get("who", "test")  # which does not ask again
+            await asyncio.gather(self.gateway.agents.get("who", "test"), return_exceptions=True)
 
         gateway: Engine
 
@@ -127,7 +127,9 @@ def test_an_unknown_name_is_asked_for_at_the_other_gateways_before_it_is_refused
         broken, learning = Broken(), Learning()
         async with engine(broken=broken, house=learning) as gateway:
             learning.gateway = gateway
-            assert [agent.name for agent in await asyncio.gather(*(gateway.agent("late", "test") for _ in range(3)))]
+            assert [
+                agent.name for agent in await asyncio.gather(*(gateway.agents.get("late", "test") for _ in range(3)))
+            ]
             assert learning.asked == broken.asked == ["open", "refresh"], "never twice at once"
 
     aio.run(story())
@@ -155,7 +157,7 @@ def test_a_half_that_comes_later_is_opened_then() -> None:
         house = House(guest=Scripted(echo))
         async with engine() as gateway:
             await gateway.roster.add_host("house", house)
-            assert list(gateway.names("test")) == ["guest"]
+            assert list(gateway.agents.names("test")) == ["guest"]
         assert house.asked == ["open", "close"]
 
     aio.run(story())
@@ -187,7 +189,7 @@ def test_listing_ten_times_does_not_describe_an_agent_ten_times() -> None:
         half = Counted(echo)
         async with engine(house=House(guest=half)) as gateway:
             for _ in range(10):
-                await gateway.agents("test")
+                await gateway.agents.list("test")
                 await settled(1)
             assert half.asked == 1
 

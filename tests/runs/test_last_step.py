@@ -65,12 +65,12 @@ def test_a_gateway_that_closes_waits_for_an_end_that_is_being_written(tmp_path: 
         gateway = Engine(store)
         use(gateway, (route(), Scripted(echo)))
         await gateway.open()
-        started = await gateway.start(request(start_at=time.time() + 3600 if queued else None))
+        started = await gateway.runs.start(request(start_at=time.time() + 3600 if queued else None))
         if queued:
-            await gateway.cancel(started.id)
+            await gateway.runs.cancel(started.id)
         await closes_once_let_go(gateway, store)
         async with engine((route(), Scripted(echo)), file=file) as again:
-            assert (await again.run(started.id)).status is (RunStatus.CANCELLED if queued else RunStatus.SUCCESS)
+            assert (await again.runs.get(started.id)).status is (RunStatus.CANCELLED if queued else RunStatus.SUCCESS)
 
     run(scene())
 
@@ -87,10 +87,10 @@ def test_a_gateway_that_closes_waits_for_an_end_that_an_adapter_has_committed_by
         gateway = Engine(store)
         use(gateway, (route(), Scripted(agent)))
         await gateway.open()
-        started = await gateway.start(request())
+        started = await gateway.runs.start(request())
         await closes_once_let_go(gateway, store)
         async with engine((route(), Scripted(echo)), file=file) as again:
-            assert (await again.run(started.id)).status is RunStatus.SUCCESS
+            assert (await again.runs.get(started.id)).status is RunStatus.SUCCESS
 
     run(scene())
 
@@ -107,13 +107,13 @@ def test_a_grace_that_is_over_while_the_end_is_being_written_costs_the_run_nothi
         scripted = Scripted(agent)
         scripted.on_cancel = stop.set
         async with engine((route(), scripted), store=store, rules=Rules(cancel_grace=0.01)) as gateway:
-            started = await gateway.start(request())
-            await gateway.cancel(started.id)
+            started = await gateway.runs.start(request())
+            await gateway.runs.cancel(started.id)
             await asyncio.wait_for(store.reached.wait(), LONG)
             over = asyncio.get_running_loop().time() + 0.02
             await until(lambda: asyncio.get_running_loop().time() > over)
             store.go.set()
-            done = await gateway.wait(started.id, LONG)
+            done = await gateway.runs.wait(started.id, LONG)
             assert done is not None and (done.status, done.losses) == (RunStatus.CANCELLED, {})
             assert bytes(done.output) == b'{"message":"stopped"}'
             assert metrics.losses.value("scripted", "test", "upstream_may_still_run") == 0
@@ -130,16 +130,16 @@ def test_a_cancel_that_is_being_written_when_the_agent_is_done_is_the_runs_end(t
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             live = gateway.live[started.id]
-            cancelling = asyncio.create_task(gateway.cancel(started.id, reason="enough", wait=True))
+            cancelling = asyncio.create_task(gateway.runs.cancel(started.id, reason="enough", wait=True))
             await asyncio.wait_for(store.reached.wait(), LONG)
             done.set()
             await until(lambda: live._ending)
             store.go.set()
             ended = await asyncio.wait_for(cancelling, LONG)
             assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELLED, "enough")
-            assert (await gateway.events(started.id))[-1][1] == e.RunCancelled(reason="enough")
+            assert (await gateway.runs.events(started.id))[-1][1] == e.RunCancelled(reason="enough")
 
     run(scene())
 
@@ -170,14 +170,14 @@ def test_a_question_that_meets_the_end_of_its_run_is_cancelled(tmp_path: Path, b
                 await asyncio.gather(context.drain(), asks())
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await asyncio.wait_for(store.reached.wait(), LONG)
             store.go.set()
             await asyncio.wait_for(asked.wait(), LONG)
-            done = await gateway.wait(started.id, LONG)
+            done = await gateway.runs.wait(started.id, LONG)
             assert done is not None and (done.status, done.interrupts) == (RunStatus.SUCCESS, ())
             assert [one.outcome for one in answers] == [Outcome.CANCELLED]
-            assert not any(isinstance(event, e.Interrupted) for _, event in await gateway.events(started.id))
+            assert not any(isinstance(event, e.Interrupted) for _, event in await gateway.runs.events(started.id))
 
     run(scene())
 
@@ -190,8 +190,8 @@ def test_nothing_that_an_adapter_does_after_the_agents_last_word_changes_the_end
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            started = await gateway.start(request())
-            done = await gateway.wait(started.id, LONG)
+            started = await gateway.runs.start(request())
+            done = await gateway.runs.wait(started.id, LONG)
             assert done is not None and (done.status, done.failure) == (RunStatus.SUCCESS, None)
 
     run(scene())

@@ -25,7 +25,7 @@ def test_an_agent_whose_route_goes_while_all_are_described_is_left_out() -> None
     async def story() -> None:
         stays, goes = (route("stays"), Scripted(echo)), (route("goes"), Scripted(echo))
         async with engine(stays, goes) as it:
-            listing = asyncio.ensure_future(it.agents("test"))
+            listing = asyncio.ensure_future(it.agents.list("test"))
             await asyncio.sleep(0)
             use(it, stays)
             assert [agent.name for agent in await listing] == ["stays"]
@@ -45,12 +45,12 @@ def test_a_target_that_does_not_answer_holds_no_list_up(monkeypatch: pytest.Monk
                 return replace(await super().describe(), version="1.2.3")
 
         async with engine((route("hangs"), Hanging(echo)), (route("quick"), Scripted(echo))) as it:
-            listed = await it.agents("test")
+            listed = await it.agents.list("test")
             assert [agent.name for agent in listed] == ["hangs", "quick"] and listed[0].version == "0.0.0"
-            assert (await it.agents("test"))[0].version == "0.0.0"
+            assert (await it.agents.list("test"))[0].version == "0.0.0"
             answers.set()
-            assert (await it.agent("hangs", "test")).version == "1.2.3"
-            assert (await it.agents("test"))[0].version == "1.2.3"
+            assert (await it.agents.get("hangs", "test")).version == "1.2.3"
+            assert (await it.agents.list("test"))[0].version == "1.2.3"
 
     run(story())
 
@@ -68,7 +68,9 @@ def test_many_runs_ask_a_target_that_fails_slowly_once(monkeypatch: pytest.Monke
 
     async def story() -> None:
         async with engine((route("slow"), Slow(echo))) as it:
-            found = await asyncio.gather(*(it.start(request(agent="slow")) for _ in range(5)), return_exceptions=True)
+            found = await asyncio.gather(
+                *(it.runs.start(request(agent="slow")) for _ in range(5)), return_exceptions=True
+            )
             assert [str(error) for error in found] == ["it is not there"] * 5 and len(asked) == 1
 
     run(story())
@@ -92,7 +94,7 @@ def test_a_request_waits_for_a_description_no_longer_than_its_run_may_take_and_t
     async def story() -> None:
         agent = Hanging(echo)
         async with engine((route(timeout=5), agent)) as it:
-            first = asyncio.ensure_future(it.start(request()))
+            first = asyncio.ensure_future(it.runs.start(request()))
             await agent.asked.wait()
             await later(4)
             assert not first.done()
@@ -100,7 +102,7 @@ def test_a_request_waits_for_a_description_no_longer_than_its_run_may_take_and_t
             with pytest.raises(AgentTimeout, match="has not said within 5 s what it is"):
                 await first
             agent.answers.set()
-            done = await it.wait((await it.start(request())).id)
+            done = await it.runs.wait((await it.runs.start(request())).id)
             assert done is not None and done.status is RunStatus.SUCCESS and agent.times == 1
 
     run(story(), loop_factory=Still)
@@ -112,7 +114,7 @@ def test_an_agent_that_has_another_name_now_and_does_not_say_what_it_is_fails_th
             (entry,) = it.roster.entries
             await entry.need()
             entry.agent, entry.outbound = None, (hangs := Hanging(echo))  # see `Roster._with_found`
-            starting = asyncio.ensure_future(it.start(request()))
+            starting = asyncio.ensure_future(it.runs.start(request()))
             await hangs.asked.wait()
             await later(5)
             with pytest.raises(AgentTimeout):
@@ -150,7 +152,7 @@ def test_a_start_asks_all_agents_at_once_whose_runs_are_to_go_on_and_waits_a_mom
     async def story() -> None:
         names, file = ("one", "two", "three"), tmp_path / "store.db"
         async with engine(*((route(name), Scripted(works)) for name in names), file=file) as it:
-            runs = [(await it.start(request(agent=name))).id for name in names]
+            runs = [(await it.runs.start(request(agent=name))).id for name in names]
             for _ in runs:
                 await at_work.get()
         hang = [Hanging(echo, attach=ends) for _ in names]
@@ -161,7 +163,7 @@ def test_a_start_asks_all_agents_at_once_whose_runs_are_to_go_on_and_waits_a_mom
             await one.asked.wait()
         await later(DESCRIBED_SECONDS)
         await opening
-        found = [await again.wait(each) for each in runs]
+        found = [await again.runs.wait(each) for each in runs]
         assert [one.status for one in found if one is not None] == [RunStatus.SUCCESS] * 3
         await again.close()
 

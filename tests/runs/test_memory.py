@@ -77,7 +77,9 @@ def answers_in(given: Json) -> list[str]:
 
 async def said(gateway: Engine, text: Json, name: str = "scripted", thread: str = "t") -> Any:
     given = text if isinstance(text, dict) else {"message": text}
-    return await gateway.wait((await gateway.start(request(agent=name, input=given, thread=thread))).id, timeout=60)
+    return await gateway.runs.wait(
+        (await gateway.runs.start(request(agent=name, input=given, thread=thread))).id, timeout=60
+    )
 
 
 def thread() -> Thread:
@@ -89,11 +91,11 @@ def test_an_agent_that_keeps_no_threads_gets_earlier_turns_before_its_prompt() -
 
     async def scene() -> None:
         async with engine((route(), forgetful)) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             for text in ("one", "two"):
                 ended = await said(gateway, text)
             assert ended.status is RunStatus.SUCCESS and not ended.losses
-            assert [m.content for m in (await gateway.history("t"))[0].messages] == ["two", "answer to two"]
+            assert [m.content for m in (await gateway.threads.history("t"))[0].messages] == ["two", "answer to two"]
 
     run(scene())
     assert forgetful.inputs == [{"message": "one"}, {"message": BEFORE + "two"}]
@@ -107,7 +109,7 @@ def test_an_input_with_a_place_for_messages_gets_them_there_in_its_own_words() -
 
     async def scene() -> None:
         async with engine((route(), forgetful)) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             for given in (first, second, own):
                 assert (await said(gateway, given)).status is RunStatus.SUCCESS
 
@@ -131,7 +133,7 @@ def test_a_route_may_name_the_place_and_say_it_in_its_own_words() -> None:
     async def scene() -> None:
         async with engine(*routes) as gateway:
             for name, key in (("named", "prompt"), ("worded", "message")):
-                await gateway.create_thread(Thread(id=name, created_at=1.0, updated_at=1.0))
+                await gateway.threads.create(Thread(id=name, created_at=1.0, updated_at=1.0))
                 for text in ("one", "two"):
                     assert (await said(gateway, {key: text}, name, name)).status is RunStatus.SUCCESS
 
@@ -147,7 +149,7 @@ def test_the_oldest_turns_are_left_out_and_counted(limit: JsonObject, kept: list
 
     async def scene() -> None:
         async with engine((route(memory=limit), forgetful)) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             losses = [(await said(gateway, text)).losses for text in ("one", "two", "three")]
             assert losses[0] == {} and losses[-1] == {"earlier_turns": 1}
 
@@ -169,7 +171,7 @@ def test_a_tool_gets_no_transcript_and_its_client_hears_so_once(described: Agent
 
     async def scene() -> None:
         async with engine((route(memory=options), tool)) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             ended = [await said(gateway, {key: text}) for text in ("one", "two", "three")]
             assert [one.losses for one in ended] == [{}, {"earlier_turns": 1}, {}]
 
@@ -183,7 +185,7 @@ def test_an_agent_with_threads_is_told_what_others_said_meanwhile_once_and_also_
 
     async def talk(*turns: tuple[str, str]) -> None:
         async with engine((route("ada"), ada), (route("bob"), bob), file=file) as gateway:
-            await gateway.create_thread(thread(), or_get=True)
+            await gateway.threads.create(thread(), or_get=True)
             for name, text in turns:
                 assert (await said(gateway, text, name)).status is RunStatus.SUCCESS
 
@@ -204,7 +206,7 @@ def test_what_an_agent_may_have_been_told_before_it_failed_is_not_told_again(err
 
     async def scene() -> None:
         async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             for name, text in (("ada", "one"), ("bob", "two"), ("ada", "three"), ("ada", "four")):
                 await said(gateway, text, name)
 
@@ -217,10 +219,10 @@ def test_an_agent_that_lost_its_conversation_and_a_copied_thread_start_with_all_
 
     async def scene() -> None:
         async with engine((route(), ada)) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             for text in ("one", "two", "three"):
                 await said(gateway, text)
-            copy = await gateway.copy_thread("t")
+            copy = await gateway.threads.copy("t")
             await said(gateway, "four", thread=copy.id)
 
     run(scene())
@@ -233,7 +235,7 @@ def test_a_long_conversation_is_told_in_order_across_pages() -> None:
 
     async def scene() -> None:
         async with engine((route(), forgetful)) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             for number in range(46):
                 await said(gateway, f"n{number}")
 

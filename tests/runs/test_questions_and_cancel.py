@@ -32,7 +32,7 @@ async def asking(context: RunContext) -> None:
 
 
 async def to_the_question(gateway: Engine, run_id: str) -> None:
-    stopped = await gateway.wait(run_id, timeout=30)
+    stopped = await gateway.runs.wait(run_id, timeout=30)
     assert stopped is not None and stopped.status is RunStatus.INTERRUPTED
     assert [i.id for i in stopped.interrupts] == ["q1"]
 
@@ -40,13 +40,13 @@ async def to_the_question(gateway: Engine, run_id: str) -> None:
 def test_a_question_stops_the_run_and_its_answer_takes_it_on() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(asking))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
-            resumed = await gateway.answer(started.id, Answer(value={"ok": True}))
+            resumed = await gateway.runs.answer(started.id, Answer(value={"ok": True}))
             assert resumed.status is not RunStatus.INTERRUPTED and resumed.interrupts == ()
-            done = await gateway.wait(started.id, timeout=30)
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": '{"ok": true}'}
-            kinds = [type(event).__name__ for _, event in await gateway.events(started.id)]
+            kinds = [type(event).__name__ for _, event in await gateway.runs.events(started.id)]
             assert kinds.index("Interrupted") < kinds.index("Resumed") < kinds.index("PartDelta")
 
     run(scene())
@@ -55,10 +55,10 @@ def test_a_question_stops_the_run_and_its_answer_takes_it_on() -> None:
 def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(asking))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
             with pytest.raises(Invalid) as refused:
-                await gateway.answer(started.id, Answer(value={"ok": "yes"}))
+                await gateway.runs.answer(started.id, Answer(value={"ok": "yes"}))
             assert refused.value.path == "/ok"
             await to_the_question(gateway, started.id)
 
@@ -68,12 +68,12 @@ def test_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() ->
 def test_the_first_answer_commits_and_every_other_is_a_conflict() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(asking))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
-            answers = [gateway.answer(started.id, Answer(value={"ok": bool(n)})) for n in range(4)]
+            answers = [gateway.runs.answer(started.id, Answer(value={"ok": bool(n)})) for n in range(4)]
             results = await asyncio.gather(*answers, return_exceptions=True)
             assert sum(isinstance(r, Conflict) for r in results) == 3
-            done = await gateway.wait(started.id, timeout=30)
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": '{"ok": false}'}
 
     run(scene())
@@ -82,10 +82,10 @@ def test_the_first_answer_commits_and_every_other_is_a_conflict() -> None:
 def test_a_declined_question_carries_no_value_and_is_not_an_approval() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(asking))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
-            await gateway.answer(started.id, Answer(outcome=Outcome.DECLINED))
-            done = await gateway.wait(started.id, timeout=30)
+            await gateway.runs.answer(started.id, Answer(outcome=Outcome.DECLINED))
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "declined"}
 
     run(scene())
@@ -99,13 +99,13 @@ def test_several_questions_may_be_open_and_are_answered_by_id() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(two))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             live = gateway.live[started.id]
             await until(lambda: len(live.run.interrupts) == 2)
-            await gateway.answer(started.id, Answer(value="second"), "other")
-            assert (await gateway.run(started.id)).status is RunStatus.INTERRUPTED
-            await gateway.answer(started.id, Answer(value="first"))
-            done = await gateway.wait(started.id, timeout=30)
+            await gateway.runs.answer(started.id, Answer(value="second"), "other")
+            assert (await gateway.runs.get(started.id)).status is RunStatus.INTERRUPTED
+            await gateway.runs.answer(started.id, Answer(value="first"))
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "first/second"}
 
     run(scene())
@@ -118,11 +118,11 @@ def test_a_question_may_have_the_id_of_an_earlier_one() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(again))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             live = gateway.live[started.id]
             for name, value in (("question", "one"), ("question#2", "two")):
                 await until(lambda name=name: [i.id for i in live.run.interrupts] == [name])  # type: ignore[misc]
-                await gateway.answer(started.id, Answer(value=value), name)
+                await gateway.runs.answer(started.id, Answer(value=value), name)
             await until(lambda: live.ended)
             assert json.loads(bytes(live.run.output)) == {"message": "one/two"}
 
@@ -139,10 +139,10 @@ def test_two_who_ask_by_one_name_at_once_ask_two_questions_and_one_can_be_withdr
 
     async def scene() -> None:
         async with engine((route(), Scripted(two))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             live = gateway.live[started.id]
             await until(lambda: [i.id for i in live.run.interrupts] == ["question#2"] or live.ended)
-            await gateway.answer(started.id, Answer(value="said"), "question#2")
+            await gateway.runs.answer(started.id, Answer(value="said"), "question#2")
             await until(lambda: live.ended)
             assert json.loads(bytes(live.run.output)) == {"message": "said"}
 
@@ -152,12 +152,12 @@ def test_two_who_ask_by_one_name_at_once_ask_two_questions_and_one_can_be_withdr
 def test_the_clock_stands_still_while_a_person_is_asked() -> None:
     async def scene() -> None:
         async with engine((route(timeout=200), Scripted(asking))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
-            assert await gateway.wait(started.id, timeout=30) is not None
+            assert await gateway.runs.wait(started.id, timeout=30) is not None
             await later(400)  # twice the run's time
-            await gateway.answer(started.id, Answer(value={"ok": True}))
-            done = await gateway.wait(started.id, timeout=30)
+            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None and done.status is RunStatus.SUCCESS
 
     run(scene(), 10_000, loop_factory=Clock)
@@ -173,12 +173,12 @@ def test_the_clock_goes_on_after_the_answer() -> None:
 
     async def scene() -> None:
         async with engine((route(timeout=100), Scripted(slow))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
-            await gateway.answer(started.id, Answer(value={"ok": True}))
+            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
             await answered.wait()
             await later(101)
-            done = await gateway.wait(started.id, timeout=30)
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None and done.status is RunStatus.TIMEOUT
 
     run(scene(), 10_000, loop_factory=Clock)
@@ -188,12 +188,12 @@ def test_cancel_answers_open_questions_and_the_success_that_follows_is_a_cancel(
     async def scene() -> None:
         agent = Scripted(asking)
         async with engine((route(), agent)) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
-            done = await gateway.cancel(started.id, reason="enough", wait=True)
+            done = await gateway.runs.cancel(started.id, reason="enough", wait=True)
             assert done.status is RunStatus.CANCELLED and done.cancel_reason == "enough"
             assert json.loads(bytes(done.output)) == {"message": "cancelled"}
-            events = [event for _, event in await gateway.events(started.id)]
+            events = [event for _, event in await gateway.runs.events(started.id)]
             assert e.Resumed(interrupt="q1", answer=Answer(outcome=Outcome.CANCELLED)) in events
             assert events[-1] == e.RunCancelled(reason="enough") and agent.cancels == 1
 
@@ -207,8 +207,8 @@ def test_an_agent_that_ignores_the_cancel_is_left_after_the_grace_and_that_is_co
 
     async def scene() -> None:
         async with engine((route(), Scripted(deaf)), rules=Rules(cancel_grace=0.05)) as gateway:
-            started = await gateway.start(request())
-            done = await gateway.cancel(started.id, wait=True)
+            started = await gateway.runs.start(request())
+            done = await gateway.runs.cancel(started.id, wait=True)
             assert done.status is RunStatus.CANCELLED
             assert done.losses == {"upstream_may_still_run": 1}
             assert json.loads(bytes(done.output)) == {"message": "working"}
@@ -227,8 +227,8 @@ def test_a_failure_after_the_cancel_is_the_cancel() -> None:
         scripted = Scripted(agent)
         scripted.on_cancel = stop.set
         async with engine((route(), scripted)) as gateway:
-            started = await gateway.start(request())
-            assert (await gateway.cancel(started.id, wait=True)).status is RunStatus.CANCELLED
+            started = await gateway.runs.start(request())
+            assert (await gateway.runs.cancel(started.id, wait=True)).status is RunStatus.CANCELLED
 
     run(scene())
 
@@ -236,13 +236,13 @@ def test_a_failure_after_the_cancel_is_the_cancel() -> None:
 def test_cancelling_twice_or_after_the_end_changes_nothing() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(asking))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await to_the_question(gateway, started.id)
-            first = await gateway.cancel(started.id, reason="one", wait=True)
-            again = await gateway.cancel(started.id, reason="two", wait=True)
+            first = await gateway.runs.cancel(started.id, reason="one", wait=True)
+            again = await gateway.runs.cancel(started.id, reason="two", wait=True)
             assert again == first and again.cancel_reason == "one"
             with pytest.raises(Conflict):
-                await gateway.answer(started.id, Answer(value={"ok": True}))
+                await gateway.runs.answer(started.id, Answer(value={"ok": True}))
 
     run(scene())
 
@@ -257,10 +257,10 @@ def test_a_question_that_the_agent_withdraws_is_open_no_longer() -> None:
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await until(lambda: started.id not in gateway.live)
-            assert (await gateway.run(started.id)).status is RunStatus.SUCCESS
-            resumed = [event for _, event in await gateway.events(started.id) if isinstance(event, e.Resumed)]
+            assert (await gateway.runs.get(started.id)).status is RunStatus.SUCCESS
+            resumed = [event for _, event in await gateway.runs.events(started.id) if isinstance(event, e.Resumed)]
             assert [event.answer.outcome for event in resumed] == [Outcome.CANCELLED]
 
     run(story())

@@ -58,8 +58,8 @@ def template() -> Scripted:
 
 
 async def spoken(engine: Engine, agent: str, **fields: object) -> str:
-    run = await engine.start(request(agent=agent, **fields))
-    done = await engine.wait(run.id, 30)
+    run = await engine.runs.start(request(agent=agent, **fields))
+    done = await engine.runs.wait(run.id, 30)
     assert done is not None and done.status is RunStatus.SUCCESS, done
     return bytes(done.output).decode()
 
@@ -72,11 +72,11 @@ def test_each_agent_found_at_a_target_is_a_route_at_the_targets_place() -> None:
             (scripted.route("bee"), many),
             (scripted.route("last"), template()),
         ) as engine:
-            assert list(engine.names("test")) == ["first", "echo", "two_words", "bee-last", "last"]
-            assert (await engine.agent("two_words", "test")).name == "two_words"
+            assert list(engine.agents.names("test")) == ["first", "echo", "two_words", "bee-last", "last"]
+            assert (await engine.agents.get("two_words", "test")).name == "two_words"
             assert "hello" in await spoken(engine, "echo", input={"message": "hello"})
             with pytest.raises(NotFound, match="bee-last"):
-                await engine.start(request(agent="bee"))
+                await engine.runs.start(request(agent="bee"))
 
     aio.run(story())
 
@@ -86,13 +86,13 @@ def test_a_target_that_says_its_agents_have_changed_is_asked_again() -> None:
         many, changes = Many("a", "b"), []
         async with scripted.engine((scripted.route("bee"), many)) as engine:
             kept = engine.roster.entry("b", "test")
-            engine.roster.on_change = lambda: changes.append(list(engine.names("test")))
+            engine.roster.on_change = lambda: changes.append(list(engine.agents.names("test")))
             many.now("b", "c")
-            await until(lambda: list(engine.names("test")) == ["b", "c"])
+            await until(lambda: list(engine.agents.names("test")) == ["b", "c"])
             assert changes[-1] == ["b", "c"]
             assert engine.roster.entry("b", "test") is kept
             with pytest.raises(NotFound):
-                await engine.agent("a", "test")
+                await engine.agents.get("a", "test")
 
     aio.run(story())
 
@@ -104,10 +104,10 @@ def test_a_target_that_is_down_at_the_start_is_asked_again_and_holds_nobody_up(m
         many = Many("a")
         many.down = True
         async with scripted.engine((scripted.route("bee"), many), (scripted.route("own"), Scripted(echo))) as engine:
-            assert list(engine.names("test")) == ["own"]
+            assert list(engine.agents.names("test")) == ["own"]
             await until(lambda: many.asked > 2)
             many.down = False
-            await until(lambda: list(engine.names("test")) == ["a", "own"])
+            await until(lambda: list(engine.agents.names("test")) == ["a", "own"])
 
     aio.run(story())
 
@@ -122,7 +122,7 @@ def test_a_target_that_never_answers_does_not_hold_up_the_start(monkeypatch: pyt
 
     async def story() -> None:
         async with scripted.engine((scripted.route("bee"), Mute()), (scripted.route("own"), Scripted(echo))) as engine:
-            assert list(engine.names("test")) == ["own"]
+            assert list(engine.agents.names("test")) == ["own"]
 
     aio.run(story())
 
@@ -139,13 +139,13 @@ def test_a_route_that_goes_takes_its_agents_along_but_not_their_runs() -> None:
         many.halves["slow"] = Scripted(held)
         async with scripted.engine((scripted.route("bee"), many)) as engine:
             (host,) = engine.roster.configured
-            run = await engine.start(request(agent="slow"))
+            run = await engine.runs.start(request(agent="slow"))
             engine.use([])
             host.retired = True
-            assert list(engine.names("test")) == [] and host.users == 1
+            assert list(engine.agents.names("test")) == [] and host.users == 1
             assert not many.closed
             gate.set()
-            done = await engine.wait(run.id, 30)
+            done = await engine.runs.wait(run.id, 30)
             assert done is not None and done.status is RunStatus.SUCCESS
             await until(lambda: many.closed)
 
@@ -155,9 +155,9 @@ def test_a_route_that_goes_takes_its_agents_along_but_not_their_runs() -> None:
 def test_a_created_agent_runs_with_its_configuration_whatever_the_client_says() -> None:
     async def story() -> None:
         async with scripted.engine((scripted.route("poet"), template())) as engine:
-            made = await engine.create_agent("poet", "test", {"tone": "grave"})
+            made = await engine.agents.create("poet", "test", {"tone": "grave"})
             assert made.name.startswith("poet-") and made.config_schema == {}
-            assert made.name in engine.names("another")
+            assert made.name in engine.agents.names("another")
             assert "('tone', 'grave')" in await spoken(engine, made.name)
             assert "('tone', 'grave')" in await spoken(engine, made.name, config={"tone": "merry"})
             assert "('tone', 'merry')" in await spoken(engine, "poet", config={"tone": "merry"})
@@ -171,21 +171,21 @@ def test_what_cannot_be_created_is_refused_with_the_reason() -> None:
             (scripted.route("poet"), template()), (scripted.route("plain"), Scripted(echo))
         ) as engine:
             with pytest.raises(Invalid) as wrong:
-                await engine.create_agent("poet", "test", {"tone": 3})
+                await engine.agents.create("poet", "test", {"tone": 3})
             assert wrong.value.path == "/config/tone"
             with pytest.raises(Unsupported, match="no template"):
-                await engine.create_agent("plain", "test", {})
+                await engine.agents.create("plain", "test", {})
             with pytest.raises(NotFound):
-                await engine.create_agent("nobody", "test", {})
-            made = await engine.create_agent("poet", "test", {"tone": "grave"})
+                await engine.agents.create("nobody", "test", {})
+            made = await engine.agents.create("poet", "test", {"tone": "grave"})
             with pytest.raises(Unsupported, match="no template"):
-                await engine.create_agent(made.name, "test", {"tone": "grave"})
+                await engine.agents.create(made.name, "test", {"tone": "grave"})
             with pytest.raises(Unsupported, match="route table"):
-                await engine.destroy_agent("poet", "test")
-            await engine.destroy_agent(made.name, "test")
+                await engine.agents.destroy("poet", "test")
+            await engine.agents.destroy(made.name, "test")
             with pytest.raises(NotFound):
-                await engine.destroy_agent(made.name, "test")
-            assert list(engine.names("test")) == ["poet", "plain"]
+                await engine.agents.destroy(made.name, "test")
+            assert list(engine.agents.names("test")) == ["poet", "plain"]
 
     aio.run(story())
 
@@ -197,13 +197,13 @@ def test_created_agents_outlive_the_gateway_and_are_seen_by_others_on_the_store(
             scripted.engine((scripted.route("poet"), template()), file=file) as first,
             scripted.engine((scripted.route("poet"), template()), file=file) as second,
         ):
-            made = await first.create_agent("poet", "test", {"tone": "grave"})
+            made = await first.agents.create("poet", "test", {"tone": "grave"})
             assert "grave" in await spoken(second, made.name)
         async with scripted.engine((scripted.route("poet"), template()), file=file) as third:
-            assert made.name in third.names("test")
-            await third.destroy_agent(made.name, "test")
+            assert made.name in third.agents.names("test")
+            await third.agents.destroy(made.name, "test")
         async with scripted.engine((scripted.route("poet"), template()), file=file) as fourth:
-            assert list(fourth.names("test")) == ["poet"]
+            assert list(fourth.agents.names("test")) == ["poet"]
 
     aio.run(story())
 
@@ -211,12 +211,12 @@ def test_created_agents_outlive_the_gateway_and_are_seen_by_others_on_the_store(
 def test_a_created_agent_is_away_while_its_template_is() -> None:
     async def story() -> None:
         async with scripted.engine((scripted.route("poet"), template())) as engine:
-            made = await engine.create_agent("poet", "test", {"tone": "grave"})
+            made = await engine.agents.create("poet", "test", {"tone": "grave"})
             before = engine.roster.configured
             engine.use([])
-            assert list(engine.names("test")) == []
+            assert list(engine.agents.names("test")) == []
             engine.use(before)
-            assert list(engine.names("test")) == ["poet", made.name]
+            assert list(engine.agents.names("test")) == ["poet", made.name]
 
     aio.run(story())
 
@@ -227,9 +227,9 @@ def test_there_is_a_bound_to_what_is_created(monkeypatch: pytest.MonkeyPatch) ->
     async def story() -> None:
         async with scripted.engine((scripted.route("poet"), template())) as engine:
             for tone in ("a", "b"):
-                await engine.create_agent("poet", "test", {"tone": tone})
+                await engine.agents.create("poet", "test", {"tone": tone})
             with pytest.raises(Exception, match="destroy some first"):
-                await engine.create_agent("poet", "test", {"tone": "c"})
+                await engine.agents.create("poet", "test", {"tone": "c"})
 
     aio.run(story())
 
@@ -238,10 +238,10 @@ def test_names_of_the_route_table_are_never_taken_by_what_is_found() -> None:
     async def story() -> None:
         many = Many("poet")
         async with scripted.engine((scripted.route("bee"), many)) as engine:
-            assert list(engine.names("test")) == ["poet"]
+            assert list(engine.agents.names("test")) == ["poet"]
             (host,) = engine.roster.configured
             engine.use([host, Entry(scripted.route("poet"), template())])
-            assert list(engine.names("test")) == ["bee-poet", "poet"]
-            assert (await engine.agent("bee-poet", "test")).name == "bee-poet"
+            assert list(engine.agents.names("test")) == ["bee-poet", "poet"]
+            assert (await engine.agents.get("bee-poet", "test")).name == "bee-poet"
 
     aio.run(story())

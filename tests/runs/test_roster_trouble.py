@@ -25,8 +25,8 @@ def test_a_list_that_is_the_same_again_is_told_to_nobody_and_another_description
     async def story() -> None:
         many, told = Many("a", "b"), []
         async with scripted.engine((scripted.route("bee"), many)) as engine:
-            assert (await engine.agent("a", "test")).description == "The agent a, through Interlingua."
-            engine.roster.on_change = lambda: told.append(list(engine.names("test")))
+            assert (await engine.agents.get("a", "test")).description == "The agent a, through Interlingua."
+            engine.roster.on_change = lambda: told.append(list(engine.agents.names("test")))
             many.now("a", "b")
             await until(lambda: many.asked > 1)
             await settled()
@@ -36,9 +36,9 @@ def test_a_list_that_is_the_same_again_is_told_to_nobody_and_another_description
             half.agent = replace(AGENT, description="another", input_schema=STRICT)
             many.now("a", "b")
             await until(lambda: bool(told))
-            assert (await engine.agent("a", "test")).description == "another"
+            assert (await engine.agents.get("a", "test")).description == "another"
             with pytest.raises(Invalid):
-                await engine.start(request(agent="a", input={"message": "long"}))
+                await engine.runs.start(request(agent="a", input={"message": "long"}))
 
     aio.run(story())
 
@@ -69,7 +69,7 @@ def test_a_target_that_fails_in_ways_that_nobody_foresaw_is_asked_again(monkeypa
 
     async def story() -> None:
         async with scripted.engine((scripted.route("bee"), Odd("a"))) as engine:
-            await until(lambda: list(engine.names("test")) == ["a"])
+            await until(lambda: list(engine.agents.names("test")) == ["a"])
 
     aio.run(story())
 
@@ -84,9 +84,9 @@ def test_an_agent_that_cannot_be_described_hides_no_other(error: Exception) -> N
         async with scripted.engine(
             (scripted.route("locked"), Locked(echo)), (scripted.route("open"), Scripted(echo))
         ) as engine:
-            assert [agent.name for agent in await engine.agents("test")] == ["locked", "open"]
+            assert [agent.name for agent in await engine.agents.list("test")] == ["locked", "open"]
             with pytest.raises(Denied if isinstance(error, Denied) else Exception, match=r"401|cannot be described"):
-                await engine.start(request(agent="locked"))
+                await engine.runs.start(request(agent="locked"))
 
     aio.run(story())
 
@@ -95,11 +95,11 @@ def test_a_created_agent_takes_what_its_template_takes_now() -> None:
     async def story() -> None:
         half = template()
         async with scripted.engine((scripted.route("poet"), half)) as engine:
-            made = await engine.create_agent("poet", "test", {"tone": "grave"})
-            await engine.start(request(agent=made.name, input={"message": "long"}))
+            made = await engine.agents.create("poet", "test", {"tone": "grave"})
+            await engine.runs.start(request(agent=made.name, input={"message": "long"}))
             half.agent = replace(half.agent, input_schema=STRICT)
             await engine.roster.configured[0].ask()
             with pytest.raises(Invalid):
-                await engine.start(request(agent=made.name, input={"message": "long"}))
+                await engine.runs.start(request(agent=made.name, input={"message": "long"}))
 
     aio.run(story())

@@ -28,14 +28,14 @@ from tests.support.scripted import Scripted, echo, engine, request, route, until
 
 
 async def ended(gateway: Engine, run_id: str) -> Run:
-    done = await gateway.wait(run_id, timeout=30)
+    done = await gateway.runs.wait(run_id, timeout=30)
     assert done is not None and done.status.ended
     return done
 
 
 async def watched(gateway: Engine, run_id: str, after: int = 0, *, deltas: bool = True) -> list[tuple[int, e.Event]]:
     seen: list[tuple[int, e.Event]] = []
-    async with gateway.watch(run_id, after, deltas=deltas) as watch:
+    async with gateway.runs.watch(run_id, after, deltas=deltas) as watch:
         while (batch := await watch.next(timeout=30)) is not None:
             seen += batch.events
     return seen
@@ -44,12 +44,12 @@ async def watched(gateway: Engine, run_id: str, after: int = 0, *, deltas: bool 
 def test_a_run_is_created_started_and_ends_with_its_output() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(echo))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             assert created.status in (RunStatus.PENDING, RunStatus.RUNNING)
             done = await ended(gateway, created.id)
             assert done.status is RunStatus.SUCCESS
             assert json.loads(bytes(done.output)) == {"message": "hello there "}
-            assert await gateway.run(created.id) == done
+            assert await gateway.runs.get(created.id) == done
 
     run(scene())
 
@@ -64,7 +64,7 @@ def test_the_log_is_numbered_from_one_without_gaps_and_is_the_same_for_every_wat
             await echo(context)
 
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             early = asyncio.create_task(watched(gateway, created.id))
             middle = asyncio.create_task(watched(gateway, created.id, after=3))
             await asyncio.sleep(0)
@@ -76,7 +76,7 @@ def test_the_log_is_numbered_from_one_without_gaps_and_is_the_same_for_every_wat
             assert isinstance(whole[0][1], e.RunStarted) and isinstance(whole[-1][1], e.RunFinished)
             assert late == whole
             assert await middle == whole[3:]
-            assert list(await gateway.events(created.id)) == whole
+            assert list(await gateway.runs.events(created.id)) == whole
 
     run(scene())
 
@@ -86,9 +86,9 @@ def test_input_that_does_not_fit_the_schema_is_refused_with_its_path_and_starts_
         agent = Scripted(echo)
         async with engine((route(), agent)) as gateway:
             with pytest.raises(Invalid, match="5 is not of type 'string'") as refused:
-                await gateway.start(request(5))
+                await gateway.runs.start(request(5))
             assert refused.value.path == "/input/message"
-            assert await gateway.runs(RunQuery()) == [] and not agent.contexts
+            assert await gateway.runs.list(RunQuery()) == [] and not agent.contexts
 
     run(scene())
 
@@ -97,7 +97,7 @@ def test_an_unknown_agent_is_refused_with_the_names_there_are() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(echo))) as gateway:
             with pytest.raises(NotFound, match="scripted"):
-                await gateway.start(request(agent="other"))
+                await gateway.runs.start(request(agent="other"))
 
     run(scene())
 
@@ -124,7 +124,7 @@ def test_an_adapter_that_raises_ends_the_run_with_its_reason_and_keeps_what_was_
 ) -> None:
     async def scene() -> None:
         async with engine((route(), raising(error))) as gateway:
-            done = await ended(gateway, (await gateway.start(request())).id)
+            done = await ended(gateway, (await gateway.runs.start(request())).id)
             assert done.status is RunStatus.ERROR and done.failure is not None
             assert (done.failure.code, done.failure.message) == (code, message)
             assert json.loads(bytes(done.output)) == {"message": "so far"}
@@ -138,7 +138,7 @@ def test_an_adapter_that_returns_without_a_result_has_failed() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(silent))) as gateway:
-            done = await ended(gateway, (await gateway.start(request())).id)
+            done = await ended(gateway, (await gateway.runs.start(request())).id)
             assert done.failure is not None and done.failure.code == "agent_broken"
 
     run(scene())
@@ -151,7 +151,7 @@ def test_what_comes_after_the_end_is_dropped_and_counted() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(chatty))) as gateway:
-            done = await ended(gateway, (await gateway.start(request())).id)
+            done = await ended(gateway, (await gateway.runs.start(request())).id)
             assert json.loads(bytes(done.output)) == {"message": "a"}
             assert done.losses == {"late_event": 2}
 
@@ -162,7 +162,7 @@ def test_what_only_the_clients_own_protocol_has_is_lost_on_agents_of_others() ->
     async def scene() -> None:
         async with engine((route(), Scripted(echo))) as gateway:
             for protocol, losses in (("test", {"tags": 1}), ("scripted", {})):
-                started = await gateway.start(request(protocol=protocol, native=("tags",)))
+                started = await gateway.runs.start(request(protocol=protocol, native=("tags",)))
                 assert (await ended(gateway, started.id)).losses == losses
 
     run(scene())
@@ -176,7 +176,7 @@ def test_a_run_is_over_when_its_end_is_drained_even_if_the_adapter_lingers() -> 
 
     async def scene() -> None:
         async with engine((route(), Scripted(lingering))) as gateway:
-            assert (await ended(gateway, (await gateway.start(request())).id)).status is RunStatus.SUCCESS
+            assert (await ended(gateway, (await gateway.runs.start(request())).id)).status is RunStatus.SUCCESS
 
     run(scene())
 
@@ -188,10 +188,10 @@ def test_the_final_result_wins_and_a_difference_is_told_as_a_replacement() -> No
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             events = [event for _, event in await watched(gateway, created.id)]
             assert e.PartReplaced(part="output", value={"message": "final"}) in events
-            assert json.loads(bytes((await gateway.run(created.id)).output)) == {"message": "final"}
+            assert json.loads(bytes((await gateway.runs.get(created.id)).output)) == {"message": "final"}
 
     run(scene())
 
@@ -203,7 +203,7 @@ def test_a_run_that_takes_too_long_ends_timeout_and_its_agent_is_told() -> None:
     async def scene() -> None:
         agent = Scripted(forever)
         async with engine((route(timeout=0.05), agent)) as gateway:
-            done = await ended(gateway, (await gateway.start(request())).id)
+            done = await ended(gateway, (await gateway.runs.start(request())).id)
             assert done.status is RunStatus.TIMEOUT
             assert done.failure is not None and "0.05 s" in done.failure.message
             await until(lambda: agent.cancels == 1)
@@ -221,9 +221,9 @@ def test_ten_thousand_events_in_one_burst_keep_their_numbers_and_their_order() -
 
     async def scene() -> None:
         async with engine((route(), Scripted(flood))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             done = await ended(gateway, created.id)
-            events = await gateway.events(created.id)
+            events = await gateway.runs.events(created.id)
             assert [n for n, _ in events] == list(range(1, len(events) + 1))
             text = "".join(event.delta for _, event in events if isinstance(event, e.PartDelta))
             assert text == "".join(f"{n}," for n in range(count))
@@ -245,8 +245,8 @@ def test_a_slow_watcher_gets_every_event_though_memory_is_bounded() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(flood))) as gateway:
-            created = await gateway.start(request())
-            async with gateway.watch(created.id) as slow, gateway.watch(created.id, deltas=False) as skipping:
+            created = await gateway.runs.start(request())
+            async with gateway.runs.watch(created.id) as slow, gateway.runs.watch(created.id, deltas=False) as skipping:
                 first = await slow.next(timeout=30)
                 assert first is not None
                 log = gateway.live[created.id].log
@@ -285,13 +285,13 @@ def test_a_slow_watcher_that_skips_deltas_gets_all_else_however_long_it_is() -> 
 
     async def scene() -> None:
         async with engine((route(), Scripted(great))) as gateway:
-            created = await gateway.start(request())
-            async with gateway.watch(created.id, deltas=False) as skipping:
+            created = await gateway.runs.start(request())
+            async with gateway.runs.watch(created.id, deltas=False) as skipping:
                 await ended(gateway, created.id)
                 seen: list[tuple[int, e.Event]] = []
                 while (batch := await skipping.next(timeout=30)) is not None:
                     seen += batch.events
-            every = await gateway.events(created.id)
+            every = await gateway.runs.events(created.id)
             assert [event.name for _, event in seen if isinstance(event, e.Custom)] == [f"mark{n}" for n in range(8)]
             assert [number for number, _ in seen] == sorted({number for number, _ in seen} & {n for n, _ in every})
 
@@ -307,9 +307,9 @@ def test_backpressure_slows_the_agent_only_where_the_route_asks_for_it() -> None
             context.emit(e.RunFinished())
 
         async with engine((route(backpressure=backpressure), Scripted(flood))) as gateway:
-            created = await gateway.start(request())
-            async with gateway.watch(created.id) as reader:
-                finished = (await gateway.wait(created.id, timeout=0.5 if backpressure else 30)) is not None
+            created = await gateway.runs.start(request())
+            async with gateway.runs.watch(created.id) as reader:
+                finished = (await gateway.runs.wait(created.id, timeout=0.5 if backpressure else 30)) is not None
                 while await reader.next(timeout=30) is not None:
                     pass
             await ended(gateway, created.id)
@@ -326,10 +326,10 @@ def test_a_run_can_be_put_off_and_cancelled_before_it_begins(monkeypatch: pytest
     async def scene() -> None:
         agent = Scripted(echo)
         async with engine((route(), agent)) as gateway:
-            soon = await gateway.start(request(start_at=now + 1000))
-            never = await gateway.start(request(start_at=now + 3600))
+            soon = await gateway.runs.start(request(start_at=now + 1000))
+            never = await gateway.runs.start(request(start_at=now + 3600))
             assert soon.status is never.status is RunStatus.PENDING
-            cancelled = await gateway.cancel(never.id, wait=True)
+            cancelled = await gateway.runs.cancel(never.id, wait=True)
             assert cancelled.status is RunStatus.CANCELLED
             await later(500)
             assert not agent.contexts
@@ -353,28 +353,28 @@ def test_a_busy_thread_does_as_the_request_says(strategy: IfBusy) -> None:
         from gateway.core.types import Thread
 
         async with engine((route(), Scripted(agent)), rules=Rules(cancel_grace=0.05)) as gateway:
-            await gateway.create_thread(Thread(id="t", created_at=0, updated_at=0))
-            first = await gateway.start(request("first", thread="t"))
+            await gateway.threads.create(Thread(id="t", created_at=0, updated_at=0))
+            first = await gateway.runs.start(request("first", thread="t"))
             second = request("second", thread="t", if_busy=strategy)
             if strategy is IfBusy.REJECT:
                 with pytest.raises(Conflict):
-                    await gateway.start(second)
+                    await gateway.runs.start(second)
                 go.set()
             elif strategy is IfBusy.ROLLBACK:
                 with pytest.raises(Unsupported):
-                    await gateway.start(second)
+                    await gateway.runs.start(second)
                 go.set()
             elif strategy is IfBusy.ENQUEUE:
-                queued = await gateway.start(second)
+                queued = await gateway.runs.start(second)
                 assert queued.status is RunStatus.PENDING
                 go.set()
                 done = await ended(gateway, queued.id)
                 assert done.status is RunStatus.SUCCESS
-                assert (await gateway.run(first.id)).updated_at <= done.updated_at
+                assert (await gateway.runs.get(first.id)).updated_at <= done.updated_at
             else:
-                done = await ended(gateway, (await gateway.start(second)).id)
+                done = await ended(gateway, (await gateway.runs.start(second)).id)
                 assert done.status is RunStatus.SUCCESS
-                assert (await gateway.run(first.id)).status is RunStatus.CANCELLED
+                assert (await gateway.runs.get(first.id)).status is RunStatus.CANCELLED
                 return
             assert (await ended(gateway, first.id)).status is RunStatus.SUCCESS
 

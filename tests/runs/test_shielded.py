@@ -28,7 +28,7 @@ async def begun(work: asyncio.Task[object], turns: int) -> None:
 
 async def sound(gateway: Engine, run_id: str) -> list[tuple[int, e.Event]]:
     """The log that was stored, which has every number once and can be read again; and so has been the end."""
-    log = list(await gateway.events(run_id))
+    log = list(await gateway.runs.events(run_id))
     again = Opener()
     for at, (number, event) in enumerate(log, 1):
         assert number == at
@@ -48,9 +48,9 @@ def test_a_question_that_is_withdrawn_while_it_is_written_down_costs_the_run_not
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             await until(lambda: created.id not in gateway.live)
-            done = await gateway.run(created.id)
+            done = await gateway.runs.get(created.id)
             assert (done.status, bytes(done.output)) == (RunStatus.SUCCESS, b'{"message":"on"}')
             await sound(gateway, done.id)
 
@@ -66,12 +66,16 @@ def test_an_answer_or_a_cancel_whose_client_goes_while_it_is_written_down_counts
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
-            await gateway.wait(created.id, timeout=30)
-            change = gateway.answer(created.id, Answer(value="yes")) if what == "answer" else gateway.cancel(created.id)
+            created = await gateway.runs.start(request())
+            await gateway.runs.wait(created.id, timeout=30)
+            change = (
+                gateway.runs.answer(created.id, Answer(value="yes"))
+                if what == "answer"
+                else gateway.runs.cancel(created.id)
+            )
             await begun(asyncio.create_task(change), turns)
             await until(lambda: created.id not in gateway.live)
-            done = await gateway.run(created.id)
+            done = await gateway.runs.get(created.id)
             assert done.status is (RunStatus.SUCCESS if what == "answer" else RunStatus.CANCELLED)
             await sound(gateway, created.id)
 
@@ -86,9 +90,9 @@ def test_a_run_whose_adapter_is_given_up_while_its_end_is_written_down_has_ended
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             await until(lambda: created.id not in gateway.live)
-            assert (await gateway.run(created.id)).status is RunStatus.SUCCESS
+            assert (await gateway.runs.get(created.id)).status is RunStatus.SUCCESS
             await sound(gateway, created.id)
 
     run(scene())

@@ -30,14 +30,14 @@ def test_once_quiet_it_refuses_new_runs_and_cancels_but_finishes_what_runs() -> 
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             gateway.quiet()
             with pytest.raises(Unavailable):
-                await gateway.start(request())
+                await gateway.runs.start(request())
             with pytest.raises(Unavailable):
-                await gateway.cancel(started.id)
+                await gateway.runs.cancel(started.id)
             go.set()
-            done = await gateway.wait(started.id, timeout=30)
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None and done.status == "success"
 
     run(scene())
@@ -62,8 +62,8 @@ def test_an_agent_that_is_being_told_to_stop_is_told_before_the_way_to_it_is_clo
 
     async def scene() -> None:
         async with engine((route(), Far(agent))) as gateway:
-            started = await gateway.start(request())
-            await gateway.cancel(started.id, wait=True)
+            started = await gateway.runs.start(request())
+            await gateway.runs.cancel(started.id, wait=True)
             asyncio.get_running_loop().call_later(0.05, go.set)
         assert told == ["to stop", "closed"]
 
@@ -81,16 +81,16 @@ def test_who_waits_for_a_run_that_is_let_go_of_hears_that_it_goes_on_at_the_next
         gateway = Engine(SqliteStore())
         use(gateway, (route(), Scripted(never)))
         await gateway.open()
-        started = await gateway.start(request())
+        started = await gateway.runs.start(request())
         read = asyncio.Event()
 
         async def watches() -> None:
-            async with gateway.watch(started.id) as watch:
+            async with gateway.runs.watch(started.id) as watch:
                 while await watch.next():
                     if watch.after == gateway.live[started.id].log.last > 2:  # type: ignore[attr-defined]
                         read.set()
 
-        waits = [gateway.wait(started.id), gateway.cancel(started.id, wait=True), watches()]
+        waits = [gateway.runs.wait(started.id), gateway.runs.cancel(started.id, wait=True), watches()]
         tasks = [asyncio.ensure_future(one) for one in waits]
         await read.wait()
         await until(lambda: gateway.live[started.id].cancelled)
@@ -99,7 +99,7 @@ def test_who_waits_for_a_run_that_is_let_go_of_hears_that_it_goes_on_at_the_next
         told = f"the gateway is stopping; run {started.id} goes on at its next start"
         assert [(type(one), str(one)) for one in heard] == [(Unavailable, told)] * 3
         with pytest.raises(Unavailable, match="goes on at its next start"):
-            await asyncio.wait_for(gateway.wait(started.id), LONG)
+            await asyncio.wait_for(gateway.runs.wait(started.id), LONG)
 
     run(scene())
 
@@ -122,19 +122,19 @@ def test_a_run_whose_client_goes_while_it_is_created_ends_and_is_never_sent(tmp_
     async def scene() -> None:
         store, agent = Slow(tmp_path / "store.db"), Scripted(echo)
         async with engine((route(), agent), store=store) as gateway:
-            thread = await gateway.create_thread(Thread(id="t", created_at=0.0, updated_at=0.0))
-            starting = asyncio.create_task(gateway.start(request(thread=thread.id)))
+            thread = await gateway.threads.create(Thread(id="t", created_at=0.0, updated_at=0.0))
+            starting = asyncio.create_task(gateway.runs.start(request(thread=thread.id)))
             await store.there.wait()
             starting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await starting
             store.go.set()
-            await until(lambda: not gateway._unfinished)
-            (found,) = await gateway.runs(RunQuery())
+            await until(lambda: not gateway._starter._unfinished)
+            (found,) = await gateway.runs.list(RunQuery())
             assert found.status is RunStatus.CANCELLED
-            assert (await gateway.thread("t")).status is ThreadStatus.IDLE
+            assert (await gateway.threads.get("t")).status is ThreadStatus.IDLE
             assert not gateway.live and not agent.contexts
-            done = await gateway.wait((await gateway.start(request(thread=thread.id))).id, LONG)
+            done = await gateway.runs.wait((await gateway.runs.start(request(thread=thread.id))).id, LONG)
             assert done is not None and done.status is RunStatus.SUCCESS  # the thread is free
 
     run(scene())
@@ -146,17 +146,17 @@ def test_a_run_that_is_being_created_when_the_gateway_stops_is_refused_and_has_e
         gateway = Engine(store)
         use(gateway, (route(), agent))
         await gateway.open()
-        starting = asyncio.create_task(gateway.start(request()))
+        starting = asyncio.create_task(gateway.runs.start(request()))
         await store.there.wait()
         closing = asyncio.create_task(gateway.close())
-        await until(lambda: gateway._stopping)
+        await until(lambda: gateway._starter._stopping)
         store.go.set()
         with pytest.raises(Unavailable):
             await asyncio.wait_for(starting, LONG)
         await asyncio.wait_for(closing, LONG)
         assert not agent.contexts
         async with engine((route(), Scripted(echo)), file=tmp_path / "store.db") as again:
-            (found,) = await again.runs(RunQuery())
+            (found,) = await again.runs.list(RunQuery())
             assert found.status is RunStatus.CANCELLED
 
     run(scene())
@@ -167,7 +167,7 @@ def test_a_gateway_may_stop_in_the_turn_in_which_a_run_was_created() -> None:
 
     async def scene() -> None:
         async with engine((route(), agent := Scripted(echo))) as gateway:
-            await gateway.start(request())
-        assert not agent.contexts and not gateway._unfinished
+            await gateway.runs.start(request())
+        assert not agent.contexts and not gateway._starter._unfinished
 
     run(scene())

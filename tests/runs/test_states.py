@@ -77,17 +77,17 @@ class Keeping(Listening):
 
 async def said(gateway: Engine, *turns: tuple[str, str], thread: str = "t") -> None:
     for name, text in turns:
-        started = await gateway.start(request(agent=name, input={"message": text}, thread=thread))
-        ended = await gateway.wait(started.id, timeout=60)
+        started = await gateway.runs.start(request(agent=name, input={"message": text}, thread=thread))
+        ended = await gateway.runs.wait(started.id, timeout=60)
         assert ended is not None and ended.failure is None, ended
 
 
 async def begun(gateway: Engine) -> None:
-    await gateway.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+    await gateway.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
 
 
 async def values(gateway: Engine, thread: str = "t") -> Any:
-    return (await gateway.state(thread)).values
+    return (await gateway.threads.state(thread)).values
 
 
 def test_agents_of_one_schema_hand_the_state_on_and_are_told_nothing_beside_it(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_agents_of_one_schema_hand_the_state_on_and_are_told_nothing_beside_it(t
 
     async def talk(*turns: tuple[str, str]) -> Any:
         async with engine((route("ada"), ada), (route("bob"), bob), file=tmp_path / "s.db") as gateway:
-            await gateway.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0), or_get=True)
+            await gateway.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0), or_get=True)
             await said(gateway, *turns)
-            history = await gateway.states_of("t", limit=7, before="x")
+            history = await gateway.threads.states("t", limit=7, before="x")
             assert [(one.id, one.values) for one in history] == [("7 x", await values(gateway))]
             return await values(gateway)
 
@@ -158,7 +158,7 @@ def test_an_agent_that_publishes_no_schema_shows_no_state() -> None:
         async with engine((route("ada"), Keeping({}))) as gateway:
             await begun(gateway)
             await said(gateway, ("ada", "one"))
-            state = await gateway.state("t")
+            state = await gateway.threads.state("t")
             assert state.values is None and [one.content for one in state.messages] == ["one", "answer to one"]
 
     run(scene())
@@ -177,8 +177,8 @@ def test_an_agent_that_cannot_be_asked_is_an_error_in_time_and_none_where_it_is_
             await said(gateway, ("ada", "one"))
             ada.error, ada.slow = error, error is None
             with pytest.raises(AgentTimeout if error is None else AgentGone):
-                await gateway.state("t")
-            assert (await gateway.state("t", ask=False)).values is None
+                await gateway.threads.state("t")
+            assert (await gateway.threads.state("t", ask=False)).values is None
 
     run(scene())
 
@@ -192,7 +192,7 @@ def test_a_copy_goes_on_from_the_state_as_it_was(copies: bool) -> None:
         async with engine((route("ada"), ada)) as gateway:
             await begun(gateway)
             await said(gateway, ("ada", "one"))
-            copy = await gateway.copy_thread("t")
+            copy = await gateway.threads.copy("t")
             await said(gateway, ("ada", "two"), thread=copy.id)
             await said(gateway, ("ada", "three"))
             assert await values(gateway, copy.id) == {"turns": ["one", "two"]}
@@ -215,9 +215,9 @@ def test_a_copy_of_an_agent_s_thread_that_cannot_be_had_is_refused_unless_nobody
             ada.error = AgentGone("down")
             if not copied:
                 with pytest.raises(AgentGone):
-                    await gateway.copy_thread("t")
+                    await gateway.threads.copy("t")
                 return
-            copy = await gateway.copy_thread("t")
+            copy = await gateway.threads.copy("t")
             await said(gateway, ("ada", "two"), thread=copy.id)
             assert "user: one" in ada.inputs[1]["message"]
 
@@ -236,7 +236,7 @@ def test_a_thread_of_an_older_version_has_its_messages_as_state_and_is_remembere
             await gateway.store.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0, values=old), [point])
             assert [one["content"] for one in (await values(gateway))["messages"]] == ["one", "answer to one"]
             await said(gateway, ("eve", "two"))
-            copy = await gateway.copy_thread("t")
+            copy = await gateway.threads.copy("t")
             assert len((await values(gateway, copy.id))["messages"]) == 4
 
     run(scene())
@@ -250,7 +250,7 @@ def test_a_patch_is_made_at_the_agent_and_reaches_the_others_of_the_thread() -> 
         async with engine((route("ada"), ada), (route("bob"), bob)) as gateway:
             await begun(gateway)
             await said(gateway, ("ada", "one"), ("bob", "two"))
-            await gateway.patch_thread("t", values={"turns": ["zero"]})
+            await gateway.threads.patch("t", values={"turns": ["zero"]})
             assert await values(gateway) == {"turns": ["zero"]}
             await said(gateway, ("ada", "three"))
             assert await values(gateway) == {"turns": ["zero", "three"]}
@@ -265,9 +265,9 @@ def test_patched_messages_are_what_an_agent_without_threads_is_told() -> None:
     async def scene() -> None:
         async with engine((route("eve"), eve)) as gateway:
             await begun(gateway)
-            await gateway.patch_thread("t", values={"messages": messages})
+            await gateway.threads.patch("t", values={"messages": messages})
             await said(gateway, ("eve", "one"))
-            await gateway.patch_thread("t", values={"messages": messages[:1]})
+            await gateway.threads.patch("t", values={"messages": messages[:1]})
             await said(gateway, ("eve", "two"))
             assert [one["content"] for one in (await values(gateway))["messages"]] == [
                 "my name is John",
@@ -288,7 +288,7 @@ def test_a_run_does_not_store_the_state_again() -> None:
         async with engine((route("eve"), Listening(agent()))) as gateway:
             await begun(gateway)
             await said(gateway, ("eve", "one"), ("eve", "two"))
-            assert [(one.values, len(one.messages)) for one in await gateway.history("t")] == [(None, 2)] * 2
-            assert thread_state.kept(await gateway.state("t")) == await values(gateway)
+            assert [(one.values, len(one.messages)) for one in await gateway.threads.history("t")] == [(None, 2)] * 2
+            assert thread_state.kept(await gateway.threads.state("t")) == await values(gateway)
 
     run(scene())

@@ -50,7 +50,7 @@ def thread() -> Thread:
 
 async def seen(gateway: Engine, run_id: str, after: int = 0) -> list[tuple[int, e.Event]]:
     found: list[tuple[int, e.Event]] = []
-    async with gateway.watch(run_id, after) as watch:
+    async with gateway.runs.watch(run_id, after) as watch:
         while (batch := await watch.next(PATIENCE)) is not None:
             found += batch.events
     return found
@@ -67,28 +67,28 @@ def test_a_run_whose_end_is_not_stored_fails_and_its_thread_is_free_once_the_sto
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            await gateway.create_thread(thread())
-            first = await gateway.start(request("fill", thread="t"))
+            await gateway.threads.create(thread())
+            first = await gateway.runs.start(request("fill", thread="t"))
             watching = asyncio.ensure_future(seen(gateway, first.id))
-            done = await gateway.wait(first.id, timeout=PATIENCE)
+            done = await gateway.runs.wait(first.id, timeout=PATIENCE)
             assert done is not None and done.status is RunStatus.ERROR and done.failure is not None
             assert (done.failure.code, done.failure.retryable) == ("unavailable", True)
             told = await watching
             assert isinstance(told[-1][1], e.RunFailed), "watchers are told how it ended"
             assert await seen(gateway, first.id) == told, "and so is who comes now"
-            assert (await gateway.run(first.id)).status is RunStatus.ERROR
-            assert (await gateway.cancel(first.id, wait=True)).status is RunStatus.ERROR
+            assert (await gateway.runs.get(first.id)).status is RunStatus.ERROR
+            assert (await gateway.runs.cancel(first.id, wait=True)).status is RunStatus.ERROR
             with pytest.raises(Unavailable, match="the store failed"):
-                await gateway.start(request("again", thread="t"))
+                await gateway.runs.start(request("again", thread="t"))
             store.full = False
-            second = await gateway.start(request("again", thread="t"))
+            second = await gateway.runs.start(request("again", thread="t"))
             assert not unwritten_of(gateway)
-            done = await gateway.wait(second.id, timeout=PATIENCE)
+            done = await gateway.runs.wait(second.id, timeout=PATIENCE)
             assert done is not None and done.status is RunStatus.SUCCESS
             assert await seen(gateway, first.id) == told, "the store has what was told"
             assert (await store.run(first.id)).status is RunStatus.ERROR
-            assert (await gateway.thread("t")).status is ThreadStatus.IDLE
-            assert await gateway.count_runs(RunQuery(thread="t")) == 2
+            assert (await gateway.threads.get("t")).status is ThreadStatus.IDLE
+            assert await gateway.runs.count(RunQuery(thread="t")) == 2
 
     run(scene())
 
@@ -108,8 +108,8 @@ def test_an_end_is_stored_as_soon_as_the_store_takes_it(tmp_path: Path, monkeypa
             await echo(context)
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
-            await gateway.wait(started.id, timeout=PATIENCE)
+            started = await gateway.runs.start(request())
+            await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert (await store.run(started.id)).status is RunStatus.RUNNING
             store.full = False
             await until(lambda: not gateway.live, PATIENCE)
@@ -127,16 +127,16 @@ def test_a_gateway_that_stops_with_a_full_disk_ends_the_run_at_its_next_start(tm
             await echo(context)
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            await gateway.create_thread(thread())
-            started = await gateway.start(request(thread="t"))
-            await gateway.wait(started.id, timeout=PATIENCE)
+            await gateway.threads.create(thread())
+            started = await gateway.runs.start(request(thread="t"))
+            await gateway.runs.wait(started.id, timeout=PATIENCE)
         async with engine((route(), Scripted(echo)), file=tmp_path / "store.db") as gateway:
-            done = await gateway.wait(started.id, timeout=PATIENCE)
+            done = await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert done is not None and done.failure is not None and done.failure.code == "outcome_unknown"
             numbers = [number for number, _ in await seen(gateway, started.id)]
             assert numbers == sorted(set(numbers))
-            again = await gateway.start(request(thread="t"))
-            done = await gateway.wait(again.id, timeout=PATIENCE)
+            again = await gateway.runs.start(request(thread="t"))
+            done = await gateway.runs.wait(again.id, timeout=PATIENCE)
             assert done is not None and done.status is RunStatus.SUCCESS
 
     run(scene())
@@ -151,13 +151,13 @@ def test_an_end_that_is_not_stored_and_whose_run_is_deleted_owes_nothing(tmp_pat
             await echo(context)
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            await gateway.create_thread(thread())
-            started = await gateway.start(request(thread="t"))
-            await gateway.wait(started.id, timeout=PATIENCE)
+            await gateway.threads.create(thread())
+            started = await gateway.runs.start(request(thread="t"))
+            await gateway.runs.wait(started.id, timeout=PATIENCE)
             store.full = False
-            await gateway.delete_run(started.id)
-            await gateway._owed.pay()
-            assert not gateway.live and await gateway.count_runs(RunQuery(thread="t")) == 0
+            await gateway.runs.delete(started.id)
+            await gateway._starter._owed.pay()
+            assert not gateway.live and await gateway.runs.count(RunQuery(thread="t")) == 0
 
     run(scene())
 
@@ -172,20 +172,20 @@ def test_an_answer_and_a_cancel_that_are_not_stored_may_be_given_again(tmp_path:
             context.emit(e.PartDelta(part="text", delta=str(answer.value)), e.RunFinished())
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
-            await gateway.wait(started.id, timeout=PATIENCE)
+            started = await gateway.runs.start(request())
+            await gateway.runs.wait(started.id, timeout=PATIENCE)
             store.full = True
             with pytest.raises(Unavailable):
-                await gateway.answer(started.id, Answer(value="lost"))
+                await gateway.runs.answer(started.id, Answer(value="lost"))
             with pytest.raises(Unavailable):
-                await gateway.cancel(started.id)
+                await gateway.runs.cancel(started.id)
             store.full = False
-            assert (await gateway.run(started.id)).status is RunStatus.INTERRUPTED
+            assert (await gateway.runs.get(started.id)).status is RunStatus.INTERRUPTED
             if cancelled:
-                await gateway.cancel(started.id, wait=True)
+                await gateway.runs.cancel(started.id, wait=True)
             else:
-                await gateway.answer(started.id, Answer(value="kept"))
-            done = await gateway.wait(started.id, timeout=PATIENCE)
+                await gateway.runs.answer(started.id, Answer(value="kept"))
+            done = await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert done is not None
             assert done.status is (RunStatus.CANCELLED if cancelled else RunStatus.SUCCESS)
             kinds = [type(event) for _, event in await seen(gateway, started.id)]
@@ -206,8 +206,8 @@ def test_a_question_that_is_not_stored_was_never_asked(tmp_path: Path) -> None:
                 store.full = False
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
-            done = await gateway.wait(started.id, timeout=PATIENCE)
+            started = await gateway.runs.start(request())
+            done = await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert done is not None and done.failure is not None and done.failure.code == "unavailable"
             assert [type(event) for _, event in await seen(gateway, started.id)] == [e.RunStarted, e.RunFailed]
 
@@ -221,10 +221,10 @@ def test_a_run_that_was_created_goes_on_though_nothing_more_can_be_recorded_of_i
 
     async def scene() -> None:
         async with engine((route(), Scripted(echo)), store=Forgetful(tmp_path / "store.db")) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             for _ in range(2):
-                started = await gateway.start(request(thread="t"))
-                done = await gateway.wait(started.id, timeout=PATIENCE)
+                started = await gateway.runs.start(request(thread="t"))
+                done = await gateway.runs.wait(started.id, timeout=PATIENCE)
                 assert done is not None and done.status is RunStatus.SUCCESS
 
     run(scene())
@@ -248,8 +248,8 @@ def test_events_that_wait_for_a_commit_that_fails_are_not_lost(tmp_path: Path) -
             context.emit(e.PartDelta(part="text", delta="three"), e.RunFinished())
 
         async with engine((route(), Scripted(agent)), store=store) as gateway:
-            started = await gateway.start(request())
-            done = await gateway.wait(started.id, timeout=PATIENCE)
+            started = await gateway.runs.start(request())
+            done = await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert done is not None and done.status is RunStatus.SUCCESS
             said = [event.delta for _, event in await seen(gateway, started.id) if isinstance(event, e.PartDelta)]
             assert "".join(said) == "one two three"
@@ -277,19 +277,19 @@ def test_what_is_written_and_not_known_to_be_on_the_disk_has_happened(
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(agent)), file=tmp_path / "store.db") as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             broken = True
-            started = await gateway.start(request(thread="t"))
-            asked = await gateway.wait(started.id, timeout=PATIENCE)
+            started = await gateway.runs.start(request(thread="t"))
+            asked = await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert asked is not None and asked.status is RunStatus.INTERRUPTED
-            await gateway.answer(started.id, Answer(outcome=Outcome.ANSWERED, value="yes"))
-            done = await gateway.wait(started.id, timeout=PATIENCE)
+            await gateway.runs.answer(started.id, Answer(outcome=Outcome.ANSWERED, value="yes"))
+            done = await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert done is not None and done.status is RunStatus.SUCCESS
             assert await gateway.store.run(started.id) == done
             assert isinstance((await seen(gateway, started.id))[-1][1], e.RunFinished)
             assert not unwritten_of(gateway)
             broken = False
-            assert (await gateway.start(request(thread="t"))).id, "its thread is free"
+            assert (await gateway.runs.start(request(thread="t"))).id, "its thread is free"
 
     run(scene())
 
@@ -305,11 +305,11 @@ def test_an_end_that_is_made_up_for_without_the_disk_is_made_up_for(tmp_path: Pa
         async with engine((route(), Scripted(agent)), store=store) as gateway:
             owed: list[str] = []
             gateway.on_owed = lambda delivery: owed.append(delivery.run.status.value)
-            started = await gateway.start(request(webhook=Webhook(url="http://127.0.0.1:9/", protocol="test")))
-            await gateway.wait(started.id, timeout=PATIENCE)
+            started = await gateway.runs.start(request(webhook=Webhook(url="http://127.0.0.1:9/", protocol="test")))
+            await gateway.runs.wait(started.id, timeout=PATIENCE)
             assert unwritten_of(gateway) and not owed
             store.full, store.broken = False, True
-            await gateway._owed.pay()
+            await gateway._starter._owed.pay()
             assert not gateway.live and owed == ["error"]
             assert (await store.run(started.id)).status is RunStatus.ERROR
 
@@ -336,8 +336,8 @@ def test_a_run_of_a_dead_gateway_that_cannot_be_read_now_is_taken_up_by_the_next
         store = Unreadable(tmp_path / "store.db")
         async with engine((route(), Scripted(echo, attach=ends)), store=store) as gateway:
             async with engine((route(), Scripted(works)), file=tmp_path / "store.db") as dying:
-                await dying.create_thread(thread())
-                runs = [(await dying.start(request(thread=on))).id for on in ("t", None)]
+                await dying.threads.create(thread())
+                runs = [(await dying.runs.start(request(thread=on))).id for on in ("t", None)]
                 await until(lambda: all(dying.live[one].run.upstream is not None for one in runs))
             store.broken = True
             with pytest.raises(Unavailable):
@@ -345,7 +345,7 @@ def test_a_run_of_a_dead_gateway_that_cannot_be_read_now_is_taken_up_by_the_next
             store.broken = False
             await gateway.adopt()
             for one in runs:
-                done = await gateway.wait(one, PATIENCE)
+                done = await gateway.runs.wait(one, PATIENCE)
                 assert done is not None and done.status is RunStatus.SUCCESS
 
     run(scene())

@@ -43,7 +43,7 @@ class Talker:
 
 async def seen(gateway: Engine, run_id: str) -> int:
     """The number of the newest event by now."""
-    return max(number for number, _ in await gateway.events(run_id))
+    return max(number for number, _ in await gateway.runs.events(run_id))
 
 
 def test_what_is_taken_is_taken_while_it_is_said_and_the_rest_is_returned() -> None:
@@ -59,10 +59,10 @@ def test_what_is_taken_is_taken_while_it_is_said_and_the_rest_is_returned() -> N
             return True
 
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             await until(lambda: gateway.live[created.id].log.last >= 3)
             returned: list[tuple[int, e.Event]] = []
-            async with gateway.watch(created.id, await seen(gateway, created.id)) as watch:
+            async with gateway.runs.watch(created.id, await seen(gateway, created.id)) as watch:
                 waiting = asyncio.create_task(watch.next(30, take))
                 await until(lambda: bool(gateway.live[created.id].log.waiting))
                 agent.may.set()
@@ -87,10 +87,10 @@ def test_a_taker_that_fails_fails_its_own_wait_and_neither_the_run_nor_other_wat
             raise LookupError("a reader's trouble")
 
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             await until(lambda: gateway.live[created.id].log.last >= 3)
             others = asyncio.create_task(watched(gateway, created.id))
-            async with gateway.watch(created.id, await seen(gateway, created.id)) as watch:
+            async with gateway.runs.watch(created.id, await seen(gateway, created.id)) as watch:
                 waiting = asyncio.create_task(watch.next(30, take))
                 await until(lambda: len(gateway.live[created.id].log.waiting) == 2)
                 agent.may.set()
@@ -113,9 +113,9 @@ def test_a_wait_whose_time_is_over_takes_nothing_more_and_the_next_one_goes_on_a
             return True
 
         async with engine((route(), Scripted(agent))) as gateway:
-            created = await gateway.start(request())
+            created = await gateway.runs.start(request())
             await until(lambda: gateway.live[created.id].log.last >= 3)
-            async with gateway.watch(created.id, await seen(gateway, created.id)) as watch:
+            async with gateway.runs.watch(created.id, await seen(gateway, created.id)) as watch:
                 with pytest.raises(TimeoutError):
                     await watch.next(0.0, take)
                 agent.may.set()

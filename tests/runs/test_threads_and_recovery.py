@@ -43,17 +43,17 @@ def test_a_thread_keeps_its_state_its_messages_and_the_agents_own_id() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.create_thread(thread(metadata={"k": 1}))
+            await gateway.threads.create(thread(metadata={"k": 1}))
             for question in ("one", "two"):
-                started = await gateway.start(request(question, thread="t"))
-                await gateway.wait(started.id, timeout=30)
-            now = await gateway.thread("t")
+                started = await gateway.runs.start(request(question, thread="t"))
+                await gateway.runs.wait(started.id, timeout=30)
+            now = await gateway.threads.get("t")
             assert now.values is None and now.status is ThreadStatus.IDLE
             assert now.upstream == {"scripted": {"turns": 2}} and now.metadata == {"k": 1}
-            newest, oldest = await gateway.history("t")
+            newest, oldest = await gateway.threads.history("t")
             assert now.checkpoint == newest.id
             assert [m.content for m in (*oldest.messages, *newest.messages)] == ["one", "answer 1", "two", "answer 2"]
-            assert [c.id for c in await gateway.history("t", before=newest.id)] == [oldest.id]
+            assert [c.id for c in await gateway.threads.history("t", before=newest.id)] == [oldest.id]
 
     run(scene())
 
@@ -64,10 +64,10 @@ def test_a_failed_run_leaves_the_state_as_it_was_and_says_so() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            await gateway.create_thread(thread())
-            await gateway.wait((await gateway.start(request(thread="t"))).id, timeout=30)
-            assert (await gateway.thread("t")).status is ThreadStatus.ERROR
-            assert await gateway.history("t") == []
+            await gateway.threads.create(thread())
+            await gateway.runs.wait((await gateway.runs.start(request(thread="t"))).id, timeout=30)
+            assert (await gateway.threads.get("t")).status is ThreadStatus.ERROR
+            assert await gateway.threads.history("t") == []
 
     run(scene())
 
@@ -85,15 +85,15 @@ def test_a_busy_thread_says_busy_and_an_asking_one_interrupted() -> None:
             await agent(context)
 
         async with engine((route(), Scripted(slow))) as gateway:
-            await gateway.create_thread(thread())
-            started = await gateway.start(request(thread="t"))
-            assert (await gateway.thread("t")).status is ThreadStatus.BUSY
+            await gateway.threads.create(thread())
+            started = await gateway.runs.start(request(thread="t"))
+            assert (await gateway.threads.get("t")).status is ThreadStatus.BUSY
             go.set()
-            await gateway.wait(started.id, timeout=30)
-            assert (await gateway.thread("t")).status is ThreadStatus.INTERRUPTED
-            await gateway.answer(started.id, Answer(value="x"))
-            await gateway.wait(started.id, timeout=30)
-            assert (await gateway.thread("t")).status is ThreadStatus.IDLE
+            await gateway.runs.wait(started.id, timeout=30)
+            assert (await gateway.threads.get("t")).status is ThreadStatus.INTERRUPTED
+            await gateway.runs.answer(started.id, Answer(value="x"))
+            await gateway.runs.wait(started.id, timeout=30)
+            assert (await gateway.threads.get("t")).status is ThreadStatus.IDLE
 
     run(scene())
 
@@ -101,13 +101,13 @@ def test_a_busy_thread_says_busy_and_an_asking_one_interrupted() -> None:
 def test_a_copy_has_the_same_history_and_its_own_life() -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(echo))) as gateway:
-            await gateway.create_thread(thread(metadata={"a": 1}))
-            await gateway.wait((await gateway.start(request("hi", thread="t"))).id, timeout=30)
-            copy = await gateway.copy_thread("t")
+            await gateway.threads.create(thread(metadata={"a": 1}))
+            await gateway.runs.wait((await gateway.runs.start(request("hi", thread="t"))).id, timeout=30)
+            copy = await gateway.threads.copy("t")
             assert copy.id != "t" and copy.metadata == {"a": 1}
-            await gateway.patch_thread(copy.id, values={"colour": "blue"})
-            assert (await gateway.thread("t")).values is None
-            now, before = await gateway.states_of(copy.id)
+            await gateway.threads.patch(copy.id, values={"colour": "blue"})
+            assert (await gateway.threads.get("t")).values is None
+            now, before = await gateway.threads.states(copy.id)
             said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hi "}]
             assert [{**m, "id": ""} for m in now.values.pop("messages")] == [{**m, "id": ""} for m in said]
             assert now.values == {"colour": "blue"} and "colour" not in before.values
@@ -124,19 +124,19 @@ def test_uploads_are_refused_for_an_agent_that_takes_no_files() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(echo, agent=no_files))) as gateway:
-            await gateway.create_thread(thread())
+            await gateway.threads.create(thread())
             upload = Artifact(id="", name="a.txt", thread="t", agent_created=False)
-            stored = await gateway.add_artifact(upload, content())
+            stored = await gateway.files.add(upload, content())
             assert stored.size == 3
             with pytest.raises(Unsupported, match="takes no files; with `lossy: allow`"):
-                await gateway.start(request(thread="t"))
+                await gateway.runs.start(request(thread="t"))
 
             bound = Thread(id="bound", created_at=1.0, updated_at=1.0, agent="scripted", protocol="test")
-            await gateway.create_thread(bound)
+            await gateway.threads.create(bound)
             with pytest.raises(Unsupported, match="takes no files; with `lossy: allow`"):
-                await gateway.add_artifact(Artifact(id="", name="a.txt", thread="bound"), content())
-            assert not await gateway.artifacts(thread="bound")
-            await gateway.start(request(thread="bound"))
+                await gateway.files.add(Artifact(id="", name="a.txt", thread="bound"), content())
+            assert not await gateway.files.list(thread="bound")
+            await gateway.runs.start(request(thread="bound"))
 
     run(scene())
 
@@ -148,12 +148,12 @@ def test_files_that_an_agent_makes_are_stored_told_and_listed() -> None:
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:
-            started = await gateway.start(request())
-            done = await gateway.wait(started.id, timeout=30)
+            started = await gateway.runs.start(request())
+            done = await gateway.runs.wait(started.id, timeout=30)
             assert done is not None
-            (file,) = await gateway.artifacts(run=started.id)
+            (file,) = await gateway.files.list(run=started.id)
             assert (file.name, file.size, file.relative_path) == ("out.txt", 7, "sub")
-            assert b"".join([chunk async for chunk in gateway.open_artifact(file.id)]) == b"content"
+            assert b"".join([chunk async for chunk in gateway.files.open(file.id)]) == b"content"
             document = json.loads(bytes(done.output))
             assert document == {"message": "done", "artifacts": [{"name": "out.txt", "url": file.url}]}
 
@@ -167,7 +167,7 @@ def test_files_that_an_agent_makes_are_stored_told_and_listed() -> None:
 async def restarted(file: Path, agent: Scripted, *, first: Scripted, ready: str) -> AsyncIterator[tuple[Engine, str]]:
     """A run brought to where `ready` has been said by one engine, then a second engine on the same file."""
     async with engine((route(), first), file=file) as gateway:
-        started = await gateway.start(request())
+        started = await gateway.runs.start(request())
         live = gateway.live[started.id]
         await until(lambda: ready in live.log.output.encoded.decode() or ready in [i.id for i in live.run.interrupts])
     async with engine((route(), agent), file=file) as gateway:
@@ -193,9 +193,9 @@ def test_a_run_whose_agent_can_be_found_again_goes_on_above_all_numbers_ever_use
             gateway,
             run_id,
         ):
-            done = await gateway.wait(run_id, timeout=30)
+            done = await gateway.runs.wait(run_id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "half and more!"}
-            events = await gateway.events(run_id)
+            events = await gateway.runs.events(run_id)
             numbers = [n for n, _ in events]
             assert numbers == sorted(set(numbers))
             replaced = next(n for n, event in events if isinstance(event, e.PartReplaced))
@@ -221,7 +221,7 @@ def test_a_run_that_cannot_go_on_ends_with_a_reason_and_is_never_sent_twice(
         agent = Scripted(echo)
         script = talk_then_hang if first else nameless
         async with restarted(tmp_path / "s.db", agent, first=Scripted(script), ready="half") as (gateway, run_id):
-            done = await gateway.wait(run_id, timeout=30)
+            done = await gateway.runs.wait(run_id, timeout=30)
             assert done is not None and done.status is RunStatus.ERROR
             assert done.failure is not None and done.failure.code == code
             assert json.loads(bytes(done.output)) == {"message": "half"} and not agent.contexts
@@ -239,12 +239,12 @@ def test_an_open_question_survives_a_restart_and_is_asked_once(tmp_path: Path) -
     async def scene() -> None:
         agent = Scripted(echo, attach=ask_then_say)
         async with restarted(tmp_path / "s.db", agent, first=Scripted(ask_then_say), ready="q") as (gateway, run_id):
-            waiting = await gateway.wait(run_id, timeout=30)
+            waiting = await gateway.runs.wait(run_id, timeout=30)
             assert waiting is not None and [i.message for i in waiting.interrupts] == ["which?"]
-            await gateway.answer(run_id, Answer(value="this"))
-            done = await gateway.wait(run_id, timeout=30)
+            await gateway.runs.answer(run_id, Answer(value="this"))
+            done = await gateway.runs.wait(run_id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "got this"}
-            asked = [event for _, event in await gateway.events(run_id) if isinstance(event, e.Interrupted)]
+            asked = [event for _, event in await gateway.runs.events(run_id) if isinstance(event, e.Interrupted)]
             assert len(asked) == 1
 
     run(scene())
@@ -262,15 +262,15 @@ def test_an_answer_of_before_a_restart_is_not_given_to_a_later_question_of_the_s
 
     async def scene() -> None:
         async with engine((route(), Scripted(twice)), file=tmp_path / "s.db") as gateway:
-            live = gateway.live[(await gateway.start(request())).id]
+            live = gateway.live[(await gateway.runs.start(request())).id]
             await until(lambda: [i.id for i in live.run.interrupts] == ["q"])
-            await gateway.answer(live.run.id, Answer(value="the first"))
+            await gateway.runs.answer(live.run.id, Answer(value="the first"))
             await until(lambda: [i.id for i in live.run.interrupts] == ["q#2"])
         async with engine((route(), Scripted(echo, attach=once)), file=tmp_path / "s.db") as gateway:
             live = gateway.live[live.run.id]
             await until(lambda: bool(live.ended or live._asks))
             assert [i.id for i in live.run.interrupts] == ["q#2"]
-            await gateway.answer(live.run.id, Answer(value="the second"))
+            await gateway.runs.answer(live.run.id, Answer(value="the second"))
             await until(lambda: live.ended)
             assert json.loads(bytes(live.run.output)) == {"message": "got the second"}
 
@@ -287,7 +287,7 @@ def test_a_run_that_cannot_be_taken_up_fails_and_the_others_go_on(
 
     async def scene() -> None:
         async with engine((route(), Scripted(talk_then_hang)), file=tmp_path / "s.db") as gateway:
-            runs = [(await gateway.start(request())).id for _ in range(2)]
+            runs = [(await gateway.runs.start(request())).id for _ in range(2)]
             await until(lambda: all(live.run.upstream for live in gateway.live.values()))
 
         async def strange(live: LiveRun, log: Sequence[tuple[int, e.Event]]) -> None:
@@ -297,11 +297,11 @@ def test_a_run_that_cannot_be_taken_up_fails_and_the_others_go_on(
 
         monkeypatch.setattr(recovery, "taken_up", strange)
         async with engine((route(), Scripted(echo, attach=ends)), file=tmp_path / "s.db") as gateway:
-            failed, other = [await gateway.wait(each, timeout=30) for each in runs]
+            failed, other = [await gateway.runs.wait(each, timeout=30) for each in runs]
             assert failed is not None and failed.failure is not None and failed.failure.code == "internal"
             assert other is not None and other.status is RunStatus.SUCCESS
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-            assert (await gateway.run(runs[0])).status is RunStatus.ERROR
+            assert (await gateway.runs.get(runs[0])).status is RunStatus.ERROR
 
     run(scene())
 
@@ -312,10 +312,10 @@ def test_a_run_put_off_before_the_restart_is_sent_after_it(tmp_path: Path, monke
 
     async def scene() -> None:
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-            run_id = (await gateway.start(request(start_at=now[0] + 1000))).id
+            run_id = (await gateway.runs.start(request(start_at=now[0] + 1000))).id
         now[0] += 1000
         async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-            done = await gateway.wait(run_id, timeout=30)
+            done = await gateway.runs.wait(run_id, timeout=30)
             assert done is not None and done.status is RunStatus.SUCCESS
 
     run(scene())
@@ -324,10 +324,10 @@ def test_a_run_put_off_before_the_restart_is_sent_after_it(tmp_path: Path, monke
 def test_a_run_whose_route_has_gone_ends_with_a_reason(tmp_path: Path) -> None:
     async def scene() -> None:
         async with engine((route(), Scripted(talk_then_hang)), file=tmp_path / "s.db") as gateway:
-            run_id = (await gateway.start(request())).id
+            run_id = (await gateway.runs.start(request())).id
             await until(lambda: gateway.live[run_id].run.upstream is not None)
         async with engine((route("other"), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-            done = await gateway.wait(run_id, timeout=30)
+            done = await gateway.runs.wait(run_id, timeout=30)
             assert done is not None and done.failure is not None
             assert "no agent 'scripted'" in done.failure.message
 
@@ -338,12 +338,12 @@ def test_a_stored_cancel_is_told_again_and_ends_the_run(tmp_path: Path) -> None:
     async def scene() -> None:
         first = Scripted(talk_then_hang)
         async with engine((route(), first), file=tmp_path / "s.db") as gateway:
-            run_id = (await gateway.start(request())).id
+            run_id = (await gateway.runs.start(request())).id
             await until(lambda: gateway.live[run_id].run.upstream is not None)
-            await gateway.cancel(run_id, reason="enough")
+            await gateway.runs.cancel(run_id, reason="enough")
         second = Scripted(echo)
         async with engine((route(), second), file=tmp_path / "s.db") as gateway:
-            done = await gateway.wait(run_id, timeout=30)
+            done = await gateway.runs.wait(run_id, timeout=30)
             assert done is not None and done.status is RunStatus.CANCELLED
             await until(lambda: second.cancels == 1)
 
@@ -353,10 +353,10 @@ def test_a_stored_cancel_is_told_again_and_ends_the_run(tmp_path: Path) -> None:
 def test_agents_are_published_with_where_their_text_is() -> None:
     async def scene() -> None:
         async with engine((route(description="mine", version="2.0.0"), Scripted(echo))) as gateway:
-            (agent,) = await gateway.agents("test")
+            (agent,) = await gateway.agents.list("test")
             assert (agent.name, agent.description, agent.version) == ("scripted", "mine", "2.0.0")
             assert agent.text_input == agent.text_output == "/message"
-            assert (await gateway.agent(agent.id, "test")) == agent
+            assert (await gateway.agents.get(agent.id, "test")) == agent
             assert agent.capabilities == AGENT.capabilities
 
     run(scene())

@@ -33,20 +33,20 @@ def test_a_run_of_another_gateway_can_be_watched_and_waited_for_but_not_cancelle
             engine((route(), Scripted(agent)), file=file) as owner,
             engine((route(), Scripted(echo)), file=file) as other,
         ):
-            started = await owner.start(request("two"))
+            started = await owner.runs.start(request("two"))
             await until(lambda: not owner.live[started.id].log.output.empty)
             await owner.store.flush()
-            assert await other.wait(started.id, timeout=0.05) is None
+            assert await other.runs.wait(started.id, timeout=0.05) is None
             with pytest.raises(Unavailable, match="another gateway"):
-                await other.cancel(started.id)
+                await other.runs.cancel(started.id)
             watching = asyncio.create_task(watched(other, started.id, after=2))
-            waiting = asyncio.create_task(other.wait(started.id, timeout=30))
+            waiting = asyncio.create_task(other.runs.wait(started.id, timeout=30))
             await asyncio.sleep(0)
             go.set()
             done = await waiting
             assert done is not None and json.loads(bytes(done.output)) == {"message": "one two "}
             seen = await watching
-            assert seen == [entry for entry in await owner.events(started.id) if entry[0] > 2]
+            assert seen == [entry for entry in await owner.runs.events(started.id) if entry[0] > 2]
 
     run(scene())
 
@@ -61,12 +61,12 @@ def test_what_a_gateway_leaves_is_taken_up_by_the_one_that_still_runs(tmp_path: 
         async with engine((route(), Scripted(echo, attach=echo)), file=file) as survivor:
             elsewhere = SqliteStore(file, host="elsewhere")
             async with engine((route(), Scripted(hang)), store=elsewhere) as owner:
-                started = await owner.start(request("taken up"))
+                started = await owner.runs.start(request("taken up"))
                 await until(lambda: owner.live[started.id].run.upstream is not None)
                 await survivor.adopt()
                 assert not survivor.live, "the owner is alive: its run is its own"
             await survivor.adopt()
-            done = await survivor.wait(started.id, timeout=30)
+            done = await survivor.runs.wait(started.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "taken up "}
 
     run(scene())

@@ -96,9 +96,9 @@ def test_every_stop_of_a_run_is_told_in_order() -> None:
             engine((route(), Scripted(asking))) as gateway,
             delivering(gateway, LOCAL),
         ):
-            started = await gateway.start(hooked(url))
+            started = await gateway.runs.start(hooked(url))
             await until(lambda: receiver.got == [[started.id, "interrupted"]])
-            await gateway.answer(started.id, Answer(value={"ok": True}))
+            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
             await until(lambda: receiver.got[1:] == [[started.id, "success"]])
 
     run(scene())
@@ -112,7 +112,7 @@ def test_a_receiver_that_is_down_for_a_while_is_told_later() -> None:
             engine((route(), Scripted(echo))) as gateway,
             delivering(gateway, LOCAL),
         ):
-            started = await gateway.start(hooked(url))
+            started = await gateway.runs.start(hooked(url))
             await until(lambda: receiver.got == [[started.id, "success"]])
             assert receiver.tried == 3
             await until(lambda: not gateway.live)
@@ -137,7 +137,7 @@ def test_the_gaps_between_tries_are_kept_and_grow(monkeypatch: pytest.MonkeyPatc
             engine((route(), Scripted(echo))) as gateway,
             delivering(gateway, LOCAL),
         ):
-            started = await gateway.start(hooked(url))
+            started = await gateway.runs.start(hooked(url))
             await until(lambda: receiver.got == [[started.id, "success"]])
         assert tries[1] - tries[0] >= 0.1 and tries[2] - tries[1] >= 0.2
 
@@ -152,10 +152,10 @@ def test_what_comes_later_waits_for_what_is_tried_again() -> None:
             engine((route(), Scripted(asking))) as gateway,
             delivering(gateway, LOCAL),
         ):
-            started = await gateway.start(hooked(url))
+            started = await gateway.runs.start(hooked(url))
             await until(lambda: receiver.tried == 1)
-            await gateway.answer(started.id, Answer(value={"ok": True}))
-            await gateway.wait(started.id)
+            await gateway.runs.answer(started.id, Answer(value={"ok": True}))
+            await gateway.runs.wait(started.id)
             await until(lambda: len(receiver.got) == 2)
             assert receiver.got == [[started.id, "interrupted"], [started.id, "success"]]
 
@@ -170,7 +170,7 @@ def test_a_receiver_that_refuses_for_good_is_not_asked_again() -> None:
             engine((route(), Scripted(echo))) as gateway,
             delivering(gateway, LOCAL),
         ):
-            await gateway.start(hooked(url))
+            await gateway.runs.start(hooked(url))
             await until(lambda: receiver.tried == 1)
             await _nothing_owed(gateway)
         assert receiver.tried == 1
@@ -186,8 +186,8 @@ def test_an_internal_address_is_never_called_unless_it_is_allowed() -> None:
             engine((route(), Scripted(echo))) as gateway,
             delivering(gateway),
         ):
-            started = await gateway.start(hooked(url))
-            await gateway.wait(started.id, timeout=30)
+            started = await gateway.runs.start(hooked(url))
+            await gateway.runs.wait(started.id, timeout=30)
             await _nothing_owed(gateway)
         assert receiver.tried == 0
 
@@ -199,8 +199,8 @@ def test_what_was_owed_before_a_restart_is_delivered_after_it(tmp_path: Path) ->
         receiver = Receiver()
         async with receiving(receiver) as url:
             async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway:
-                started = await gateway.start(hooked(url))
-                await gateway.wait(started.id, timeout=30)
+                started = await gateway.runs.start(hooked(url))
+                await gateway.runs.wait(started.id, timeout=30)
             assert receiver.tried == 0
             async with engine((route(), Scripted(echo)), file=tmp_path / "s.db") as gateway, delivering(gateway, LOCAL):
                 await until(lambda: receiver.got == [[started.id, "success"]])

@@ -82,8 +82,8 @@ def test_a_run_that_nobody_is_told_of_goes_out_and_is_answered_when_it_is_writte
             agent.go.set()
             disk.go.clear()
             before = disk.syncs
-            run = await asyncio.wait_for(engine.start(request(), told=False), LONG)
-            done = await asyncio.wait_for(engine.wait(run.id), LONG)
+            run = await asyncio.wait_for(engine.runs.start(request(), told=False), LONG)
+            done = await asyncio.wait_for(engine.runs.wait(run.id), LONG)
             assert done is not None and done.status is RunStatus.SUCCESS
             assert disk.syncs == before
             assert agent.found == ["running"] and agent.look(run) == "success", "another process finds both"
@@ -97,19 +97,19 @@ def test_a_run_that_nobody_is_told_of_goes_out_and_is_answered_when_it_is_writte
 async def known(how: str, engine: Engine) -> AsyncIterator[Run]:
     """A run of which somebody besides its waiting client may know."""
     if how == "told":
-        yield await engine.start(request())
+        yield await engine.runs.start(request())
     elif how == "on a thread":
-        thread = await engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
-        yield await engine.start(request(thread=thread.id), told=False)
+        thread = await engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
+        yield await engine.runs.start(request(thread=thread.id), told=False)
     elif how == "with a webhook":
-        yield await engine.start(request(webhook="http://127.0.0.1:9/"), told=False)
+        yield await engine.runs.start(request(webhook="http://127.0.0.1:9/"), told=False)
     elif how == "asked":
-        run = await engine.start(request(), told=False)
-        await engine.wait(run.id)
-        yield await engine.answer(run.id, Answer(outcome=Outcome.ANSWERED, value=True))
+        run = await engine.runs.start(request(), told=False)
+        await engine.runs.wait(run.id)
+        yield await engine.runs.answer(run.id, Answer(outcome=Outcome.ANSWERED, value=True))
     else:
-        run = await engine.start(request(), told=False)
-        async with engine.watch(run.id):
+        run = await engine.runs.start(request(), told=False)
+        async with engine.runs.watch(run.id):
             yield run
 
 
@@ -124,7 +124,7 @@ def test_the_end_of_a_run_that_somebody_knows_of_is_told_when_it_is_on_the_disk(
             disk.go.clear()
             agent.go.set()
             await until(lambda: agent.look(run) == "success")
-            waiting = asyncio.ensure_future(engine.wait(run.id))
+            waiting = asyncio.ensure_future(engine.runs.wait(run.id))
             await asyncio.wait([waiting], timeout=0.05)
             assert not waiting.done()
             disk.go.set()
@@ -141,12 +141,12 @@ def test_a_run_that_somebody_is_told_of_goes_out_when_it_is_on_the_disk(tmp_path
         async with scripted.engine((scripted.route(), agent), file=file) as engine:
             agent.go.set()
             disk.go.clear()
-            starting = asyncio.ensure_future(engine.start(request()))
+            starting = asyncio.ensure_future(engine.runs.start(request()))
             await asyncio.wait([starting], timeout=0.05)
             assert not starting.done() and not agent.found
             disk.go.set()
             run = await asyncio.wait_for(starting, LONG)
-            done = await engine.wait(run.id, LONG)
+            done = await engine.runs.wait(run.id, LONG)
             assert done is not None and done.status is RunStatus.SUCCESS
             assert agent.found == ["running"]
 

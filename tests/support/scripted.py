@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -79,6 +80,13 @@ def route(name: str = "scripted", **options: Json) -> Route:
     return Route(name=name, target=TargetOptions(protocol="scripted"), **options)
 
 
+def bound() -> tuple[socket.socket, str]:
+    """A socket on a free port, for a server whose address is to be known before it starts; and that address."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    return listener, f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
 def use(engine: Engine, *agents: tuple[Route, Scripted]) -> None:
     """Give an engine its agents."""
     engine.use([Entry(route, outbound) for route, outbound in agents])
@@ -86,10 +94,15 @@ def use(engine: Engine, *agents: tuple[Route, Scripted]) -> None:
 
 @asynccontextmanager
 async def engine(
-    *agents: tuple[Route, Scripted], file: Path | None = None, rules: Rules | None = None, store: Store | None = None
+    *agents: tuple[Route, Scripted],
+    file: Path | None = None,
+    rules: Rules | None = None,
+    store: Store | None = None,
+    public_url: str = "",
 ) -> AsyncIterator[Engine]:
     """An open engine; its store is in memory or in `file`, or the one given."""
-    made = Engine(store or open_store(f"sqlite:///{file}" if file else "sqlite://"), rules=rules)
+    store = store or open_store(f"sqlite:///{file}" if file else "sqlite://")
+    made = Engine(store, public_url=public_url, rules=rules)
     use(made, *agents)
     await made.open()
     try:

@@ -40,8 +40,8 @@ def one_run(receiver: Received, agent: Callable[[RunContext], object], given: Ru
 
     async def scene() -> None:
         async with engine((route(), Scripted(agent))) as gateway:  # type: ignore[arg-type]
-            started = await gateway.start(given or request(traceparent=CLIENT))
-            await gateway.wait(started.id)
+            started = await gateway.runs.start(given or request(traceparent=CLIENT))
+            await gateway.runs.wait(started.id)
             await until(lambda: not gateway.live)
 
     on(receiver)
@@ -119,8 +119,8 @@ def test_an_agent_is_asked_what_it_is_in_one_span_however_often_it_is_called(rec
         async with engine((route(), Scripted(agent))) as gateway:
             for _ in range(3):
                 with tracing.inbound_span("door", "op", CLIENT):
-                    started = await gateway.start(request())
-                await gateway.wait(started.id)
+                    started = await gateway.runs.start(request())
+                await gateway.runs.wait(started.id)
 
     on(receiver)
     run(scene())
@@ -176,7 +176,7 @@ def test_each_attempt_of_a_callback_is_a_span_of_the_clients_trace(
         ):
             for tries in (2, 3):
                 owed = Webhook(url=f"{url}?key=private", protocol="test")
-                await gateway.start(request(traceparent=CLIENT, webhook=owed))
+                await gateway.runs.start(request(traceparent=CLIENT, webhook=owed))
                 await until(lambda tries=tries: hook.tried == tries)  # type: ignore[misc]
             await until(lambda: "not tried again" in caplog.text)
 

@@ -2,7 +2,7 @@
 
 Updates are bytes: the `update` object alone; `envelope` makes whole notifications of them. Called by the inbound half:
 `feed` with each batch of the run's log from its first event on, then `finish` once the run has ended. `losses` is to be
-given to `Gateway.lost`.
+given to `Gateway.runs.lost`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class AgentClientInbound:
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """See `gateway.contract.Knowing`."""
-        return self.clients.people.sees(headers, self.clients.gateway.created)
+        return self.clients.people.sees(headers, self.clients.gateway.agents.created)
 
     def routes(self) -> Sequence[BaseRoute]:
         """See `Inbound.routes`."""

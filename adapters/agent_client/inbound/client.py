@@ -60,7 +60,7 @@ class EditorClient:
 
     def names(self) -> Sequence[str]:
         """The agents that it may talk to."""
-        return self.visitor.among([self.agent] if self.agent is not None else self.gateway.names(PROTOCOL))
+        return self.visitor.among([self.agent] if self.agent is not None else self.gateway.agents.names(PROTOCOL))
 
     # --- what it is told and asked ----------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class EditorClient:
             if relay is not None:
                 return await relay(method, params)
             if self.agent is not None:
-                return await self.gateway.relay(self.agent, PROTOCOL, method, params, caller=self)
+                return await self.gateway.backchannel.relay(self.agent, PROTOCOL, method, params, caller=self)
         except Unsupported as error:
             log.debug("%s: %s", method, error)
         raise unknown(method)
@@ -150,7 +150,7 @@ class EditorClient:
     async def cancel_run(self, run_id: str) -> None:
         """Cancel it for the client, who is not told if that fails."""
         try:
-            await self.clients.whole(self.gateway.cancel(run_id, reason="cancelled by the client"))
+            await self.clients.whole(self.gateway.runs.cancel(run_id, reason="cancelled by the client"))
         except InterlinguaError as error:
             log.warning("%s: run %s could not be cancelled: %s", self._peer.pipe.name, run_id, error)
 

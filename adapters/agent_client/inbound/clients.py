@@ -100,7 +100,7 @@ class EditorClients:
 
         Without a name it is the only agent there is. Raises NotFound, with the names there are.
         """
-        names = visitor.among(self.gateway.names(PROTOCOL))
+        names = visitor.among(self.gateway.agents.names(PROTOCOL))
         if name is None:
             return names[0] if len(names) == 1 else None
         if name not in names:

@@ -20,14 +20,14 @@ _UPDATE = b'"config_option_update"'
 
 async def settings(session: SessionContext) -> JsonObject:
     """`modes` and `configOptions` as they are now: what `session/load` and `session/resume` answer."""
-    agent = await session.gateway.agent(session.agent, PROTOCOL)
+    agent = await session.gateway.agents.get(session.agent, PROTOCOL)
     found: JsonObject = {}
     options: list[JsonObject] | None
     if agents.native(agent) is None:
         booleans = agents.booleans(session.client.capabilities)
         options = agents.config_options(agent, session.config, booleans=booleans) or None
     else:
-        modes, options = _recorded(await session.gateway.thread(session.id))
+        modes, options = _recorded(await session.gateway.threads.get(session.id))
         if modes is not None:
             found["modes"] = modes
     options = with_agent(session, options)

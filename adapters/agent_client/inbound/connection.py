@@ -171,7 +171,7 @@ class EditorConnection:
         before, ready = self._ready, asyncio.get_running_loop().create_future()
         self._ready = ready
         try:
-            agent = None if self.client.agent is None else await self._gateway.agent(self.client.agent, PROTOCOL)
+            agent = None if self.client.agent is None else await self._gateway.agents.get(self.client.agent, PROTOCOL)
             self.client.declared(dialect.capabilities(asked))
             names = self.client.names() if self.client.agent is None else [self.client.agent]
             governors = [governed.of(self._gateway, name) for name in names]
@@ -204,9 +204,9 @@ class EditorConnection:
             return {}
         self._visitor.check("", self.client.agent)
         for name in self.client.names():
-            native = agents.native(await self._gateway.agent(name, PROTOCOL))
+            native = agents.native(await self._gateway.agents.get(name, PROTOCOL))
             if native is not None and (self.client.agent is not None or method in _auth_methods(native)):
-                return await self._gateway.relay(name, PROTOCOL, "authenticate", params, caller=self.client)
+                return await self._gateway.backchannel.relay(name, PROTOCOL, "authenticate", params, caller=self.client)
         raise Invalid(f"methodId: there is no way {method!r} to authenticate, and no need", path="/methodId")
 
     async def _logout(self, params: Raw) -> Raw | JsonObject:
@@ -237,7 +237,7 @@ class EditorConnection:
                 name = self.client.agent if session is None else session.context.agent
                 thread = None if session is None else session.id
                 if name is not None:
-                    await self._gateway.forward(name, PROTOCOL, method, params, thread=thread)
+                    await self._gateway.backchannel.forward(name, PROTOCOL, method, params, thread=thread)
         except (InterlinguaError, TimeoutError) as error:
             log.debug("%s: %s was not passed on: %s", self._peer.pipe.name, method, error)
 

@@ -169,13 +169,13 @@ class SessionContext:
     async def relay(self, method: str, params: Raw, told: Callable[[ThreadUpdate], None] | None = None) -> Raw:
         """Hand a request to the agent. Raises Unsupported if it does not speak this protocol itself.
 
-        `told`: see `Gateway.relay`.
+        `told`: see `Gateway.backchannel.relay`.
         """
-        return await self.gateway.relay(self.agent, PROTOCOL, method, params, thread=self.id, told=told)
+        return await self.gateway.backchannel.relay(self.agent, PROTOCOL, method, params, thread=self.id, told=told)
 
     async def change(self, attributes: JsonObject) -> None:
         """Keep something on the thread. Raises NotFound."""
-        await self.client.clients.whole(self.gateway.update_thread(self.id, attributes=attributes))
+        await self.client.clients.whole(self.gateway.threads.update(self.id, attributes=attributes))
 
     def elsewhere(self) -> list[OpenSession]:
         """The same session as other connections have it open."""

@@ -48,7 +48,7 @@ class RunFollower:
         session = self._session
         try:
             await self._run_updates.begin(quiet=quiet)
-            async with session.gateway.watch(self.run.id) as watch:
+            async with session.gateway.runs.watch(self.run.id) as watch:
                 if head is not None and watch.run.status is RunStatus.PENDING:
                     await self._head(head)
                     head, quiet = None, False
@@ -142,7 +142,7 @@ class RunFollower:
         """Have what could not be said counted, by the client that asked for it."""
         losses = self._encoder.losses
         for what, count in (losses - self._counted).items():
-            self._session.gateway.lost(self.run.id, what, count)
+            self._session.gateway.runs.lost(self.run.id, what, count)
         self._counted = losses
 
     def _asked(self) -> None:

@@ -34,7 +34,7 @@ PAGE: Final = 50
 def of(gateway: Gateway, name: str | None) -> Governor | None:
     """What governs an agent that clients of this protocol may call. None for one that is not there: it does nothing."""
     try:
-        return None if name is None else gateway.governor(name, PROTOCOL)
+        return None if name is None else gateway.agents.governor(name, PROTOCOL)
     except NotFound:
         return None
 
@@ -142,10 +142,10 @@ async def closed(governor: Governor | None, thread: str) -> bool:
 async def forget(gateway: Gateway, thread: str) -> None:
     """Nothing is left of a session: neither its record nor what was said in its turns."""
     gone: set[str] = set()
-    while runs := [run for run in await gateway.runs(RunQuery(thread=thread, limit=PAGE)) if run.id not in gone]:
+    while runs := [run for run in await gateway.runs.list(RunQuery(thread=thread, limit=PAGE)) if run.id not in gone]:
         for run in runs:
             gone.add(run.id)
             with contextlib.suppress(NotFound):
-                await gateway.delete_run(run.id)
+                await gateway.runs.delete(run.id)
     with contextlib.suppress(NotFound):
-        await gateway.delete_thread(thread)
+        await gateway.threads.delete(thread)

@@ -37,8 +37,10 @@ async def told(session: SessionContext, answer: JsonObject) -> JsonObject:
     asked = _named(session)
     if not asked:
         return answer
-    native = agents.native(await session.gateway.agent(session.agent, PROTOCOL))
-    if native is not None and not _new(asked, (await session.gateway.thread(session.id)).upstream.get(session.agent)):
+    native = agents.native(await session.gateway.agents.get(session.agent, PROTOCOL))
+    if native is not None and not _new(
+        asked, (await session.gateway.threads.get(session.id)).upstream.get(session.agent)
+    ):
         return answer
     if native is None or session.busy or not await _again(session, native):
         return {**answer, "_meta": {OURS: {"lost": [LOST]}}}

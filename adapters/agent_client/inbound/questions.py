@@ -205,7 +205,7 @@ class RunQuestions:
     async def _hand_on(self, interrupt: Interrupt, answer: Answer) -> None:
         session = self._session
         answer = replace(answer, by=session.client.visitor.identity)
-        await session.client.clients.whole(session.gateway.answer(self._run_id, answer, interrupt.id))
+        await session.client.clients.whole(session.gateway.runs.answer(self._run_id, answer, interrupt.id))
 
 
 def _said(answer: Answer) -> str | None:

@@ -54,7 +54,7 @@ async def is_the_agents(client: EditorClient, thread: Thread, name: str, *, ever
     gateway = client.gateway
     if governed.of(gateway, name) is not None or thread.upstream.keys() != {name}:
         return False
-    agent = await gateway.agent(name, PROTOCOL)
+    agent = await gateway.agents.get(name, PROTOCOL)
     if speaks_v2(agent) != (client.dialect.version > 1):
         return False
     native = agents.native(agent)
@@ -98,7 +98,7 @@ async def past(
 
     Without `everything` the conversation itself is left out, but for what happens in it from now on.
     """
-    thread = await session.gateway.thread(session.id)
+    thread = await session.gateway.threads.get(session.id)
     if everything:
         session.replay()
         going_on = await _conversation(session, updates, follow, thread)
@@ -124,7 +124,7 @@ async def past(
 
 async def active(gateway: Gateway, thread_id: str) -> Sequence[Run]:
     """Runs of the thread that have not ended, oldest first."""
-    return await gateway.runs(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=PAGE, oldest_first=True))
+    return await gateway.runs.list(RunQuery(thread=thread_id, statuses=UNFINISHED, limit=PAGE, oldest_first=True))
 
 
 async def _conversation(
@@ -156,7 +156,7 @@ async def _conversation(
 
 async def _runs(gateway: Gateway, thread_id: str) -> AsyncIterator[Run]:
     offset = 0
-    while runs := await gateway.runs(RunQuery(thread=thread_id, limit=PAGE, offset=offset, oldest_first=True)):
+    while runs := await gateway.runs.list(RunQuery(thread=thread_id, limit=PAGE, offset=offset, oldest_first=True)):
         for run in runs:
             yield run
         offset += len(runs)
@@ -164,7 +164,7 @@ async def _runs(gateway: Gateway, thread_id: str) -> AsyncIterator[Run]:
 
 async def _older(session: SessionContext, updates: SessionUpdates, first: Run | None) -> None:
     """Messages of runs that are not kept any more, or that were another thread's of which this one is a copy."""
-    points = await session.gateway.history(session.id, limit=CHECKPOINTS)
+    points = await session.gateway.threads.history(session.id, limit=CHECKPOINTS)
     older = [point for point in points if first is None or point.created_at < first.created_at]
     replaced = next((at for at, point in enumerate(older) if point.replaces), len(older))
     for point in reversed(older[: replaced + 1]):

@@ -176,7 +176,7 @@ class EditorSession:
         Raises Invalid for content that the agent cannot take, and the errors of the tree.
         """
         context, client = self.context, self.client
-        agent = await self._gateway.agent(context.agent, PROTOCOL)
+        agent = await self._gateway.agents.get(context.agent, PROTOCOL)
         governed.check(asked.prompt, agent, context.governor)
         said = turns.read(asked, agent)
         following = self._following
@@ -200,7 +200,7 @@ class EditorSession:
                 tools=client.visitor.tools,
             )
             try:
-                run = await client.clients.whole(self._gateway.start(request, files=said.files))
+                run = await client.clients.whole(self._gateway.runs.start(request, files=said.files))
             except Unsupported as error:
                 raise Invalid(str(error), path=said.place) if said.files else error from None
             turn.started(run.id)
@@ -245,7 +245,7 @@ class EditorSession:
             context.turn.cancel()
         for run in await replay.active(self._gateway, self.id):
             with contextlib.suppress(NotFound):
-                ended = self._gateway.cancel(run.id, reason="the session was closed", wait=True)
+                ended = self._gateway.runs.cancel(run.id, reason="the session was closed", wait=True)
                 await self.client.clients.whole(ended)
         if context.turn is not None:
             await asyncio.wait([context.turn.over], timeout=STOP_SECONDS)
@@ -259,7 +259,7 @@ class EditorSession:
     async def _live(self, way: Way) -> None:
         context = self.context
         try:
-            async with self._gateway.join(self.id, self.client) as news:
+            async with self._gateway.backchannel.join(self.id, self.client) as news:
                 self._news = news
                 if way is Way.NEW:
                     await self._told()
@@ -324,7 +324,7 @@ class EditorSession:
         """Tell the client of a run, once (see `RunFollower.go`)."""
         self._seen.add(run.id)
         try:
-            agent = await self._gateway.agent(run.agent, PROTOCOL)
+            agent = await self._gateway.agents.get(run.agent, PROTOCOL)
         except NotFound:
             agent = None
         self._following = RunFollower(self.context, self.updates, run, agent, past=past)

@@ -31,7 +31,7 @@ async def recorded(gateway: Gateway, params: Raw, wanted: Callable[[Thread], boo
     sessions: list[JsonObject] = []
     end = offset + LOOKED_AT
     while offset < end:
-        threads = await gateway.threads(_at(query, offset))
+        threads = await gateway.threads.list(_at(query, offset))
         for thread in threads:
             offset += 1
             if wanted(thread):
@@ -40,7 +40,7 @@ async def recorded(gateway: Gateway, params: Raw, wanted: Callable[[Thread], boo
                 break
         if len(sessions) == PAGE or len(threads) < PAGE:
             break
-    more = await gateway.threads(_at(query, offset, limit=1))
+    more = await gateway.threads.list(_at(query, offset, limit=1))
     return {"sessions": sessions, **({"nextCursor": _cursor(offset)} if more else {})}
 
 
@@ -64,7 +64,7 @@ async def _known(gateway: Gateway, agent: str) -> dict[str, str]:
     """The agent's ids of the sessions that it was given lately -> ours."""
     known: dict[str, str] = {}
     for offset in range(0, LOOKED_AT, PAGE):
-        threads = await gateway.threads(ThreadQuery(protocol=PROTOCOL, limit=PAGE, offset=offset))
+        threads = await gateway.threads.list(ThreadQuery(protocol=PROTOCOL, limit=PAGE, offset=offset))
         for thread in threads:
             theirs = thread.upstream.get(agent, {}).get("session")
             if isinstance(theirs, str):

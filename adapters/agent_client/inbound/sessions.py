@@ -86,7 +86,7 @@ class EditorSessions:
     async def find(self, session_id: str) -> Thread:
         """The thread of a session that this client may have. Raises NotFound."""
         try:
-            thread: Thread | None = await self._gateway.thread(session_id)
+            thread: Thread | None = await self._gateway.threads.get(session_id)
         except NotFound:
             thread = None
         if thread is None or not self.may_have(thread):  # in the same words: nobody is told what others have
@@ -132,7 +132,7 @@ class EditorSessions:
         thread = self._thread(str(uuid.uuid4()), asked)
         session = None
         try:
-            await self._whole(self._gateway.create_thread(thread))
+            await self._whole(self._gateway.threads.create(thread))
             await governed.opened(governor, thread.id, self._client.visitor.name)
             session = await self._opened(thread, name, params, Way.NEW)
             return self._shown(session, await set_option.begin(session.context))
@@ -153,7 +153,7 @@ class EditorSessions:
         name = self._agent
         told_apart = self._client.visitor.required  # the agent would list everybody's
         if name is not None and not told_apart and agents.offers(await self._native(name), "list"):
-            answer = await self._gateway.relay(name, PROTOCOL, "session/list", params, caller=self._client)
+            answer = await self._gateway.backchannel.relay(name, PROTOCOL, "session/list", params, caller=self._client)
             listed = await session_list.renamed(self._gateway, name, answer)
         else:
             listed = await session_list.recorded(self._gateway, params, self.may_have)
@@ -195,7 +195,7 @@ class EditorSessions:
             await self._whole(governed.forget(self._gateway, session_id))
         else:
             with contextlib.suppress(NotFound):  # it was deleted twice at once
-                await self._whole(self._gateway.delete_thread(session_id))
+                await self._whole(self._gateway.threads.delete(session_id))
         return answer
 
     async def _may_be_its_own(self, what: str) -> bool:
@@ -218,14 +218,14 @@ class EditorSessions:
             return await session.context.relay(f"session/{what}", params)
         if native is not None and session.context.servers:  # which go with the session in any case
             with contextlib.suppress(InterlinguaError):
-                await self._gateway.forward(
+                await self._gateway.backchannel.forward(
                     session.context.agent, PROTOCOL, tunnel.DISCONNECT, params, thread=session.id
                 )
         return {}
 
     async def _native(self, name: str) -> JsonObject | None:
         """What an agent of this protocol answered to `initialize`; None for every other agent."""
-        return agents.native(await self._gateway.agent(name, PROTOCOL))
+        return agents.native(await self._gateway.agents.get(name, PROTOCOL))
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class EditorSessions:
         """Make a record of a session that the agent has made under this id. Raises NotFound if it is not free."""
         assert self._agent is not None
         try:
-            thread = await self._whole(self._gateway.create_thread(self._thread(session_id, asked)))
+            thread = await self._whole(self._gateway.threads.create(self._thread(session_id, asked)))
         except Conflict:
             raise NotFound(f"no session {session_id}") from None
         try:
@@ -315,7 +315,7 @@ class EditorSessions:
         if session is not None:
             await session.close()
         with contextlib.suppress(InterlinguaError):
-            await self._whole(self._gateway.delete_thread(thread_id))
+            await self._whole(self._gateway.threads.delete(thread_id))
 
     async def _opened(self, thread: Thread, agent: str, params: Raw, way: Way) -> EditorSession:
         """Open a session and tell what is to be told before its client is answered.

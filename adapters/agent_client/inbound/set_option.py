@@ -57,7 +57,7 @@ async def set_option(session: SessionContext, updates: SessionUpdates, params: R
         return {"configOptions": await _options(session)}
     if session.choosing and asked.config_id == agents.AGENT_OPTION:
         return {"configOptions": await _choose(session, asked.value)}
-    agent = await session.gateway.agent(session.agent, PROTOCOL)
+    agent = await session.gateway.agents.get(session.agent, PROTOCOL)
     if agents.native(agent) is not None:
         return await _set_native(session, params)
     if not isinstance(asked.value, str | bool):
@@ -101,8 +101,8 @@ async def _choose(session: SessionContext, name: str | bool) -> list[JsonObject]
 
 async def _taken_up(session: SessionContext) -> wire.SessionResult | None:
     """What the agent's own session says of itself; None if it has none, or says nothing."""
-    agent = await session.gateway.agent(session.agent, PROTOCOL)
-    thread = await session.gateway.thread(session.id)
+    agent = await session.gateway.agents.get(session.agent, PROTOCOL)
+    thread = await session.gateway.threads.get(session.id)
     try:
         if session.agent not in thread.upstream:
             return read(await session.relay("session/new", session.params), wire.SessionResult)

@@ -57,7 +57,7 @@ class Socket:
         except Denied:
             log.info("the token of a client at %s was refused", websocket.client and websocket.client.host)
             return None
-        return Visitor(people, shown, self._clients.gateway.created)
+        return Visitor(people, shown, self._clients.gateway.agents.created)
 
 
 class _Door(ServerSocket):

@@ -158,7 +158,7 @@ async def _whole(gateway: Gateway, blocks: list[JsonObject], ids: Sequence[str])
     for block in blocks:
         try:
             contents = {
-                each: b"".join([chunk async for chunk in gateway.open_artifact(each)])
+                each: b"".join([chunk async for chunk in gateway.files.open(each)])
                 for each in files.referred(block, ids)
             }
         except NotFound:
@@ -192,7 +192,7 @@ def metadata_of(meta: Any) -> JsonObject:
 def read(asked: wire.Prompt, agent: Agent) -> Said:
     """A prompt as text and files. Raises Invalid (with path) for what an agent of this protocol did not declare.
 
-    Such an agent gets the blocks themselves; whether another one takes the files is for `Gateway.start` to say.
+    Such an agent gets the blocks themselves; whether another one takes the files is for `Gateway.runs.start` to say.
     """
     native = agents.native(agent) is not None
     blocks = content.check(asked.prompt, agents.prompt_capabilities(agent) if native else content.EVERYTHING)

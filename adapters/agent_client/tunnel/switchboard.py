@@ -156,7 +156,7 @@ class Switchboard:
         line = self._line_of(client, mcp_messages.read(params).connection_id)
         if line is None:
             raise mcp_messages.unavailable("there is no such connection")
-        return await line.client.gateway.relay(
+        return await line.client.gateway.backchannel.relay(
             line.session.agent,
             PROTOCOL,
             MESSAGE,
@@ -175,7 +175,7 @@ class Switchboard:
         if line is None:
             raise mcp_messages.unavailable("there is no such connection")
         about["connectionId"] = line.id
-        await line.client.gateway.forward(
+        await line.client.gateway.backchannel.forward(
             line.session.agent, PROTOCOL, MESSAGE, mcp_messages.replaced(params, **about), thread=line.session.id
         )
 

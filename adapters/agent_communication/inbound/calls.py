@@ -107,7 +107,7 @@ class Calls:
         )
         try:
             handle = tools.answers(arguments)
-            run = await self._runs.of(call.session).run(handle[0])
+            run = await self._runs.of(call.session).runs.get(handle[0])
             agent = await self._runs.agent(call.session, run.agent)
             await self._waiting.answer(call, handle, agent, given)
         except NotFound:

@@ -50,7 +50,9 @@ class AgentService:
     def identity(self, session: Session) -> Identity:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
         if session.agent is not None and not self._runs.names(session):
-            raise NotFound(f"no agent {session.agent}; there are {', '.join(self._runs.of(session).names(PROTOCOL))}")
+            raise NotFound(
+                f"no agent {session.agent}; there are {', '.join(self._runs.of(session).agents.names(PROTOCOL))}"
+            )
         info: JsonObject = {"name": "interlingua", "version": _version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
@@ -116,14 +118,14 @@ class AgentService:
         asked = read(call.params, wire.Create)
         self._free(call.session, "create agents")
         template = await self._runs.agent(call.session, asked.template_name, "/templateName")
-        made = await self._runs.whole(self._runs.of(call.session).create_agent(template.name, PROTOCOL, asked.config))
+        made = await self._runs.whole(self._runs.of(call.session).agents.create(template.name, PROTOCOL, asked.config))
         return {"agent": codec.entry_of(made)}
 
     async def _destroy(self, call: Call) -> JsonObject:
         asked = read(call.params, wire.Destroy)
         self._free(call.session, "destroy agents")
         agent = await self._runs.agent(call.session, asked.name)
-        await self._runs.whole(self._runs.of(call.session).destroy_agent(agent.name, PROTOCOL))
+        await self._runs.whole(self._runs.of(call.session).agents.destroy(agent.name, PROTOCOL))
         return {}
 
     def _free(self, session: Session, what: str) -> None:

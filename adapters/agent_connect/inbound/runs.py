@@ -89,7 +89,7 @@ class RunOperations:
         unknown = await self._unknown(wanted, thread) if thread is not None else ()
         run = await self._begin(wanted, told=told)
         for what in unknown:
-            self._gateway.lost(run.id, what)
+            self._gateway.runs.lost(run.id, what)
         return run
 
     async def _unknown(self, request: RunRequest, thread: Thread) -> Sequence[str]:
@@ -97,7 +97,7 @@ class RunOperations:
 
         That is the state beside the messages. An Agent Connect agent is given it (`outbound/start.py`).
         """
-        if thread.upstream or await self._gateway.runs(RunQuery(thread=thread.id, limit=1)):
+        if thread.upstream or await self._gateway.runs.list(RunQuery(thread=thread.id, limit=1)):
             return ()
         if thread.values in (None, {}):
             return ()
@@ -106,33 +106,33 @@ class RunOperations:
 
     async def _found(self, thread_id: str | None) -> Thread | None:
         try:
-            return None if thread_id is None else await self._gateway.thread(thread_id)
+            return None if thread_id is None else await self._gateway.threads.get(thread_id)
         except NotFound:
             return None
 
     async def _start_on(self, thread: Thread, request: RunRequest) -> Run:
         """Start it on a thread that is made for it, and goes again if the run is refused."""
-        await self._gateway.create_thread(thread)
+        await self._gateway.threads.create(thread)
         try:
             return await self._begin(request)
         except InterlinguaError:
-            await self._gateway.delete_thread(thread.id)
+            await self._gateway.threads.delete(thread.id)
             raise
 
     async def _begin(self, request: RunRequest, *, told: bool = True) -> Run:
         """Start it. An input that has the text that the agent takes, and nothing else of what it needs, is a prompt."""
         try:
-            return await self._gateway.start(request, told=told)
+            return await self._gateway.runs.start(request, told=told)
         except Invalid:
             agent = await self._agent(request.agent)
             words = None if agent is None or request.prompt is not None else codec_request.words(agent, request.input)
             if words is None:
                 raise
-        return await self._gateway.start(replace(request, input=None, prompt=words), told=told)
+        return await self._gateway.runs.start(replace(request, input=None, prompt=words), told=told)
 
     def _only(self) -> str:
         """The agent of a request that names none."""
-        names = self._gateway.names(wire.PROTOCOL)
+        names = self._gateway.agents.names(wire.PROTOCOL)
         if len(names) != 1:
             raise NotFound(f"/agent_id: name an agent; have {', '.join(names) or 'none'}")
         return names[0]
@@ -140,7 +140,7 @@ class RunOperations:
     async def _left(self, run: Run, body: wire.RunCreate) -> None:
         """The connection that created the run was lost while it went on."""
         if (body.get("on_disconnect") or "cancel") == "cancel":
-            await self._gateway.cancel(run.id, reason=GONE)
+            await self._gateway.runs.cancel(run.id, reason=GONE)
 
     # --- look ----------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class RunOperations:
 
     async def _wait(self, request: HttpRequest, run_id: str, timeout: float | None, *, bare: bool = False) -> Reply:
         with WhileConnected(request):
-            run = await self._gateway.wait(run_id, timeout)
+            run = await self._gateway.runs.wait(run_id, timeout)
         if run is None:
             return Reply(204, headers=[(b"location", request.link(f"/runs/{run_id}").encode("latin-1"))])
         if not run.status.stopped:
@@ -178,7 +178,7 @@ class RunOperations:
         agent = await self._agent(run.agent)
         if agent is not None and not agent.capabilities.artifacts:
             return ()
-        files = [file for file in await self._gateway.artifacts(run=run.id) if file.agent_created]
+        files = [file for file in await self._gateway.files.list(run=run.id) if file.agent_created]
         return codec_thread.file_messages(files, run.output, agent.text_output if agent else None)
 
     async def search(self, request: HttpRequest) -> Reply:
@@ -208,7 +208,7 @@ class RunOperations:
         """Runs that fit and were not started on a thread of the client's, page by page."""
         offset = 0
         while True:
-            page = await self._gateway.runs(replace(query, limit=PAGE, offset=offset))
+            page = await self._gateway.runs.list(replace(query, limit=PAGE, offset=offset))
             for run in page:
                 if run.thread is None or KEPT in run.request.attributes:
                     yield run
@@ -221,8 +221,8 @@ class RunOperations:
         thread_id = parameters.uuid(request, "thread_id")
         limit = parameters.integer(request, "limit", 10, 1, 1000)
         offset = parameters.integer(request, "offset", 0, 0, wire.MOST)
-        await self._gateway.thread(thread_id)
-        found = await self._gateway.runs(RunQuery(thread=thread_id, limit=limit, offset=offset))
+        await self._gateway.threads.get(thread_id)
+        found = await self._gateway.runs.list(RunQuery(thread=thread_id, limit=limit, offset=offset))
         return Reply(200, codec.encode_runs(found))
 
     # --- act -----------------------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class RunOperations:
         body = await parameters.body(request, wire.resume, self._limit)
         run = await self._run(request)
         answer, interrupt = codec.resume(body, run.interrupts)
-        return Reply(200, codec.encode_run(await self._gateway.answer(run.id, answer, interrupt)))
+        return Reply(200, codec.encode_run(await self._gateway.runs.answer(run.id, answer, interrupt)))
 
     async def cancel(self, request: HttpRequest) -> Reply:
         """`POST .../runs/{run_id}/cancel`; `action=rollback` also removes the run, of agents that can undo it."""
@@ -240,19 +240,19 @@ class RunOperations:
         action = parameters.choice(request, "action", ("interrupt", "rollback"))
         run = await self._run(request)
         if action == "interrupt":
-            await self._gateway.cancel(run.id, wait=wait)
+            await self._gateway.runs.cancel(run.id, wait=wait)
             return Reply(204)
         agent = await self._agent(run.agent)
         if agent is None or not agent.capabilities.rollback:
             raise Unsupported(f"agent {run.agent} cannot roll back a run")
-        await self._gateway.cancel(run.id, reason=wire.ROLLBACK, wait=True)
-        await self._gateway.delete_run(run.id)
+        await self._gateway.runs.cancel(run.id, reason=wire.ROLLBACK, wait=True)
+        await self._gateway.runs.delete(run.id)
         return Reply(204)
 
     async def delete(self, request: HttpRequest) -> Reply:
         """`DELETE .../runs/{run_id}`."""
         run = await self._run(request)
-        await self._gateway.delete_run(run.id)
+        await self._gateway.runs.delete(run.id)
         return Reply(204)
 
     # --- helpers -------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class RunOperations:
     async def _run(self, request: HttpRequest) -> Run:
         """The run of the path; under a thread, only if it is that thread's."""
         thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path else None
-        run = await self._gateway.run(parameters.uuid(request, "run_id"))
+        run = await self._gateway.runs.get(parameters.uuid(request, "run_id"))
         if thread_id is not None and run.thread != thread_id:
             raise NotFound(f"thread {thread_id} has no run {run.id}")
         return run
@@ -268,7 +268,7 @@ class RunOperations:
     async def _agent(self, name: str) -> Agent | None:
         """The agent, None if this protocol's clients may not call it (any more)."""
         try:
-            return await self._gateway.agent(name, wire.PROTOCOL)
+            return await self._gateway.agents.get(name, wire.PROTOCOL)
         except NotFound:
             return None
 

@@ -68,7 +68,7 @@ class RunStream:
         """Watch the run until its stream ends; with `every` delta as long as the encoder makes something of each."""
         while not out.ended:
             deltas = encoder.custom or (every and encoder.exact)
-            async with self._gateway.watch(run_id, at, deltas=deltas) as watch:
+            async with self._gateway.runs.watch(run_id, at, deltas=deltas) as watch:
                 at = await self._pump(watch, at, encoder, out, every=deltas)
 
     async def _pump(self, watch: Watch, at: int, encoder: StreamEncoder, out: EventStream, *, every: bool) -> int:

@@ -43,7 +43,7 @@ class ThreadOperations:
         """`POST /threads`. 409 if the id exists, unless `if_exists: do_nothing`."""
         wanted = await parameters.body(request, wire.thread_create, self._limit)
         thread = new_thread(wanted.get("thread_id"), wanted.get("metadata"))
-        known = await self._gateway.create_thread(thread, or_get=wanted.get("if_exists") == "do_nothing")
+        known = await self._gateway.threads.create(thread, or_get=wanted.get("if_exists") == "do_nothing")
         return await self._reply(known)
 
     async def search(self, request: HttpRequest) -> Reply:
@@ -58,7 +58,7 @@ class ThreadOperations:
         values = wanted.get("values") or {}
         limit, offset = wanted.get("limit") or 10, wanted.get("offset") or 0
         if not values:
-            threads = await self._gateway.threads(replace(query, limit=limit, offset=offset))
+            threads = await self._gateway.threads.list(replace(query, limit=limit, offset=offset))
             return Reply(200, codec_thread.encode_threads([(one, await self._kept(one)) for one in threads]))
         found: list[tuple[Thread, Checkpoint]] = []
         async for thread, state in self._with_values(query, values):
@@ -70,7 +70,7 @@ class ThreadOperations:
     async def _with_values(self, query: ThreadQuery, values: JsonObject) -> AsyncIterator[tuple[Thread, Checkpoint]]:
         """Threads whose state has these values, page by page. States that are with agents are not looked at."""
         at = 0
-        while page := await self._gateway.threads(replace(query, limit=PAGE, offset=at)):
+        while page := await self._gateway.threads.list(replace(query, limit=PAGE, offset=at)):
             for thread in page:
                 state = await self._kept(thread)
                 if contains(state.values, values):
@@ -78,31 +78,31 @@ class ThreadOperations:
             at += len(page)
 
     async def _kept(self, thread: Thread) -> Checkpoint:
-        return await self._gateway.state(thread.id, ask=False)
+        return await self._gateway.threads.state(thread.id, ask=False)
 
     async def get(self, request: HttpRequest) -> Reply:
         """`GET /threads/{thread_id}`."""
-        return await self._reply(await self._gateway.thread(parameters.uuid(request, "thread_id")))
+        return await self._reply(await self._gateway.threads.get(parameters.uuid(request, "thread_id")))
 
     async def delete(self, request: HttpRequest) -> Reply:
         """`DELETE /threads/{thread_id}`. 422 while a run is active on it: the operation has no 409."""
         thread_id = parameters.uuid(request, "thread_id")
         try:
-            await self._gateway.delete_thread(thread_id)
+            await self._gateway.threads.delete(thread_id)
         except Conflict as error:
             raise Invalid(str(error), detail=error.detail) from None
         return Reply(204)
 
     async def copy(self, request: HttpRequest) -> Reply:
         """`POST /threads/{thread_id}/copy`."""
-        return await self._reply(await self._gateway.copy_thread(parameters.uuid(request, "thread_id")))
+        return await self._reply(await self._gateway.threads.copy(parameters.uuid(request, "thread_id")))
 
     async def history(self, request: HttpRequest) -> Reply:
         """`GET /threads/{thread_id}/history`: newest first; `before` is the checkpoint to start below."""
         thread_id = parameters.uuid(request, "thread_id")
         limit = parameters.integer(request, "limit", 10, 1, 1000)
         before = request.query("before")
-        states = await self._gateway.states_of(thread_id, limit=limit, before=before)
+        states = await self._gateway.threads.states(thread_id, limit=limit, before=before)
         return Reply(200, codec_thread.encode_history(states))
 
     async def patch(self, request: HttpRequest) -> Reply:
@@ -114,8 +114,8 @@ class ThreadOperations:
             metadata.pop(wire.STATE_UNREAD, None)
         stateful = wanted.get("values") is not None or said is not None
         if not stateful and (metadata is not None or ref is None):
-            return await self._reply(await self._gateway.update_thread(thread_id, metadata=metadata or {}))
-        thread = await self._gateway.patch_thread(
+            return await self._reply(await self._gateway.threads.update(thread_id, metadata=metadata or {}))
+        thread = await self._gateway.threads.patch(
             thread_id,
             metadata=metadata or {},
             base=ref["checkpoint_id"] if ref is not None else None,
@@ -127,7 +127,7 @@ class ThreadOperations:
     async def _reply(self, thread: Thread) -> Reply:
         """The thread with its state. An agent that keeps the state and does not give it: told in the metadata."""
         try:
-            state = await self._gateway.state(thread.id)
+            state = await self._gateway.threads.state(thread.id)
         except (AgentError, Unsupported) as error:
             return Reply(200, codec_thread.encode_thread(thread, await self._kept(thread), str(error)))
         return Reply(200, codec_thread.encode_thread(thread, state))

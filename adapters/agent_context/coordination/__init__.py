@@ -13,7 +13,7 @@ approval.py     asking a person first
 tasks.py        runs seen as tasks: agent://tasks
 task_index.py   which run a task is
 
-    inbound -> Tasks -> Gateway.start(coordinator) -> Coordinator.run -> Gateway.start(agent) -> agent
+    inbound -> Tasks -> Gateway.runs.start(coordinator) -> Coordinator.run -> Gateway.runs.start(agent) -> agent
     inbound <- Watch <- run of the coordinator <- AttemptSpeech <- Watch <- run of the agent
 """
 

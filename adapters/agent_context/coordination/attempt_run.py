@@ -60,10 +60,10 @@ class OverLimit(AgentFailed):
 
 
 async def start(gateway: Gateway, context: RunContext, task: Task, attempt: Attempt, hops: int) -> Run:
-    """Start the run of an attempt that has been written down. Raises the errors of `Gateway.start`, and Invalid if the
-    agent does not take the payload after all.
+    """Start the run of an attempt that has been written down. Raises the errors of `Gateway.runs.start`, and Invalid if
+    the agent does not take the payload after all.
     """
-    agent = await gateway.agent(attempt.agent, PROTOCOL)
+    agent = await gateway.agents.get(attempt.agent, PROTOCOL)
     begun = content.task_of(agent, task.payload, at="/task/payload")
     for what in begun.losses:
         context.lost(what)
@@ -87,7 +87,7 @@ async def start(gateway: Gateway, context: RunContext, task: Task, attempt: Atte
             HOPS: hops,
         },
     )
-    return await gateway.start(request, files=begun.files, caller=context.caller)
+    return await gateway.runs.start(request, files=begun.files, caller=context.caller)
 
 
 async def find(gateway: Gateway, task_run: str, attempt: Attempt) -> str | None:
@@ -95,7 +95,7 @@ async def find(gateway: Gateway, task_run: str, attempt: Attempt) -> str | None:
     if attempt.run is not None:
         return attempt.run
     query = RunQuery(agent=attempt.agent, protocol=PROTOCOL, metadata={MARK: _mark(task_run, attempt)}, limit=1)
-    found = await gateway.runs(query)
+    found = await gateway.runs.list(query)
     return found[0].id if found else None
 
 
@@ -109,13 +109,13 @@ async def stop(gateway: Gateway, task_run: str, attempt: Attempt, reason: str) -
 async def cancel(gateway: Gateway, run_id: str, reason: str) -> None:
     """Cancel an attempt's run. Nothing is raised: it may have ended, or gone."""
     with contextlib.suppress(InterlinguaError):
-        await _here(lambda: gateway.cancel(run_id, reason=reason))
+        await _here(lambda: gateway.runs.cancel(run_id, reason=reason))
 
 
 async def described(gateway: Gateway, name: str) -> Agent:
     """The agent, as far as it is known; one whose route has gone says messages."""
     try:
-        return await gateway.agent(name, PROTOCOL)
+        return await gateway.agents.get(name, PROTOCOL)
     except NotFound:
         schema = projection.MESSAGE_OUTPUT_SCHEMA
         return Agent(name=name, input_schema=projection.MESSAGE_SCHEMA, output_schema=schema, text_output="/message")
@@ -176,7 +176,7 @@ class AttemptFollower:
         """
         after = await self._begin(resumed)
         try:
-            async with self._gateway.watch(self._run_id) as watch:
+            async with self._gateway.runs.watch(self._run_id) as watch:
                 while (batch := await watch.next()) is not None:
                     await self._speech.feed([event for number, event in batch.events if number > after])
                     await self._context.drain()
@@ -190,9 +190,9 @@ class AttemptFollower:
     async def _begin(self, resumed: bool) -> int:
         """Number of the last event of the attempt that needs not be passed on any more."""
         attempt = self._attempt
-        own = since_begun(await self._gateway.events(self._context.run.id), attempt.number) if resumed else None
+        own = since_begun(await self._gateway.runs.events(self._context.run.id), attempt.number) if resumed else None
         if own is not None:
-            theirs = await self._gateway.events(self._run_id)
+            theirs = await self._gateway.runs.events(self._run_id)
             await self._speech.resume(own, [event for _, event in theirs])
             return theirs[-1][0] if theirs else 0
         if attempt.number > 1:  # what an earlier one said is taken back
@@ -239,7 +239,7 @@ class AttemptFollower:
         if answer.outcome is Outcome.CANCELLED and self._context.cancelled:
             return ""  # the attempt is cancelled as well, and with it the question
         try:
-            run = await _here(lambda: self._gateway.answer(self._run_id, answer, question_id))
+            run = await _here(lambda: self._gateway.runs.answer(self._run_id, answer, question_id))
         except Denied as error:
             return str(error)
         except InterlinguaError as error:
@@ -254,7 +254,7 @@ class AttemptFollower:
         ours = [each.id for each in self._context.run.interrupts if each.id in names]
         if not asked.done() and ours:
             with contextlib.suppress(InterlinguaError):
-                await self._gateway.answer(self._context.run.id, event.answer, ours[0])
+                await self._gateway.runs.answer(self._context.run.id, event.answer, ours[0])
                 return
         asked.cancel()
 
@@ -394,7 +394,7 @@ class AttemptSpeech:
         try:
             await self._context.add_artifact(
                 file.name,
-                self._gateway.open_artifact(file.id),
+                self._gateway.files.open(file.id),
                 media_type=file.media_type,
                 relative_path=file.relative_path,
                 metadata=file.metadata,

@@ -131,7 +131,7 @@ class Chooser:
 
     async def _agent(self, name: str) -> Agent | InterlinguaError:
         try:
-            return await self._gateway.agent(name, PROTOCOL)
+            return await self._gateway.agents.get(name, PROTOCOL)
         except InterlinguaError as error:  # it has gone, or is not for this protocol's clients
             return error
 

@@ -72,7 +72,7 @@ class TaskIndex:
     async def _read(self) -> None:
         query, newest = RunQuery(agent=self._agent, limit=PAGE), self._until
         until = newest - OVERLAP
-        while runs := await self._gateway.runs(query):
+        while runs := await self._gateway.runs.list(query):
             for run in runs:
                 key = _key(run)
                 if key is not None and key not in self._runs:
@@ -86,7 +86,7 @@ class TaskIndex:
 
     async def _search(self, key: Key) -> None:
         query = RunQuery(agent=self._agent, metadata={TASK: key[1]}, limit=PAGE)
-        while runs := await self._gateway.runs(query):
+        while runs := await self._gateway.runs.list(query):
             for run in runs:
                 if _key(run) == key:
                     self.add(key, run)

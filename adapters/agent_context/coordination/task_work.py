@@ -137,7 +137,7 @@ class TaskWork:
 
     async def _take_up(self) -> None:
         """The attempt that was under way, if it was started; as if there were none, if it was not."""
-        log_so_far = await self._gateway.events(self._id)
+        log_so_far = await self._gateway.runs.events(self._id)
         self._given = {event.interrupt: event.answer for _, event in log_so_far if isinstance(event, e.Resumed)}
         attempt = self._record.attempt
         if attempt is None:

@@ -165,7 +165,7 @@ class Tasks:
         """Start a task's run (of `request`) by `start`, or follow the one there is: whether it is a new one.
 
         The same task of the same principal's with the same content is the same one, however it has ended; with other
-        content Conflict is raised. Raises what `start` does (left out: `Gateway.start`).
+        content Conflict is raised. Raises what `start` does (left out: `Gateway.runs.start`).
         """
         task_id = str(request.metadata[TASK])
         key = (request.principal, task_id)
@@ -175,7 +175,7 @@ class Tasks:
                 if not _same(before.request, request):
                     raise Conflict(f"task {task_id} was delegated before, and is another")
                 return before, False
-            run = await (start or self._gateway.start)(request)
+            run = await (start or self._gateway.runs.start)(request)
             self._index.add(key, run)
             return run, True
 
@@ -185,7 +185,7 @@ class Tasks:
         if run_id is None:
             return None
         try:
-            return await self._gateway.run(run_id)
+            return await self._gateway.runs.get(run_id)
         except NotFound:  # it was deleted, or is older than runs are kept
             self._index.forget((principal, task_id))
             return None
@@ -194,7 +194,7 @@ class Tasks:
         """The newest tasks, newest first; the reader's own whole. None: all whole, to see whether any has changed."""
         found: list[JsonObject] = []
         query = RunQuery(agent=self._agent, limit=PAGE)
-        while len(found) < MOST and (runs := await self._gateway.runs(query)):
+        while len(found) < MOST and (runs := await self._gateway.runs.list(query)):
             found += [task_of(run, mine=reader is None or reader.name == run.request.principal) for run in runs]
             query = msgspec.structs.replace(query, offset=query.offset + PAGE)
         return found[:MOST]

@@ -117,8 +117,8 @@ class Announcing:
         door = f"{gateway.public_url}{self._path}"
         return {
             agent.name: {**record_of(agent), "endpoint": {"url": f"{door}/{agent.name}"}}
-            for agent in await gateway.agents(PROTOCOL)
-            if gateway.routed(agent.name)
-            and gateway.reachable(agent.name, PROTOCOL)
+            for agent in await gateway.agents.list(PROTOCOL)
+            if gateway.agents.routed(agent.name)
+            and gateway.agents.reachable(agent.name, PROTOCOL)
             and fits(agent.name, self._to.agents)
         }

@@ -68,7 +68,7 @@ class Directory:
         self._registry = Registry(self._members, self._changed)
         self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
         self._metrics = Metrics(gateway, monotonic)
-        self.conduct = Conduct(options.conduct, gateway.noticed, self._suspend)
+        self.conduct = Conduct(options.conduct, gateway.agents.noticed, self._suspend)
         self._suspended_for = options.conduct.suspend or 0.0
 
     # --- life: see `gateway.contract.Hosting` -------------------------------------------------------------------------
@@ -184,7 +184,9 @@ class Directory:
 
         Nothing is known here of agents that did not register, nor of unknown ones.
         """
-        known = agent in self._members.revoked or (agent in self._members.by_id and not self._gateway.routed(agent))
+        known = agent in self._members.revoked or (
+            agent in self._members.by_id and not self._gateway.agents.routed(agent)
+        )
         if known and (error := self._members.refusal(agent)) is not None:
             raise error
 

@@ -51,12 +51,12 @@ class Listing:
 
     def names(self) -> list[str]:
         """Of all, in their order."""
-        names = [name for name in self._gateway.names(PROTOCOL) if name not in self._hidden]
+        names = [name for name in self._gateway.agents.names(PROTOCOL) if name not in self._hidden]
         return [*names, *(member.id for member in self._barred(names))]
 
     async def each(self) -> AsyncIterator[list[Listed]]:
         """All of them, in pieces: first those that clients may call, then those that are revoked."""
-        names = [name for name in self._gateway.names(PROTOCOL) if name not in self._hidden]
+        names = [name for name in self._gateway.agents.names(PROTOCOL) if name not in self._hidden]
         for start in range(0, len(names), PIECE):
             yield await self._piece(names[start : start + PIECE])
             await asyncio.sleep(0)
@@ -109,18 +109,18 @@ class Listing:
     def _member(self, name: str) -> RegisteredAgent | None:
         """A name of the route table is that one's, whoever has registered under it before."""
         member = self._members.by_id.get(name)
-        return None if member is None or self._gateway.routed(name) or name in self._members.revoked else member
+        return None if member is None or self._gateway.agents.routed(name) or name in self._members.revoked else member
 
     async def _stranger(self, name: str) -> Listed | None:
         try:
-            agent = await self._gateway.agent(name, PROTOCOL, within=LIST_SECONDS)
+            agent = await self._gateway.agents.get(name, PROTOCOL, within=LIST_SECONDS)
         except NotFound:  # it has gone meanwhile
             return None
         if agent.name != name:  # by the UUID that it has elsewhere: rights are for ids
             return None
         if agent.name in self._members.revoked:
             return Listed(agent.name, agent, REVOKED)
-        return Listed(agent.name, agent, ACTIVE if self._gateway.reachable(agent.name, PROTOCOL) else OFFLINE)
+        return Listed(agent.name, agent, ACTIVE if self._gateway.agents.reachable(agent.name, PROTOCOL) else OFFLINE)
 
     def _record(self, one: Listed) -> JsonObject:
         known = self._records.get(one.name)

@@ -216,7 +216,7 @@ class Members:
         await asyncio.sleep(max(0.0, wait))
         self._announcing = None
         began = time.monotonic()
-        self.gateway.hosted_changed(PROTOCOL, ())  # whose words are others is another object
+        self.gateway.agents.hosted_changed(PROTOCOL, ())  # whose words are others is another object
         self._announced = time.monotonic()
         self._cost = self._announced - began
 
@@ -258,7 +258,7 @@ class Members:
     async def keep(self, joined: Joined, owner: str) -> None:
         """Write a registration down, durably. Raises Conflict if another owner has the id."""
         self.marks.touch(AGENT + joined.id)
-        await self.gateway.keep(
+        await self.gateway.records.keep(
             PROTOCOL, AGENT + joined.id, joined.data(), owner=owner, expires_at=joined.seen + self.options.forget
         )
         self.marks.touch(AGENT + joined.id)

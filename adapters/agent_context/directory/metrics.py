@@ -58,7 +58,7 @@ class Metrics:
 
     async def _of(self, agent: str) -> JsonObject:
         counts = await asyncio.gather(
-            *(self._gateway.count_runs(RunQuery(agent=agent, statuses=(status,))) for status in RunStatus)
+            *(self._gateway.runs.count(RunQuery(agent=agent, statuses=(status,))) for status in RunStatus)
         )
         by_status = {status: count for status, count in zip(RunStatus, counts, strict=True)}
         out: JsonObject = {
@@ -69,17 +69,17 @@ class Metrics:
         if any(done):
             out["successRate"] = round(done[0] / sum(done), 4)
         if sum(counts):
-            out |= times_of(await self._gateway.runs(RunQuery(agent=agent, limit=LAST)))
+            out |= times_of(await self._gateway.runs.list(RunQuery(agent=agent, limit=LAST)))
         return out
 
     async def _loads(self) -> Mapping[str, int]:
-        if not await self._gateway.count_runs(RunQuery(statuses=ACTIVE_RUNS)):
+        if not await self._gateway.runs.count(RunQuery(statuses=ACTIVE_RUNS)):
             return {}
-        runs = await self._gateway.runs(RunQuery(statuses=ACTIVE_RUNS, limit=MOST_ACTIVE))
+        runs = await self._gateway.runs.list(RunQuery(statuses=ACTIVE_RUNS, limit=MOST_ACTIVE))
         return Counter(run.agent for run in runs)
 
     async def _speeds(self) -> Mapping[str, float]:
-        return speeds_of(await self._gateway.runs(RunQuery(statuses=(RunStatus.SUCCESS,), limit=LAST)))
+        return speeds_of(await self._gateway.runs.list(RunQuery(statuses=(RunStatus.SUCCESS,), limit=LAST)))
 
     async def _cached(self, key: str, fresh: float, look: Callable[[], Awaitable[T]]) -> T:
         now = self._now()

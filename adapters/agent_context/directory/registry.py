@@ -59,7 +59,7 @@ class Registry:
         agent = str(sent.get("id"))
         if agent in members.revoked:
             raise members.denied(agent)
-        if agent in self._reserved or members.gateway.routed(agent):
+        if agent in self._reserved or members.gateway.agents.routed(agent):
             raise Conflict(f"the agent id {agent} belongs to the gateway")
         made = await self._checked(sent)
         async with members.lock(AGENT + agent):
@@ -91,7 +91,7 @@ class Registry:
         async with members.lock(name):
             self._mine(agent, principal, session)
             members.marks.touch(name)
-            await members.gateway.forget(PROTOCOL, name)
+            await members.gateway.records.forget(PROTOCOL, name)
             members.marks.touch(name)
             members.drop(agent)
         await members.announce()
@@ -168,7 +168,7 @@ class Registry:
         async with self._members.lock(name):
             if self._members.by_id.get(member.id) is member:
                 self._members.marks.touch(name)
-                await self._members.gateway.forget(PROTOCOL, name)
+                await self._members.gateway.records.forget(PROTOCOL, name)
                 self._members.drop(member.id)
 
     def _free(self, agent: str, principal: Member, session: Session | None) -> None:

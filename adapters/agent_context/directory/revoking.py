@@ -44,7 +44,7 @@ class Revoking:
             members.revoke(agent, how)
             self._changed((agent,))
             try:
-                await members.gateway.keep(PROTOCOL, name, msgspec.to_builtins(how), owner=EVERYBODY)
+                await members.gateway.records.keep(PROTOCOL, name, msgspec.to_builtins(how), owner=EVERYBODY)
             finally:
                 members.marks.touch(name)
                 await members.announce()
@@ -57,7 +57,7 @@ class Revoking:
             if agent not in members.revoked:
                 return
             members.marks.touch(name)
-            await members.gateway.forget(PROTOCOL, name)
+            await members.gateway.records.forget(PROTOCOL, name)
             members.marks.touch(name)
             members.restore(agent)
         await members.announce()
@@ -101,13 +101,13 @@ class Revoking:
         while True:
             query = RunQuery(agent=agent, statuses=ACTIVE_RUNS, limit=AT_ONCE, offset=offset)
             try:
-                runs = await gateway.runs(query)
+                runs = await gateway.runs.list(query)
             except InterlinguaError as error:
                 log.warning("runs of agent %s go on: %s", agent, error)
                 return
             for run in runs:
                 with contextlib.suppress(InterlinguaError):  # another process's: that one cancels it
-                    await gateway.cancel(run.id, reason=REASON)
+                    await gateway.runs.cancel(run.id, reason=REASON)
             if len(runs) < AT_ONCE:
                 return
             offset += AT_ONCE

@@ -74,14 +74,14 @@ class Shared:
     async def aclose(self) -> None:
         """It does not any more."""
         try:
-            await self._gateway.forget(PROTOCOL, PROCESS + self._gateway.process)
+            await self._gateway.records.forget(PROTOCOL, PROCESS + self._gateway.process)
         except InterlinguaError as error:
             log.debug("this process is not forgotten: %s", error)
 
     async def refresh(self) -> None:
         """Take over what changed."""
         mark = self._members.marks.count
-        kept = await self._gateway.kept(PROTOCOL)
+        kept = await self._gateway.records.kept(PROTOCOL)
         if kept is not self._read:
             await self._compare({one.name: one for one in kept}, mark)
         self._read = kept if self._members.marks.count == mark else ()
@@ -233,7 +233,7 @@ class Shared:
         name, marks = EVALUATION + agent, self._members.marks
         marks.touch(name)
         expires = self._members.now() + YEAR
-        await self._gateway.keep(PROTOCOL, name, votes.data(), owner=EVERYBODY, expires_at=expires)
+        await self._gateway.records.keep(PROTOCOL, name, votes.data(), owner=EVERYBODY, expires_at=expires)
         marks.touch(name)
         self.votes[agent] = votes
 
@@ -260,7 +260,7 @@ class Shared:
         """Say that this process lives; again, should others have taken it for dead."""
         me = self._gateway.process
         with contextlib.suppress(Conflict):  # it is taken for dead just now
-            await self._gateway.keep(PROTOCOL, PROCESS + me, {}, owner=me)
+            await self._gateway.records.keep(PROTOCOL, PROCESS + me, {}, owner=me)
 
     async def _probe(self) -> None:
         """Who holds the record of a process lives; whose can be taken does not, and is forgotten."""
@@ -271,10 +271,10 @@ class Shared:
         self._probed = now
         for process in sorted(others):
             try:
-                await self._gateway.keep(PROTOCOL, PROCESS + process, {}, owner=me)
+                await self._gateway.records.keep(PROTOCOL, PROCESS + process, {}, owner=me)
             except Conflict:
                 continue
-            await self._gateway.forget(PROTOCOL, PROCESS + process)
+            await self._gateway.records.forget(PROTOCOL, PROCESS + process)
             self._alive.discard(process)
         if dead := self._elsewhere():
             self._changed(dead)

@@ -83,9 +83,9 @@ class Belongings:
         services = self._services
         services.people.may(call, "message", agent)
         services.directory.check(agent)
-        if services.gateway.governor(agent, PROTOCOL) is not None:
+        if services.gateway.agents.governor(agent, PROTOCOL) is not None:
             raise RpcError(NOT_FOUND, f"agent {agent} is governed: its prompts and resources are not shown")
-        answer = await services.gateway.relay(agent, PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
+        answer = await services.gateway.backchannel.relay(agent, PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
         result: Any = jsonrpc.unpack(answer)
         if not isinstance(result, dict):
             raise RpcError(wire.AGENT_FAILED, f"agent {agent} answers {call.method} with what is no object")

@@ -122,7 +122,7 @@ class Messages:
     def _right(self, target: str) -> Right:
         """What a message to an agent needs. Raises NotFound for the coordination where it is no agent of its own."""
         options = self._services.options
-        if target != options.tasks_of or self._services.gateway.routed(target):
+        if target != options.tasks_of or self._services.gateway.agents.routed(target):
             return "message"
         if options.coordinator is None:
             raise NotFound(f"/target: no agent {target}; tasks are delegated by {DELEGATE}")
@@ -195,7 +195,7 @@ class Messages:
                 raise
             raise Invalid(f"{PATH}: {error}", path=PATH) from None
         for what in begun.losses:
-            services.gateway.lost(run.id, what)
+            services.gateway.runs.lost(run.id, what)
         return run, begun.losses
 
     async def _thread(self, letter: Letter, session: str) -> str:
@@ -209,7 +209,7 @@ class Messages:
             protocol=PROTOCOL,
             attributes={"session": session},
         )
-        found = await self._services.gateway.create_thread(thread, or_get=True)
+        found = await self._services.gateway.threads.create(thread, or_get=True)
         if found.protocol != PROTOCOL:  # in other protocols clients choose ids: this one would read along
             raise Conflict(f"the conversation {session!r} cannot be had: its id is taken")
         return found.id

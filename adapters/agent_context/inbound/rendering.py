@@ -99,7 +99,7 @@ class MessageWords(Told):
         if run.status is not RunStatus.SUCCESS:
             refuse(run, self._correlation, self._limit.passed)
         payload = content.payload_of(self._agent, bytes(run.output))
-        files = [file_of(each) for each in await self._services.gateway.artifacts(run=run.id) if each.agent_created]
+        files = [file_of(each) for each in await self._services.gateway.files.list(run=run.id) if each.agent_created]
         if files:
             payload.setdefault("artifacts", files)
         if self._conversation is not None:

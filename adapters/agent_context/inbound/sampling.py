@@ -119,13 +119,13 @@ class Sampling:
         )
         run = await services.runs.start(request, call)
         try:
-            done = await services.gateway.wait(run.id)
+            done = await services.gateway.runs.wait(run.id)
             assert done is not None, "without a timeout it waits"
         except BaseException:
             services.runs.cancel(run.id)
             raise
         if not done.status.ended:
-            return await services.gateway.cancel(run.id, reason="nobody can answer its question", wait=True)
+            return await services.gateway.runs.cancel(run.id, reason="nobody can answer its question", wait=True)
         return done
 
 

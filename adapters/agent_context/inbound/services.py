@@ -144,7 +144,7 @@ class Services:
                 timer.cancel()
 
     async def _cancel(self, run_id: str, why: str) -> None:
-        await self.gateway.cancel(run_id, reason=why)
+        await self.gateway.runs.cancel(run_id, reason=why)
 
 
 def correlation_of(meta: JsonObject) -> str | None:

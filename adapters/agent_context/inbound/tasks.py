@@ -124,7 +124,7 @@ class Delegating:
             aside.notify(ERROR, note(internal(), correlation, SELF))
             raise
         else:
-            ended = await self._services.gateway.run(run.id)
+            ended = await self._services.gateway.runs.get(run.id)
             aside.notify(MESSAGE, {**self._head(run), **response(ended, correlation)})
 
     async def _delegated(self, call: Call, asked: Delegate) -> tuple[Agent, Run]:
@@ -223,7 +223,7 @@ class Delegating:
         principal = self._services.people.may(call, "delegate")
         run = await self._own(given.task_id, principal)
         reason = given.reason or f"cancelled by {principal.name}"
-        run = await self._services.runs.whole(self._services.gateway.cancel(run.id, reason=reason, wait=True))
+        run = await self._services.runs.whole(self._services.gateway.runs.cancel(run.id, reason=reason, wait=True))
         self._services.changed((TASKS,))
         task = told(run)
         return tool_result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
@@ -238,9 +238,9 @@ class Delegating:
         return run
 
     async def _coordinator(self) -> Agent:
-        if self._services.gateway.routed(self._name):
+        if self._services.gateway.agents.routed(self._name):
             raise Unavailable(f"no tasks are taken: the coordinator's name, {self._name}, is a route's")
-        return await self._services.gateway.agent(self._name, PROTOCOL)
+        return await self._services.gateway.agents.get(self._name, PROTOCOL)
 
     async def _start(self, call: Call, order: Order) -> Run:
         services, task = self._services, order.task
@@ -279,7 +279,7 @@ class Delegating:
         if order.source is None:
             return before
         under_way = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)
-        runs = await self._services.gateway.runs(RunQuery(agent=order.source, statuses=under_way, limit=100))
+        runs = await self._services.gateway.runs.list(RunQuery(agent=order.source, statuses=under_way, limit=100))
         known = correlation_of(call.meta)
         if known is not None:
             runs = [run for run in runs if same_work(correlation_of(run.request.attributes), known)]

@@ -27,7 +27,7 @@ class _Oversized(MultiPartException):
 async def listed(request: HttpRequest, gateway: Gateway, task: Thread) -> Reply:
     """`GET artifacts`."""
     wanted = page(request)
-    artifacts = list(await gateway.artifacts(thread=task.id))
+    artifacts = list(await gateway.files.list(thread=task.id))
     items = [codec.artifact_json(artifact) for artifact in wanted.of(artifacts)]
     return answer(codec.page_json("artifacts", items, len(artifacts), wanted.number, wanted.size))
 
@@ -60,14 +60,14 @@ async def upload(request: HttpRequest, gateway: Gateway, task: Thread, limit: in
             media_type=media,
             agent_created=False,
         )
-        return answer(codec.artifact_json(await gateway.add_artifact(artifact, _chunks(file))))
+        return answer(codec.artifact_json(await gateway.files.add(artifact, _chunks(file))))
     finally:
         await form.close()
 
 
 async def download(request: HttpRequest, gateway: Gateway, task: Thread, artifact_id: str) -> None:
     """`GET artifacts/{artifact_id}`: the bytes. Never shown by a browser, whatever they claim to be."""
-    artifacts = await gateway.artifacts(thread=task.id)
+    artifacts = await gateway.files.list(thread=task.id)
     artifact = next((found for found in artifacts if found.id == artifact_id), None)
     if artifact is None:
         raise NotFound(f"Artifact with {artifact_id} not found.")
@@ -81,7 +81,7 @@ async def download(request: HttpRequest, gateway: Gateway, task: Thread, artifac
                 (b"content-type", codec.media_type(artifact.media_type).encode("latin-1")),
             ],
         )
-        content = gateway.open_artifact(artifact.id)
+        content = gateway.files.open(artifact.id)
         try:
             async for chunk in content:
                 await request.write(chunk)

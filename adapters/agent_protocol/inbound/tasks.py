@@ -60,12 +60,14 @@ class TaskOperations:
             attributes={codec.TASK: given} | ({codec.STEPS: made.steps} if made and made.steps else {}),
             upstream={agent: made.record} if made else {},
         )
-        return answer(codec.task_json(await self._gateway.create_thread(thread), []))
+        return answer(codec.task_json(await self._gateway.threads.create(thread), []))
 
     async def _created(self, agent: str, given: JsonObject) -> Created | None:
         """The task at an agent that speaks this protocol, too; None where it gets it with its first step."""
         try:
-            found = await self._gateway.relay(agent, codec.PROTOCOL, codec.CREATE, msgspec.Raw(encode(given)))
+            found = await self._gateway.backchannel.relay(
+                agent, codec.PROTOCOL, codec.CREATE, msgspec.Raw(encode(given))
+            )
         except Unsupported:
             return None
         except InterlinguaError as error:
@@ -79,15 +81,15 @@ class TaskOperations:
         query = ThreadQuery(
             agent=agent, protocol=codec.PROTOCOL, limit=wanted.size, offset=wanted.start, oldest_first=True
         )
-        total = await self._gateway.count_threads(query)
-        found = await self._gateway.threads(query) if wanted.start < total else []
-        tasks = [codec.task_json(thread, await self._gateway.artifacts(thread=thread.id)) for thread in found]
+        total = await self._gateway.threads.count(query)
+        found = await self._gateway.threads.list(query) if wanted.start < total else []
+        tasks = [codec.task_json(thread, await self._gateway.files.list(thread=thread.id)) for thread in found]
         return answer(codec.page_json("tasks", tasks, total, wanted.number, wanted.size))
 
     async def get_task(self, request: HttpRequest) -> Reply:
         """`GET tasks/{task_id}` (getAgentTask)."""
         thread = await self._task(request)
-        return answer(codec.task_json(thread, await self._gateway.artifacts(thread=thread.id)))
+        return answer(codec.task_json(thread, await self._gateway.files.list(thread=thread.id)))
 
     # steps
 
@@ -99,7 +101,7 @@ class TaskOperations:
         task = await self._task(request)
         asked = await body(request, wire.StepRequestBody, self._options.max_body)
         agent = await self._agent(task)
-        newest = await self._gateway.runs(RunQuery(thread=task.id, limit=1))
+        newest = await self._gateway.runs.list(RunQuery(thread=task.id, limit=1))
         if not newest or newest[0].status.ended:
             run = await self._start(request, task, agent, asked, first=not newest)
             question = None
@@ -107,7 +109,7 @@ class TaskOperations:
             run, question = newest[0], newest[0].interrupts[0]
             value = requests.answer_value(question, asked.input, asked.additional_input or {})
             try:
-                await self._gateway.answer(run.id, Answer(value=value), question.id)
+                await self._gateway.runs.answer(run.id, Answer(value=value), question.id)
             except Invalid as error:  # its path is inside of the answer
                 given = "/additional_input" if asked.input is None else "/input"
                 said = str(error).removeprefix("/: ")
@@ -128,7 +130,7 @@ class TaskOperations:
         more = {**(created.get("additional_input") or {}), **(asked.additional_input or {})}
         given = requests.run_input(agent, text, more)
         planned = first and codec.planned(task) is not None
-        return await self._gateway.start(
+        return await self._gateway.runs.start(
             RunRequest(
                 agent=agent.name,
                 input=given.document,
@@ -150,10 +152,10 @@ class TaskOperations:
         """
         try:
             with WhileConnected(request):
-                await self._gateway.wait(run_id)
+                await self._gateway.runs.wait(run_id)
         except ClientGone:
             if self._options.on_disconnect == "cancel":
-                await self._gateway.cancel(run_id, reason="the client went away")
+                await self._gateway.runs.cancel(run_id, reason="the client went away")
             raise
 
     async def list_steps(self, request: HttpRequest) -> Reply:
@@ -173,10 +175,10 @@ class TaskOperations:
 
     async def _steps(self, task: Thread) -> list[JsonObject]:
         agent = await self._agent(task)
-        count = await self._gateway.count_runs(RunQuery(thread=task.id))
+        count = await self._gateway.runs.count(RunQuery(thread=task.id))
         query = RunQuery(thread=task.id, limit=max(count, 1), oldest_first=True)
         steps: list[JsonObject] = []
-        runs = await self._gateway.runs(query) if count else []
+        runs = await self._gateway.runs.list(query) if count else []
         if not runs:
             return listed(task)
         for found in runs:
@@ -187,8 +189,8 @@ class TaskOperations:
         return steps
 
     async def _legs(self, run_id: str) -> tuple[Run, list[Leg]]:
-        events = await self._gateway.events(run_id)
-        run = await self._gateway.run(run_id)  # after its events, so that its output is there if its end is
+        events = await self._gateway.runs.events(run_id)
+        run = await self._gateway.runs.get(run_id)  # after its events, so that its output is there if its end is
         return run, cut(event for _, event in events)
 
     # artifacts
@@ -210,7 +212,7 @@ class TaskOperations:
 
     def _agent_name(self, request: HttpRequest) -> str:
         """The agent of the path, or the only one there is. Raises NotFound with the names."""
-        names = self._gateway.names(codec.PROTOCOL)
+        names = self._gateway.agents.names(codec.PROTOCOL)
         wanted = request.agent
         for name in names:
             if wanted in (name, agent_id(name)) or (wanted is None and len(names) == 1):
@@ -221,13 +223,13 @@ class TaskOperations:
         raise NotFound(f"The path must name the agent, as in /{{agent}}/ap/v1/agent/tasks; {have}.")
 
     async def _agent(self, task: Thread) -> Agent:
-        return await self._gateway.agent(task.agent or "", codec.PROTOCOL)
+        return await self._gateway.agents.get(task.agent or "", codec.PROTOCOL)
 
     async def _task(self, request: HttpRequest) -> Thread:
         """The task of the path. A thread of another agent or protocol is none."""
         agent, wanted = self._agent_name(request), request.path["task_id"]
         try:
-            thread = await self._gateway.thread(wanted)
+            thread = await self._gateway.threads.get(wanted)
         except NotFound:
             thread = None
         if thread is None or thread.protocol != codec.PROTOCOL or thread.agent != agent:

@@ -69,9 +69,9 @@ class Thread(Record, frozen=True, kw_only=True):
     """A conversation: what each protocol calls thread, session or task.
 
     `values` is the newest state that a client gave the thread, beside its messages; the whole state is derived from the
-    checkpoints, or is with the agent (`Gateway.state`). `checkpoint` is the newest one's id. `upstream` holds the
-    outbound adapters' own ids, by agent name. `attributes` are the inbound adapter's own marks. `agent` is set where
-    the protocol binds the thread to one (a task of an agent's), and `protocol` names the inbound that made it.
+    checkpoints, or is with the agent (`Gateway.threads.state`). `checkpoint` is the newest one's id. `upstream` holds
+    the outbound adapters' own ids, by agent name. `attributes` are the inbound adapter's own marks. `agent` is set
+    where the protocol binds the thread to one (a task of an agent's), and `protocol` names the inbound that made it.
     `updates` are what came beside its runs, oldest first. `untold` is the oldest checkpoint that an agent has not been
     told of, by the agent's name; agents that know all of them are not in it.
     """

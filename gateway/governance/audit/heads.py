@@ -82,7 +82,7 @@ class Keeper:
 
 
 class Keeping(Protocol):
-    """What is needed of `gateway.contract.Gateway`."""
+    """What is needed of `gateway.contract.GatewayRecords`."""
 
     async def keep(
         self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
@@ -97,18 +97,18 @@ class KeptHead:
     Each log has a name of its own in the store; two that share one would take each other for cut off.
     """
 
-    def __init__(self, gateway: Keeping, name: str) -> None:
-        self._gateway = gateway
+    def __init__(self, records: Keeping, name: str) -> None:
+        self._records = records
         self._name = name
 
     async def newest(self) -> Head | None:
         """The newest that was kept. Raises Unavailable, Invalid if what is there is no head."""
-        found = [kept.data for kept in await self._gateway.kept(SCOPE) if kept.name == self._name]
+        found = [kept.data for kept in await self._records.kept(SCOPE) if kept.name == self._name]
         return _head(self._name, found[0]) if found else None
 
     async def keep(self, seq: int, value: str) -> None:
         """Keep a newer one, durably."""
-        await self._gateway.keep(SCOPE, self._name, {"seq": seq, "hash": value}, owner=OWNER)
+        await self._records.keep(SCOPE, self._name, {"seq": seq, "hash": value}, owner=OWNER)
 
 
 async def stored_head(url: str, name: str | None) -> tuple[str, Head]:

@@ -64,13 +64,13 @@ class ClientRuns:
 
     def names(self, session: Session) -> Sequence[str]:
         """The agents that a session may see and call."""
-        names = self.of(session).names(self.protocol)
+        names = self.of(session).agents.names(self.protocol)
         return names if session.agent is None else [name for name in names if name == session.agent]
 
     async def agent(self, session: Session, name: str, path: str = "/name") -> Agent:
         """One of them, by name or UUID. Raises NotFound with the names there are."""
         with contextlib.suppress(NotFound):
-            agent = await self.of(session).agent(name, self.protocol)
+            agent = await self.of(session).agents.get(name, self.protocol)
             if session.agent in (None, agent.name):
                 return agent
         raise NotFound(f"{path}: no agent {name}; there are {', '.join(self.names(session)) or 'none'}")
@@ -82,7 +82,7 @@ class ClientRuns:
 
     async def _described(self, name: str) -> Agent | None:
         try:
-            return await self.gateway.agent(name, self.protocol, within=LIST_SECONDS)
+            return await self.gateway.agents.get(name, self.protocol, within=LIST_SECONDS)
         except NotFound:
             return None
 
@@ -91,11 +91,11 @@ class ClientRuns:
     async def start(
         self, request: RunRequest, call: Call, *, files: Sequence[Attachment] = (), outlives: bool = False
     ) -> Run:
-        """`Gateway.start`; a run that starts while its client takes the call back is cancelled. `outlives`: not so
+        """`Gateway.runs.start`; a run that starts while its client takes the call back is cancelled. `outlives`: not so
         where that is because the client's connection ends, nor where its token has expired."""
         asked = call.can_ask or call.session.can_ask
         caller = CallCaller(self.protocol, call, self._askable) if asked else None
-        starting = asyncio.ensure_future(self.of(call.session).start(request, files=files, caller=caller))
+        starting = asyncio.ensure_future(self.of(call.session).runs.start(request, files=files, caller=caller))
         try:
             run = await self.whole(starting)
         except asyncio.CancelledError:
@@ -119,10 +119,10 @@ class ClientRuns:
         self._work.start(self._cancel(run_id))
 
     async def answer(self, call: Call, run_id: str, answer: Answer, interrupt_id: str) -> None:
-        """`Gateway.answer`, by the call's client."""
+        """`Gateway.runs.answer`, by the call's client."""
         by = self._who(call)
         gateway = self.of(call.session)
-        await self.whole(gateway.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
+        await self.whole(gateway.runs.answer(run_id, answer if by is None else replace(answer, by=by), interrupt_id))
 
     async def whole(self, work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         """Await a change of the gateway's records, which is carried out whole even if who awaits it is cancelled."""
@@ -154,7 +154,7 @@ class ClientRuns:
 
     async def _cancel(self, run_id: str) -> None:
         try:
-            await self.gateway.cancel(run_id, reason="cancelled by the client")
+            await self.gateway.runs.cancel(run_id, reason="cancelled by the client")
         except InterlinguaError as error:
             log.debug("run %s goes on: %s", run_id, error)
 

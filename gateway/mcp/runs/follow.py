@@ -105,10 +105,10 @@ class Follow:
         asked = bool(self._run.interrupts)  # what its questions come to is told with the result
         seen = self._rendering.tells or self._log.on or self._native is not None or asked
         if not seen:  # then nothing is worth a look before it stops
-            run = await gateway.wait(self._run.id)
+            run = await gateway.runs.wait(self._run.id)
             if run is not None and run.status.ended:
                 return await self._ended(run)
-        async with gateway.watch(self._run.id) as watch:
+        async with gateway.runs.watch(self._run.id) as watch:
             while True:
                 question = self._questions.under_way
                 batch = await self._next(watch, question)
@@ -198,7 +198,7 @@ class Follow:
         self._counted = self._rendering.losses.copy()
         if run is None:
             for what, count in new.items():
-                self._runs.gateway.lost(self._run.id, what, count)
+                self._runs.gateway.runs.lost(self._run.id, what, count)
         self._log.lost(new)
 
     async def _ended(self, run: Run) -> Any:

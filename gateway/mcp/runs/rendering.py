@@ -77,7 +77,7 @@ class ToolRendering:
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
         """See `Rendering`."""
-        artifacts = await self._runs.gateway.artifacts(run=run.id)
+        artifacts = await self._runs.gateway.files.list(run=run.id)
         return self._refusals.told(self._tools.result(self._agent, run, self._version, artifacts))
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:

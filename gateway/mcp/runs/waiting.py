@@ -70,7 +70,7 @@ class Waiting:
             place = given.place if answer.value is given.value else f"{given.place}/{questions.ANSWER}"
             raise elsewhere(error, {"": place}) from None
         except Conflict:
-            raise self._over(await self._runs.of(call.session).run(run.id), agent) from None
+            raise self._over(await self._runs.of(call.session).runs.get(run.id), agent) from None
         return run
 
     async def again(self, call: Call, agent: Agent, state: str, responses: JsonObject | None) -> Run:
@@ -110,7 +110,7 @@ class Waiting:
         nothing of others.
         """
         try:
-            run = await self._runs.of(call.session).run(run_id)
+            run = await self._runs.of(call.session).runs.get(run_id)
         except NotFound:
             run = None
         known = run is not None and run.request.protocol == self._runs.protocol and run.agent == name

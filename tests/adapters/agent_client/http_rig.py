@@ -113,6 +113,31 @@ class ScriptedAgent:
         raise AssertionError(what)
 
 
+class RigAgents:
+    """The agents of the server's gateway."""
+
+    def __init__(self) -> None:
+        self.extra: dict[str, Any] = {}
+
+    def names(self, protocol: str) -> list[str]:
+        return ["rig", "other"]
+
+    def created(self, name: str) -> None:
+        return None
+
+    async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
+        return Agent(name=name, input_schema={}, output_schema={}, extra=self.extra)
+
+
+class RigThreads(set[str]):
+    """The threads of the server's gateway, by id."""
+
+    async def get(self, thread_id: str) -> Thread:
+        if thread_id in self:
+            return Thread(id=thread_id, created_at=0, updated_at=0)
+        raise NotFound(thread_id)
+
+
 class Rig:
     """A server on a real socket, and what became of its connections. It is the server's gateway too."""
 
@@ -120,14 +145,14 @@ class Rig:
         self.url = ""
         self.sessions = 0
         self.notified: list[str] = []
-        self.threads = {"old1"}
+        self.threads = RigThreads({"old1"})
+        self.agents = RigAgents()
         self.alive: set[ScriptedAgent] = set()
-        self.extra: dict[str, Any] = {}
         self.most = 1000
         self.server: HttpServer
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        if agent not in (None, *self.names("agent_client")):
+        if agent not in (None, *self.agents.names("agent_client")):
             raise NotFound(f"no agent {agent}; there are rig, other")
         if len(self.alive) >= self.most:
             raise Unavailable("too many clients are connected")
@@ -138,20 +163,6 @@ class Rig:
             await handler.peer.run()
         finally:
             self.alive.discard(handler)
-
-    def names(self, protocol: str) -> list[str]:
-        return ["rig", "other"]
-
-    def created(self, name: str) -> None:
-        return None
-
-    async def thread(self, thread_id: str) -> Thread:
-        if thread_id in self.threads:
-            return Thread(id=thread_id, created_at=0, updated_at=0)
-        raise NotFound(thread_id)
-
-    async def agent(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
-        return Agent(name=name, input_schema={}, output_schema={}, extra=self.extra)
 
 
 @contextlib.asynccontextmanager

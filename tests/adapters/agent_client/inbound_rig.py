@@ -114,7 +114,7 @@ class Rig:
 
     async def runs(self, session: str) -> Sequence[Run]:
         """The runs of a session, newest first."""
-        return await self.engine.runs(RunQuery(thread=session))
+        return await self.engine.runs.list(RunQuery(thread=session))
 
     async def run(self, session: str) -> Run:
         """Its newest run, once there is one."""

@@ -33,8 +33,8 @@ class House:
 
     async def ask(self, message: str, thread: str | None = None, **fields: Any) -> Run:
         """A run to its end, or to its first question."""
-        started = await self.engine.start(request(message, agent="prog", thread=thread, **fields))
-        stopped = await self.engine.wait(started.id, timeout=30)
+        started = await self.engine.runs.start(request(message, agent="prog", thread=thread, **fields))
+        stopped = await self.engine.runs.wait(started.id, timeout=30)
         assert stopped is not None
         return stopped
 
@@ -45,7 +45,7 @@ class House:
 
     async def thread(self, name: str) -> str:
         """A new conversation."""
-        made = await self.engine.create_thread(Thread(id=name, created_at=0.0, updated_at=0.0))
+        made = await self.engine.threads.create(Thread(id=name, created_at=0.0, updated_at=0.0))
         return made.id
 
 

@@ -243,13 +243,13 @@ def test_a_run_is_its_starters_and_an_answer_who_gave_it(monkeypatch: pytest.Mon
         asked: list[Any] = []
         async with rig(scripted(asking({"enum": ["yes", "no"]})), authentication=AUTHENTICATION) as gateway:
             ana = await known(gateway, ANA)
-            answer = gateway.engine.answer
+            answer = gateway.engine.runs.answer
 
             async def answering(run_id: str, given: Any, interrupt: str | None = None) -> Any:
                 asked.append(given.by)
                 return await answer(run_id, given, interrupt)
 
-            monkeypatch.setattr(gateway.engine, "answer", answering)
+            monkeypatch.setattr(gateway.engine.runs, "answer", answering)
             session = await ana.new()
             turn = await ana.start(session)
             await ana.choose(await ana.next_asked(), (await ana.next_asked())["params"]["options"][0]["optionId"])
@@ -315,7 +315,7 @@ def test_a_connection_ends_when_its_token_expires_and_its_run_goes_on(monkeypatc
             with later(gateway.inbound.clients.people, 61):
                 await visitor.until(lambda: visitor.ended)
             go_on.set()
-            ended = await gateway.engine.wait(run.id, 30)
+            ended = await gateway.engine.runs.wait(run.id, 30)
             assert ended is not None and ended.status is RunStatus.SUCCESS
             again = await known(gateway, token())
             await again.load(session)

@@ -268,7 +268,7 @@ def test_a_gateway_behind_a_gateway_is_shown_the_token_of_the_target(scheme: str
                 session = await editor.new(cwd="/")
                 assert await editor.prompt(session, "through both") == {"stopReason": "end_turn"}
                 assert editor.text().strip() == "through both"
-                (made,) = await inner.clients.gateway.threads(ThreadQuery())
+                (made,) = await inner.clients.gateway.threads.list(ThreadQuery())
                 assert made.attributes["owner"] == "bob"
 
     run(main())

@@ -107,7 +107,7 @@ def test_an_editor_over_stdio_is_whoever_its_token_is(tmp_path: Path) -> None:
                 stdio(url, "--token-file", str(file), env={TOKEN_VARIABLE: ANA}),
                 stdio(url, env={TOKEN_VARIABLE: "stolen-token"}),
             )
-            thread = await gateway.engine.thread(answers[1]["result"]["sessionId"])
+            thread = await gateway.engine.threads.get(answers[1]["result"]["sessionId"])
             assert (thread.attributes["owner"], code) == ("bob", 0)
             assert (wrong[0], wrong[1]) == ([], 1) and "401" in wrong[2]
             for text in (said, wrong[2]):

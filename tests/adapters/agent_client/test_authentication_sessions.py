@@ -111,7 +111,7 @@ def test_nobody_takes_up_or_deletes_a_session_that_only_the_agent_knows() -> Non
             await bob.notify("_acme/told", {"sessionId": "theirs"})
             assert await listed(bob) == []
             assert not agent[1].relayed and not agent[1].forwarded
-            assert not await gateway.engine.threads(ThreadQuery())
+            assert not await gateway.engine.threads.list(ThreadQuery())
 
     run(main())
 
@@ -138,7 +138,7 @@ def test_to_delete_what_is_not_there_or_not_ones_own_is_answered_as_what_never_w
                 except Refused as error:
                     said.append((error.code, error.message))
             assert said == [{} if told_apart else (-32602, "unknown session")] * 3
-            assert (await gateway.engine.thread(theirs)).id == theirs
+            assert (await gateway.engine.threads.get(theirs)).id == theirs
 
     run(main())
 
@@ -198,7 +198,7 @@ def test_agents_that_are_not_for_somebody_are_not_there() -> None:
                         await editor.request("session/set_config_option", choice)
                     assert "alpha; there are beta, scripted" in caught.value.message
             assert offered == [["alpha", "beta", "scripted"], ["beta", "scripted"]], "one has no choice"
-            assert (await gateway.engine.thread(made["sessionId"])).agent == "scripted"
+            assert (await gateway.engine.threads.get(made["sessionId"])).agent == "scripted"
             stranger = await known(gateway, None, "alpha")
             await log_in(stranger, BOB)
             for method, params in {"session/new": FOLDER, "session/list": {}, "_acme/x": {}}.items():

@@ -49,7 +49,7 @@ async def governed(
 ) -> AsyncIterator[Rig]:
     """An inbound half in front of agents, all of which these rules govern; `more`: those of others, by name."""
     async with rig(*agents, file=file) as it:
-        it.engine.governor = lambda name, protocol: (more or {}).get(name, rules)  # type: ignore[method-assign]
+        it.engine.agents.governor = lambda name, protocol: (more or {}).get(name, rules)  # type: ignore[method-assign]
         yield it
 
 
@@ -159,7 +159,7 @@ def test_no_session_is_opened_in_a_folder_outside_of_the_authorised_roots(room: 
             editor = await it.connect()
             editor.lenient = True
             session = await editor.new(cwd=str(room))
-            before = await it.engine.count_threads(_ALL)
+            before = await it.engine.threads.count(_ALL)
             for path in [each.format(root=room) for each in OUTSIDE] + [f"{room}/" + "a/" * 3000]:
                 for method, more in (("session/new", {}), ("session/load", {"sessionId": session})):
                     params = {"cwd": path, "mcpServers": [], **more}
@@ -169,7 +169,7 @@ def test_no_session_is_opened_in_a_folder_outside_of_the_authorised_roots(room: 
                     refused = await editor.refused(method, {**folders, **more})
                     assert refused.data["path"] == "/additionalDirectories/1"
                     assert str(room.parent / "other") not in refused.message
-            assert await it.engine.count_threads(_ALL) == before
+            assert await it.engine.threads.count(_ALL) == before
             if agent == "native":
                 assert [method for method, *_ in made[1].relayed] == ["session/new"]  # type: ignore[attr-defined]
                 fork = await editor.refused(
@@ -238,7 +238,7 @@ def test_a_session_is_taken_up_where_it_was_unless_that_is_outside_by_now(room: 
     async def body() -> None:
         async with governed(rules, scripted(echo)) as it:
             session = await (await it.connect()).new(cwd=f"{room}/near")
-            foreign = await it.engine.create_thread(Thread(id="made elsewhere", created_at=0.0, updated_at=0.0))
+            foreign = await it.engine.threads.create(Thread(id="made elsewhere", created_at=0.0, updated_at=0.0))
             another = await it.connect()
             assert (await another.prompt(session))["stopReason"] == "end_turn"
             assert (await another.prompt(foreign.id))["stopReason"] == "end_turn"
@@ -361,17 +361,17 @@ def test_a_session_that_is_closed_has_its_audit_closed_and_is_forgotten_if_memor
             answer = await editor.request(method, {"sessionId": session})
             assert answer == {} and (await prompt)["stopReason"] == "cancelled"
             assert rules.of("closed") == [session]
-            kept = await it.engine.runs(RunQuery(thread=session))
+            kept = await it.engine.runs.list(RunQuery(thread=session))
             if ephemeral or method == "session/delete":
                 with pytest.raises(NotFound):
-                    await it.engine.thread(session)
+                    await it.engine.threads.get(session)
                 assert (await other.refused("session/prompt", {"sessionId": session, "prompt": []})).code == -32002
             else:
-                assert (await it.engine.thread(session)).id == session
+                assert (await it.engine.threads.get(session)).id == session
                 await other.request("session/load", {"sessionId": session, "cwd": str(tmp_path), "mcpServers": []})
             assert len(kept) == (0 if ephemeral else len(kept))
             if ephemeral:
-                assert not await it.engine.runs(RunQuery(agent="scripted"))
+                assert not await it.engine.runs.list(RunQuery(agent="scripted"))
 
     run(body())
 
@@ -382,14 +382,14 @@ def test_who_may_not_approve_is_told_so_and_the_question_stays_open(tmp_path: Pa
 
     async def body() -> None:
         async with governed(Rules(tmp_path), scripted(asking(schema))) as it:
-            answer, refusing = it.engine.answer, [True]
+            answer, refusing = it.engine.runs.answer, [True]
 
             async def checked(*args: Any) -> Any:
                 if refusing:
                     raise Denied("bob may not approve it: it takes editor")
                 return await answer(*args)
 
-            it.engine.answer = checked  # type: ignore[assignment]
+            it.engine.runs.answer = checked  # type: ignore[assignment]
             editor, other = await it.connect(), await it.connect()
             session = await editor.new(cwd=str(tmp_path))
             prompt = await editor.start(session)

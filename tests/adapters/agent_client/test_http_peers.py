@@ -16,7 +16,7 @@ from adapters.agent_client.outbound.http import connect, reader
 from gateway.core.errors import AgentGone
 from gateway.transport.pipe import Pipe
 from gateway.wire.jsonrpc import RpcError
-from tests.adapters.agent_client.http_rig import rig
+from tests.adapters.agent_client.http_rig import RigThreads, rig
 from tests.adapters.agent_client.test_http_client import Connected
 from tests.support.agent_client import (
     SDKS,
@@ -77,7 +77,7 @@ def through(client: Sdk, server: Process, *steps: str, **options: Any) -> list[L
     return run(case(server.url + "/acp"), WITHIN)
 
 
-class Everything(set[str]):
+class Everything(RigThreads):
     """Holds every session: the agent has them, and nobody here knows which."""
 
     def __contains__(self, name: object) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx2
 
-from tests.adapters.agent_client.http_rig import CONNECTION, INITIALIZE, Rig, Stream, client, rig
+from tests.adapters.agent_client.http_rig import CONNECTION, INITIALIZE, Rig, RigThreads, Stream, client, rig
 from tests.support.aio import run
 from tests.support.scripted import until
 
@@ -178,7 +178,7 @@ def test_a_closed_session_can_be_loaded_again_on_its_stream_and_is_forgotten_wit
 def test_streams_of_closed_sessions_end_when_others_need_their_place() -> None:
     async def case() -> None:
         async with rig(max_sessions=1) as there, client(there.url) as here, here.stream() as main:
-            there.threads = {f"old{number}" for number in range(4)}
+            there.threads = RigThreads({f"old{number}" for number in range(4)})
             async with here.stream("old0") as oldest, here.stream("old1") as newer:
                 for name, stream in (("old0", oldest), ("old1", newer)):
                     close = await here.ask("session/close", {"sessionId": name}, name)

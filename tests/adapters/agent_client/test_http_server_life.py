@@ -14,7 +14,17 @@ from starlette.types import Message
 from adapters.agent_client.inbound.http import stream as streams
 from adapters.agent_client.inbound.http.request_stream import Lane
 from gateway.transport.asgi import Exchange
-from tests.adapters.agent_client.http_rig import CONNECTION, EVENTS, INITIALIZE, SESSION, Client, client, dropped, rig
+from tests.adapters.agent_client.http_rig import (
+    CONNECTION,
+    EVENTS,
+    INITIALIZE,
+    SESSION,
+    Client,
+    RigThreads,
+    client,
+    dropped,
+    rig,
+)
 from tests.support.aio import Clock, later, run
 from tests.support.scripted import until
 
@@ -114,7 +124,7 @@ def test_what_is_written_to_a_client_that_has_just_gone_is_kept() -> None:
 def test_the_answer_of_a_load_waits_until_the_replay_is_written() -> None:
     async def case() -> None:
         async with rig(buffer=1 << 26) as there, client(there.url) as here, here.stream() as main:
-            there.threads = {"old flood"}
+            there.threads = RigThreads({"old flood"})
             async with raw_stream(here, "old flood") as reader:
                 asked = await here.ask("session/load", {"sessionId": "old flood"}, "old flood")
                 answer = asyncio.create_task(main.next())
@@ -233,7 +243,7 @@ def test_a_client_that_reads_nothing_for_long_loses_the_connection() -> None:
 def test_streams_of_one_connection_are_bounded() -> None:
     async def case() -> None:
         async with rig(max_sessions=1) as there, client(there.url) as here:
-            there.threads = {"old1", "old2", "old3"}
+            there.threads = RigThreads({"old1", "old2", "old3"})
             async with here.stream("old1"), here.stream("old2"):
                 headers = {CONNECTION: here.connection, SESSION: "old3", **EVENTS}
                 refused = await here.http.get(here.url, headers=headers)

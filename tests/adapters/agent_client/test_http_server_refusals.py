@@ -304,7 +304,7 @@ def test_a_session_that_only_the_agent_may_know_can_be_asked_for() -> None:
         async with rig() as there, httpx2.AsyncClient() as http:
             abilities: list[dict[str, Any]] = [{"loadSession": True}, {"sessionCapabilities": {"resume": {}}}]
             for can in abilities:
-                there.extra = {"agent_client": {"agentCapabilities": can}}
+                there.agents.extra = {"agent_client": {"agentCapabilities": can}}
                 answer = await http.post(there.url + "rig", json=INITIALIZE)
                 here = Client(http, there.url + "rig", answer.headers[CONNECTION])
                 async with here.stream("old-of-the-agent") as stream:

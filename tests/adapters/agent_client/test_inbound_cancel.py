@@ -203,7 +203,7 @@ def test_a_cancel_while_the_agent_waits_for_the_next_prompt_as_its_answer_ends_t
             await editor.notify("session/cancel", {"sessionId": session})
             ended = None
             while ended is None or not ended.status.ended:
-                ended = await gateway.engine.run(run_id)
+                ended = await gateway.engine.runs.get(run_id)
                 await asyncio.sleep(0.001)
             assert ended.status is RunStatus.CANCELLED
 
@@ -223,7 +223,7 @@ def test_a_cancel_counts_as_long_as_the_prompt_is_not_answered() -> None:
             session = await editor.new()
             editor.reads.clear()
             turn = await editor.start(session)
-            ended = await gateway.engine.wait((await gateway.run(session)).id)
+            ended = await gateway.engine.runs.wait((await gateway.run(session)).id)
             assert ended is not None and ended.status is RunStatus.SUCCESS
             await editor.notify("session/cancel", {"sessionId": session})
             editor.reads.set()

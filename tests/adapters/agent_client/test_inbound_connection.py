@@ -352,7 +352,7 @@ def test_one_session_too_many_is_refused_until_another_is_closed() -> None:
             first, _ = await editor.new(), await editor.new()
             error = await editor.refused("session/new", {"cwd": "/", "mcpServers": []})
             assert "close some" in error.message and error.data["retryable"] is True
-            assert len(await gateway.engine.threads(_all())) == 2
+            assert len(await gateway.engine.threads.list(_all())) == 2
             await editor.request("session/close", {"sessionId": first})
             assert await editor.new()
 

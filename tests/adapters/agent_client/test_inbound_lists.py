@@ -155,7 +155,7 @@ def test_closing_a_session_cancels_its_turn(method: str) -> None:
             await editor.heard("before")
             assert await editor.request(method, {"sessionId": session}) == {}
             assert await turn == {"stopReason": "cancelled"}
-            (record,) = await gateway.engine.runs(RunQuery())
+            (record,) = await gateway.engine.runs.list(RunQuery())
             assert record.status is RunStatus.CANCELLED
             assert gateway.connections(session) == []
 

@@ -70,7 +70,7 @@ def test_the_agent_tells_the_client_that_loads_and_no_other_and_nothing_is_recor
             await two.heard("more")
             assert two.text() == "kept more " and editor.text() == "more ", "what comes later is everyone's"
             await gateway.engine.conversations.settled()
-            thread = await gateway.engine.thread(session)
+            thread = await gateway.engine.threads.get(session)
             assert [update.kind for update in thread.updates if update.kept] == []
             assert [update.kind for update in thread.updates] == ["available_commands_update"]
 
@@ -165,7 +165,7 @@ def test_of_a_governed_agent_the_record_is_told_since_a_replay_was_not_decided(t
     async def main() -> None:
         route, agent = keeping()
         async with rig((route, agent)) as gateway:
-            gateway.engine.governor = lambda name, protocol: Rules(tmp_path)  # type: ignore[method-assign]
+            gateway.engine.agents.governor = lambda name, protocol: Rules(tmp_path)  # type: ignore[method-assign]
             editor = await gateway.connect()
             session = await editor.new(cwd=str(tmp_path))
             await editor.prompt(session, "hello")

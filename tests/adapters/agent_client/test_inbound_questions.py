@@ -27,7 +27,7 @@ END_TURN = {"stopReason": "end_turn"}
 
 async def interrupted(gateway: Rig, session: str) -> str:
     """The run of a session, once it asks something."""
-    stopped = await gateway.engine.wait((await gateway.run(session)).id)
+    stopped = await gateway.engine.runs.wait((await gateway.run(session)).id)
     assert stopped is not None
     return stopped.id
 
@@ -178,7 +178,7 @@ def test_an_answer_from_elsewhere_withdraws_the_question() -> None:
             session = await editor.new()
             turn = await editor.start(session)
             asked = await editor.next_asked()
-            await gateway.engine.answer(await interrupted(gateway, session), Answer(value="red"))
+            await gateway.engine.runs.answer(await interrupted(gateway, session), Answer(value="red"))
             await editor.until(lambda: bool(editor.told))
             assert editor.told[0]["method"] == "$/cancel_request"
             assert editor.told[0]["params"] == {"requestId": asked["id"]}
@@ -200,9 +200,9 @@ def test_a_question_stays_open_when_its_client_goes_away() -> None:
             editor.pipe.cut()
             run_id = await interrupted(gateway, session)
             await until(lambda: not gateway.connections(session))
-            (question,) = (await gateway.engine.run(run_id)).interrupts
+            (question,) = (await gateway.engine.runs.get(run_id)).interrupts
             assert question.message == "Which one?"
-            await gateway.engine.answer(run_id, Answer(outcome=Outcome.DECLINED))
+            await gateway.engine.runs.answer(run_id, Answer(outcome=Outcome.DECLINED))
 
     run(main())
 
@@ -367,10 +367,10 @@ def test_a_question_in_words_that_another_client_answers_is_answered_here_too() 
             session = await editor.new()
             assert await editor.prompt(session) == END_TURN
             run_id = await interrupted(gateway, session)
-            await gateway.engine.answer(run_id, Answer(value="Ada"))
+            await gateway.engine.runs.answer(run_id, Answer(value="Ada"))
             await editor.heard("answered Ada.")
             assert editor.text("user_message_chunk") == "Ada"
-            ended = await gateway.engine.wait(run_id)  # which is a moment after its last word
+            ended = await gateway.engine.runs.wait(run_id)  # which is a moment after its last word
             assert ended is not None and ended.status.ended
             assert await editor.prompt(session, "next") == END_TURN
             assert len(await gateway.runs(session)) == 2

@@ -167,7 +167,7 @@ def test_history_that_the_gateway_has_only_messages_of_is_replayed_too() -> None
             editor = await gateway.connect()
             session = await editor.new()
             await editor.prompt(session, "one")
-            copy = await gateway.engine.copy_thread(session)
+            copy = await gateway.engine.threads.copy(session)
             await editor.load(copy.id)
             assert editor.text("user_message_chunk") == "one"
             assert editor.text() == "one "
@@ -179,9 +179,9 @@ def test_a_thread_of_another_protocol_can_be_loaded() -> None:
     async def main() -> None:
         async with rig(scripted(echo)) as gateway:
             now = time.time()
-            await gateway.engine.create_thread(Thread(id="t1", created_at=now, updated_at=now, protocol="other"))
+            await gateway.engine.threads.create(Thread(id="t1", created_at=now, updated_at=now, protocol="other"))
             request = RunRequest(agent="scripted", protocol="other", thread="t1", input={"message": "from there"})
-            await gateway.engine.wait((await gateway.engine.start(request)).id)
+            await gateway.engine.runs.wait((await gateway.engine.runs.start(request)).id)
             editor = await gateway.connect()
             await editor.load("t1")
             assert editor.text("user_message_chunk") == "from there"
@@ -200,7 +200,7 @@ def test_a_session_of_another_agent_is_not_found() -> None:
             assert (await editor.refused("session/prompt", said(session, "hi"))).code == -32002
             assert (await editor.request("session/list", {}))["sessions"] == []
             assert await editor.request("session/delete", {"sessionId": session}) == {}
-            assert await gateway.engine.thread(session)
+            assert await gateway.engine.threads.get(session)
 
     run(main())
 
@@ -274,8 +274,8 @@ def test_messages_that_another_protocol_put_into_the_history_are_replayed() -> N
                 ChatMessage(role=Role.ASSISTANT, content="Hello"),
                 ChatMessage(role=Role.ASSISTANT, content=""),
             )
-            await gateway.engine.patch_thread(session, messages=messages[1:])
-            await gateway.engine.patch_thread(session, messages=messages)
+            await gateway.engine.threads.patch(session, messages=messages[1:])
+            await gateway.engine.threads.patch(session, messages=messages)
             await editor.prompt(session, "and now")
             await editor.load(session)
             assert editor.text("user_message_chunk") == "Hiand now"
@@ -303,7 +303,7 @@ def test_a_client_that_goes_away_while_its_prompt_is_taken_leaves_no_half_starte
             editor.pipe.cut()
             await until(lambda: not gateway.inbound.clients.connections)
             go.set()
-            ended = await gateway.engine.wait((await gateway.run(session)).id)
+            ended = await gateway.engine.runs.wait((await gateway.run(session)).id)
             assert ended is not None and ended.status is RunStatus.SUCCESS
             again = await gateway.connect()
             await again.load(session)
@@ -318,16 +318,16 @@ def test_a_run_that_begins_while_the_session_is_loaded_is_told_once() -> None:
         async with rig(scripted(echo)) as gateway:
             editor = await gateway.connect()
             session = await editor.new()
-            listed = gateway.engine.runs
+            listed = gateway.engine.runs.list
 
             async def meanwhile(query: Any) -> Any:
-                gateway.engine.runs = listed  # type: ignore[method-assign]
+                gateway.engine.runs.list = listed  # type: ignore[method-assign]
                 request = RunRequest(agent="scripted", protocol="other", thread=session, input={"message": "just now"})
-                await gateway.engine.wait((await gateway.engine.start(request)).id)
+                await gateway.engine.runs.wait((await gateway.engine.runs.start(request)).id)
                 return await listed(query)
 
             again = await gateway.connect()
-            gateway.engine.runs = meanwhile  # type: ignore[method-assign]
+            gateway.engine.runs.list = meanwhile  # type: ignore[method-assign]
             await again.load(session)
             await again.prompt(session, "next")
             assert again.text() == "just now next "

@@ -138,7 +138,7 @@ def test_a_dropped_socket_leaves_the_turn_running() -> None:
                 assert again.text() == "before "
                 go.set()
                 await again.heard("before after")
-            ended = await gateway.engine.wait((await gateway.run(session)).id)
+            ended = await gateway.engine.runs.wait((await gateway.run(session)).id)
             assert ended is not None and ended.status is RunStatus.SUCCESS
 
     run(main())

@@ -233,7 +233,7 @@ def test_a_run_that_another_client_starts_on_the_thread_is_told_with_what_was_as
             request = RunRequest(
                 agent="scripted", protocol="agent_connect", thread=session, input={"message": "from elsewhere"}
             )
-            await gateway.engine.start(request)
+            await gateway.engine.runs.start(request)
             await editor.heard("from elsewhere ")
             assert editor.text("user_message_chunk") == "from elsewhere"
             assert editor.kinds()[0] == "user_message_chunk"
@@ -249,7 +249,7 @@ def test_runs_that_wait_for_their_turn_are_told_one_after_the_other() -> None:
             session = await editor.new()
             first = await editor.start(session)
             await editor.heard("before")
-            await gateway.engine.start(
+            await gateway.engine.runs.start(
                 RunRequest(
                     agent="scripted",
                     protocol="agent_connect",
@@ -379,7 +379,7 @@ def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
             editor.reads.clear()
             turn = await editor.start(session)
             (connection,) = gateway.connections(session)
-            await gateway.engine.wait((await gateway.run(session)).id)
+            await gateway.engine.runs.wait((await gateway.run(session)).id)
 
             def waiting() -> int:
                 return connection._peer._outbox.size + editor.pipe.most_unread
@@ -404,7 +404,7 @@ def test_a_session_is_not_ended_by_its_client_going_away() -> None:
             await editor.pipe.aclose()
             (record,) = await gateway.runs(session)
             go.set()
-            ended = await gateway.engine.wait(record.id)
+            ended = await gateway.engine.runs.wait(record.id)
             assert ended is not None and ended.status == "success"
             await until(lambda: not gateway.inbound.clients.connections)
 
@@ -446,11 +446,11 @@ def test_a_run_that_cannot_be_told_does_not_end_the_session() -> None:
         async with rig(scripted(echo)) as gateway:
             editor = await gateway.connect()
             session = await editor.new()
-            watch, gateway.engine.watch = gateway.engine.watch, _breaks  # type: ignore[method-assign]
+            watch, gateway.engine.runs.watch = gateway.engine.runs.watch, _breaks  # type: ignore[method-assign]
             error = await editor.refused("session/prompt", said(session, "one"))
             assert (error.code, error.message) == (-32002, "the store has lost it")
-            gateway.engine.watch = watch  # type: ignore[method-assign]
-            await gateway.engine.wait((await gateway.run(session)).id)
+            gateway.engine.runs.watch = watch  # type: ignore[method-assign]
+            await gateway.engine.runs.wait((await gateway.run(session)).id)
             assert await editor.prompt(session, "two") == {"stopReason": "end_turn"}
 
     run(main())

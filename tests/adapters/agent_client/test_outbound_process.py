@@ -132,8 +132,8 @@ def test_a_permission_interrupts_the_run_and_its_answer_goes_on() -> None:
             assert asking.status is RunStatus.INTERRUPTED
             [interrupt] = asking.interrupts
             assert interrupt.kind == "permission"
-            await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), interrupt.id)
-            ended = await it.engine.wait(asking.id, timeout=30)
+            await it.engine.runs.answer(asking.id, Answer(value={"optionId": "ok"}), interrupt.id)
+            ended = await it.engine.runs.wait(asking.id, timeout=30)
             assert ended is not None
             assert text(ended) == '{"outcome": {"outcome": "selected", "optionId": "ok"}}'
 
@@ -144,10 +144,10 @@ def test_a_cancel_answers_the_open_permission_and_the_run_ends_with_the_agents_a
     async def body() -> None:
         async with house() as it:
             asking = await it.ask("ask")
-            ended = await it.engine.cancel(asking.id, wait=True)
+            ended = await it.engine.runs.cancel(asking.id, wait=True)
             assert ended.status is RunStatus.CANCELLED
             assert not ended.losses.get("upstream_may_still_run")
-            events = [event for _, event in await it.engine.events(asking.id)]
+            events = [event for _, event in await it.engine.runs.events(asking.id)]
             said = [event.delta for event in events if isinstance(event, e.PartDelta)]
             assert said == ['{"outcome": {"outcome": "cancelled"}}']
 
@@ -159,9 +159,9 @@ def test_a_stuck_agent_is_replaced_after_the_grace() -> None:
         async with house(rules=Rules(cancel_grace=0.2), stop_timeout=0.5) as it:
             thread = await it.thread("t1")
             first = text(await it.ask("pid", thread))
-            stuck = await it.engine.start(request("stuck", agent="prog", thread=thread))
+            stuck = await it.engine.runs.start(request("stuck", agent="prog", thread=thread))
             await it.sent(stuck)
-            ended = await it.engine.cancel(stuck.id, wait=True)
+            ended = await it.engine.runs.cancel(stuck.id, wait=True)
             assert ended.status is RunStatus.CANCELLED and ended.losses["upstream_may_still_run"] == 1
             again = await it.ask("pid", thread)
             assert again.status is RunStatus.SUCCESS and text(again) != first
@@ -174,10 +174,10 @@ def test_a_run_that_was_in_flight_when_the_gateway_stopped_ends_with_a_reason(tm
     async def body() -> None:
         file = tmp_path / "store.db"
         async with house(file=file) as it:
-            started = await it.engine.start(request("stuck", agent="prog"))
+            started = await it.engine.runs.start(request("stuck", agent="prog"))
             await it.sent(started)
         async with house(file=file) as it:
-            ended = await it.engine.wait(started.id, timeout=30)
+            ended = await it.engine.runs.wait(started.id, timeout=30)
             assert ended is not None and ended.failure is not None
             assert ended.status is RunStatus.ERROR
             assert "stopped while the agent worked" in ended.failure.message

@@ -21,7 +21,7 @@ EVERYTHING = "think plan commands usage title mode option mirror tool blocks pic
 
 
 async def kinds(it: House, ended: Run) -> set[str]:
-    return {type(event).__name__ for _, event in await it.engine.events(ended.id)}
+    return {type(event).__name__ for _, event in await it.engine.runs.events(ended.id)}
 
 
 @pytest.mark.parametrize("sdk", SDKS)
@@ -55,17 +55,17 @@ def talked(request: pytest.FixtureRequest) -> dict[str, Run]:
             async def answered(answer: Answer) -> Run:
                 asking = await it.ask("perm")
                 [interrupt] = asking.interrupts
-                await it.engine.answer(asking.id, answer, interrupt.id)
-                ended = await it.engine.wait(asking.id, timeout=30)
+                await it.engine.runs.answer(asking.id, answer, interrupt.id)
+                ended = await it.engine.runs.wait(asking.id, timeout=30)
                 assert ended is not None
                 return ended
 
             ended = {option: await answered(Answer(value={"optionId": option})) for option in ("ok", "no")}
             ended["cancelled"] = await answered(Answer(outcome=Outcome.CANCELLED))
             ended |= {word: await it.ask(word) for word in ("refuse", "max", "fail", "fs")}
-            slow = await it.engine.start(request_of("slow", agent="prog"))
+            slow = await it.engine.runs.start(request_of("slow", agent="prog"))
             await it.sent(slow)
-            ended["slow"] = await it.engine.cancel(slow.id, wait=True)
+            ended["slow"] = await it.engine.runs.cancel(slow.id, wait=True)
             ended["loud"] = await it.ask("hello", config={"loud": True, "model": "large"})
             ended["no model"] = await it.ask("hello", config={"model": "none"})
             return ended
@@ -155,12 +155,12 @@ def test_an_agent_that_is_a_server_is_called(server: Process, scheme: str) -> No
             said: Any = await it.ask("hello there", await it.thread("t1"))
             assert text(said).split() == ["hello", "there"]
             asking = await it.ask("perm", "t1")
-            await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
-            ended = await it.engine.wait(asking.id, timeout=30)
+            await it.engine.runs.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
+            ended = await it.engine.runs.wait(asking.id, timeout=30)
             assert ended is not None and "ok" in text(ended)
-            slow = await it.engine.start(request_of("slow", agent="prog", thread="t1"))
+            slow = await it.engine.runs.start(request_of("slow", agent="prog", thread="t1"))
             await it.sent(slow)
-            assert (await it.engine.cancel(slow.id, wait=True)).status is RunStatus.CANCELLED
+            assert (await it.engine.runs.cancel(slow.id, wait=True)).status is RunStatus.CANCELLED
             assert it.outbound.reachable is True
 
     run(body(f"{scheme}{server.url.removeprefix('http')}/agent"))
@@ -170,7 +170,9 @@ def test_a_tool_call_is_whole_in_the_log() -> None:
     async def body() -> None:
         async with house(command=agent_client_agent_command("ts-2")) as it:
             ended = await it.ask("tool tool")
-            started = [event for _, event in await it.engine.events(ended.id) if isinstance(event, e.ToolCallStarted)]
+            started = [
+                event for _, event in await it.engine.runs.events(ended.id) if isinstance(event, e.ToolCallStarted)
+            ]
             assert [event.call for event in started] == ["call_1", "call_1#2"]
             assert json.loads(bytes(ended.output))
 

@@ -114,8 +114,8 @@ def test_a_call_that_needs_a_word_waits_for_it_and_one_that_fails_is_audited_so(
             prompt = await client.start(session, json.dumps(steps))
             await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
             assert not called(client)
-            [asking] = await it.engine.runs(RunQuery(thread=session))
-            await it.engine.answer(asking.id, Answer(value=YES, by=ANN))
+            [asking] = await it.engine.runs.list(RunQuery(thread=session))
+            await it.engine.runs.answer(asking.id, Answer(value=YES, by=ANN))
             await prompt
             text = client.text()
             assert '"code": -1' in text
@@ -194,8 +194,8 @@ def test_a_call_that_the_agent_also_tells_of_is_decided_and_asked_about_once(
             asked = [] if tool == "read" else ["approval.requested send", "approval.granted send"]
             if asked:
                 await client.until(lambda: any(each["method"] == "session/request_permission" for each in client.asked))
-                [asking] = await it.engine.runs(RunQuery(thread=session))
-                await it.engine.answer(asking.id, Answer(value=YES, by=ANN))
+                [asking] = await it.engine.runs.list(RunQuery(thread=session))
+                await it.engine.runs.answer(asking.id, Answer(value=YES, by=ANN))
             await prompt
             assert called(client) == [tool] * (1 + len(again))
             done = calls(tmp_path)

@@ -213,7 +213,7 @@ def test_a_run_that_another_protocol_starts_is_told_with_the_agents_own_id_of_wh
             editor = await connect(gateway)
             session = await editor.new()
             request = RunRequest(agent="scripted", protocol="test", thread=session, input={"message": "hi"})
-            await gateway.engine.start(request)
+            await gateway.engine.runs.start(request)
             assert await editor.over() == END
             assert editor.updates == [USER, RUNNING, WORDS[1], END]
 

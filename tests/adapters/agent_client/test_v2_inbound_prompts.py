@@ -206,11 +206,11 @@ def test_a_run_that_cannot_be_told_is_said_to_have_failed_and_the_session_goes_o
         async with rig(scripted(echo), v2=True) as gateway:
             editor = await connect(gateway)
             session = await editor.new()
-            watch, gateway.engine.watch = gateway.engine.watch, breaks  # type: ignore[method-assign,assignment]
+            watch, gateway.engine.runs.watch = gateway.engine.runs.watch, breaks  # type: ignore[method-assign,assignment]
             end = await editor.turn(session, "one")
             assert (end["stopReason"], end["error"]["message"]) == ("error", "the store has lost it")
-            gateway.engine.watch = watch  # type: ignore[method-assign]
-            await gateway.engine.wait((await gateway.run(session)).id)
+            gateway.engine.runs.watch = watch  # type: ignore[method-assign]
+            await gateway.engine.runs.wait((await gateway.run(session)).id)
             assert await editor.turn(session, "two") == idle()
 
     run(main())
@@ -269,7 +269,7 @@ def test_a_run_of_another_protocol_is_told_with_what_was_asked_and_its_states() 
             editor = await connect(gateway)
             session = await editor.new()
             request = RunRequest(agent="scripted", protocol="test", thread=session, input={"message": "from elsewhere"})
-            await gateway.engine.start(request)
+            await gateway.engine.runs.start(request)
             assert await editor.over() == idle()
             assert editor.heard_all("user_message") == "from elsewhere" and editor.heard_all() == "from elsewhere "
             assert editor.states() == ["running", "idle"]
@@ -294,7 +294,7 @@ def test_a_slow_client_holds_bounded_memory_and_misses_nothing() -> None:
             editor.reads.clear()
             (connection,) = gateway.connections(session)
             run_ = await gateway.run(session)
-            async with gateway.engine.watch(run_.id) as watch:
+            async with gateway.engine.runs.watch(run_.id) as watch:
                 while await watch.next() is not None:
                     assert connection._peer.queued < 8 * 1024 * 1024
             editor.reads.set()

@@ -143,7 +143,7 @@ def test_several_questions_are_one_wait_that_ends_with_the_last() -> None:
             await editor.prompt(session)
             first, second = await editor.next_asked(1), await editor.next_asked(2)
             await editor.choose(second, second["params"]["options"][0]["optionId"])
-            await gateway.engine.answer((await gateway.run(session)).id, Answer(value=True), "q1")
+            await gateway.engine.runs.answer((await gateway.run(session)).id, Answer(value=True), "q1")
             assert await editor.over() == idle()
             await editor.until(lambda: bool(editor.told))  # which may come after the end
             assert editor.told[-1] == {
@@ -264,7 +264,7 @@ def test_a_question_in_words_that_another_protocol_answers_is_answered_here_too(
             session = await editor.new()
             assert await editor.turn(session) == idle()
             seen = len(editor.updates)
-            await gateway.engine.answer((await gateway.run(session)).id, Answer(value="from afar"), "q1")
+            await gateway.engine.runs.answer((await gateway.run(session)).id, Answer(value="from afar"), "q1")
             assert await editor.over(seen) == idle()
             assert [one.get("state") or one["sessionUpdate"] for one in editor.updates[seen:]][:2] == [
                 "user_message",

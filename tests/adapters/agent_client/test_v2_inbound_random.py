@@ -105,7 +105,7 @@ class Game:
         elif what < 0.65:
             request = RunRequest(agent="scripted", protocol="test", thread=self.session, input={"message": "elsewhere"})
             with contextlib.suppress(Conflict):
-                await self.gateway.engine.start(request)
+                await self.gateway.engine.runs.start(request)
         elif what < 0.9:
             await self.answer(player)
         for _ in range(self.dice.randrange(4)):
@@ -130,7 +130,9 @@ class Game:
                 for each in active:
                     for question in each.interrupts:
                         with contextlib.suppress(Conflict):  # somebody else was first
-                            await self.gateway.engine.answer(each.id, Answer(outcome=Outcome.DECLINED), question.id)
+                            await self.gateway.engine.runs.answer(
+                                each.id, Answer(outcome=Outcome.DECLINED), question.id
+                            )
                 await asyncio.sleep(0.002)
         await asyncio.gather(*self.waiting, return_exceptions=True)
         for player in self.players:

@@ -274,13 +274,13 @@ def test_closing_a_session_tells_how_its_work_ended_before_it_is_answered(own: b
             if own:
                 await editor.prompt(session)
             else:
-                await gateway.engine.start(
+                await gateway.engine.runs.start(
                     RunRequest(agent="scripted", protocol="test", thread=session, input={"message": "x"})
                 )
             await editor.heard("before")
             editor.reads.clear()
             closed = await editor.begin("session/close", {"sessionId": session})
-            await gateway.engine.wait((await gateway.run(session)).id)
+            await gateway.engine.runs.wait((await gateway.run(session)).id)
             editor.reads.set()
             await closed
             assert editor.updates[-1] == idle("cancelled") and editor.order[-1] == "session/close"

@@ -31,8 +31,8 @@ class Told(dict[str, Run]):
 async def answered(it: House, word: str, answer: Answer) -> Run:
     asking = await it.ask(word)
     [interrupt] = asking.interrupts
-    await it.engine.answer(asking.id, answer, interrupt.id)
-    ended = await it.engine.wait(asking.id, timeout=30)
+    await it.engine.runs.answer(asking.id, answer, interrupt.id)
+    ended = await it.engine.runs.wait(asking.id, timeout=30)
     assert ended is not None
     return ended
 
@@ -49,15 +49,15 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             await it.thread("t1")
             for word in (SAID, *ENDS):
                 found[word] = await it.ask(word, "t1" if word in (SAID, "early hi", "quiet") else None)
-                found.events[word] = [event for _, event in await it.engine.events(found[word].id)]
+                found.events[word] = [event for _, event in await it.engine.runs.events(found[word].id)]
             for option in ("ok", "no"):
                 for word in ("perm", "command", "bare"):
                     found[f"{word} {option}"] = await answered(it, word, Answer(value={"optionId": option}))
             found["elicit"] = await answered(it, "elicit", Answer(value={"name": "Ada"}))
             for word in ("slow", "linger"):
-                slow = await it.engine.start(request_of(word, agent="prog"))
+                slow = await it.engine.runs.start(request_of(word, agent="prog"))
                 await it.sent(slow)
-                found[word] = await it.engine.cancel(slow.id, wait=True)
+                found[word] = await it.engine.runs.cancel(slow.id, wait=True)
             found["config"] = await it.ask("hello", config={"loud": True, "model": "large", "mode": "code"})
             found["no model"] = await it.ask("hello", config={"model": "none"})
             session = it.outbound._sessions._by_thread["t1"]
@@ -173,14 +173,14 @@ def test_an_agent_that_is_a_server_is_called(tmp_path: Path) -> None:
                 thread = await it.thread("t1")
                 assert "rewritten and more" in text(await it.ask("tool rewrite hello", thread))
                 asking = await it.ask("perm", thread)
-                await it.engine.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
-                ended = await it.engine.wait(asking.id, timeout=30)
+                await it.engine.runs.answer(asking.id, Answer(value={"optionId": "ok"}), asking.interrupts[0].id)
+                ended = await it.engine.runs.wait(asking.id, timeout=30)
                 assert ended is not None and "ok" in text(ended)
                 for word in ("early hi", "busy", "three"):
                     assert text(await it.ask(word, thread)).split() == word.split()
-                slow = await it.engine.start(request_of("slow", agent="prog", thread=thread))
+                slow = await it.engine.runs.start(request_of("slow", agent="prog", thread=thread))
                 await it.sent(slow)
-                assert (await it.engine.cancel(slow.id, wait=True)).status is RunStatus.CANCELLED
+                assert (await it.engine.runs.cancel(slow.id, wait=True)).status is RunStatus.CANCELLED
             async with house(url=f"{scheme}{address}/agent", v2=True, file=tmp_path / scheme) as it:
                 ended = await it.ask("four", "t1")
                 assert text(ended).split() == ["four"] and not ended.losses, "it is resumed"

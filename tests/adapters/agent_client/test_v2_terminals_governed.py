@@ -36,20 +36,20 @@ async def governed(folder: Path, it: Rig) -> AsyncIterator[Callable[[], Any]]:
     scripted = Scripted(script, agent=AGENT)
     scripted.cancel = it.outbound.cancel  # type: ignore[method-assign]
     engine = Engine(open_store(f"sqlite:///{folder}/runs.db"), rules=Rules(cancel_grace=0.2))
-    enforcement = Enforcement(engine)
+    enforcement = Enforcement(engine.records)
     engine.opened, engine.closing = enforcement.open, enforcement.aclose
     engine.use([Entry(route(), scripted, own_governor=enforcement.governor(documents(folder)))])
     await engine.open()
     try:
 
         async def ended(of: Run) -> tuple[Run, list[str]]:
-            found = await engine.wait(of.id, timeout=30)
+            found = await engine.runs.wait(of.id, timeout=30)
             assert found is not None
-            told = [event for _, event in await engine.events(of.id)]
+            told = [event for _, event in await engine.runs.events(of.id)]
             return found, [line for event in told for line in _lines(event)]
 
         async def start() -> tuple[Agent, Any]:
-            made = await engine.start(request())
+            made = await engine.runs.start(request())
             wire = await it.connected()
             agent = Agent(wire)
             agent.accept(await wire.prompt())

@@ -158,7 +158,7 @@ async def rig(
     engine = Engine(open_store("sqlite://"))
     governor = None
     if governed is not None:
-        enforcement = Enforcement(engine)
+        enforcement = Enforcement(engine.records)
         governor = enforcement.governor(governed)
         engine.opened, engine.closing = enforcement.open, enforcement.aclose
     engine.use([Entry(Route(name="prog", target=options), outbound, own_governor=governor)])

@@ -191,7 +191,7 @@ class Rig:
     async def newest(self) -> Run:
         """The newest run, once there is one."""
         async with asyncio.timeout(30):
-            while not (runs := await self.engine.runs(RunQuery())):  # noqa: ASYNC110 - the store tells nobody
+            while not (runs := await self.engine.runs.list(RunQuery())):  # noqa: ASYNC110 - the store tells nobody
                 await asyncio.sleep(0)
         return runs[0]
 

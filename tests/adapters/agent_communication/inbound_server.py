@@ -30,7 +30,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.runs import Engine
 from tests.adapters.agent_communication.inbound_rig import YES_NO, asking
-from tests.support.scripted import AGENT, Scripted, echo, engine, route, until
+from tests.support.scripted import AGENT, Scripted, bound, echo, engine, route, until
 
 TONE: dict[str, Any] = {"type": "object", "properties": {"tone": {"type": "string"}}, "required": ["tone"]}
 
@@ -86,20 +86,19 @@ async def served(**options: Any) -> AsyncIterator[Served]:
     made.append((route("maker"), Scripted(maker, agent=replace(mute, config_schema=TONE))))
     (_, holding) = made[2]
     holding.on_cancel = gate.set
-    async with engine(*made) as running:
+    listener, address = bound()
+    async with engine(*made, public_url=address) as running:
         inbound = AgentCommunicationInbound(AgentCommunicationServe(**options), running)
         running.roster.on_change = inbound.agents_changed
         app = Starlette(routes=[Mount(ADAPTER.path, routes=list(inbound.routes()))])
         how: dict[str, Any] = {"lifespan": "off", "log_level": "warning"}
         how["timeout_keep_alive"] = 3600  # the client lets go first: none is closed that is just used again
-        config = uvicorn.Config(app, host="127.0.0.1", port=0, **how)
+        config = uvicorn.Config(app, **how)
         server = uvicorn.Server(config)
-        task = asyncio.create_task(server.serve())
+        task = asyncio.create_task(server.serve(sockets=[listener]))
         await until(lambda: server.started)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        running.public_url = f"http://127.0.0.1:{port}"
         try:
-            yield Served(f"http://127.0.0.1:{port}{ADAPTER.path}", running, inbound, gate)
+            yield Served(f"{address}{ADAPTER.path}", running, inbound, gate)
         finally:
             gate.set()
             inbound.quiet()

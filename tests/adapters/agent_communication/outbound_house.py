@@ -34,11 +34,11 @@ class House:
         """A run that goes on meanwhile."""
         given = {"prompt": "hello big world"} if input is None else input
         request = RunRequest(**{"agent": "it", "protocol": "test", "input": given, **fields})
-        return await self.engine.start(request, caller=caller)
+        return await self.engine.runs.start(request, caller=caller)
 
     async def stopped(self, run: Run) -> Run:
         """The same once it has ended, or asks something."""
-        found = await self.engine.wait(run.id, timeout=PATIENCE)
+        found = await self.engine.runs.wait(run.id, timeout=PATIENCE)
         assert found is not None, f"{run.id} goes on"
         return found
 
@@ -48,19 +48,19 @@ class House:
 
     async def snapshots(self, run: Run) -> list[Json]:
         """What a watcher saw of the output, each state once."""
-        fold, seen = Output(await self.engine.agent("it", "test")), list[Json]()
-        for _, event in await self.engine.events(run.id):
+        fold, seen = Output(await self.engine.agents.get("it", "test")), list[Json]()
+        for _, event in await self.engine.runs.events(run.id):
             if fold.apply(event) and seen[-1:] != [document := json.loads(fold.encoded)]:
                 seen.append(document)
         return seen
 
     async def said_something(self, run: Run) -> None:
         """Wait until the first of its output is in the log."""
-        async with self.engine.watch(run.id) as watch:
+        async with self.engine.runs.watch(run.id) as watch:
             while batch := await watch.next(PATIENCE):
                 if any(isinstance(event, e.PartDelta) for _, event in batch.events):
                     return
-        ended = await self.engine.run(run.id)
+        ended = await self.engine.runs.get(run.id)
         raise AssertionError(f"{run.id} had said nothing when it ended {ended.status}: {ended.failure}")
 
 

@@ -162,7 +162,7 @@ def test_a_session_of_one_agent_sees_and_calls_only_that() -> None:
 def test_an_agent_is_called_by_its_uuid_too() -> None:
     async def main() -> None:
         async with rig(*many(1)) as made:
-            agent = await made.engine.agent("a0", "agent_communication")
+            agent = await made.engine.agents.get("a0", "agent_communication")
             assert (await made.run(agent.id))["output"] == {"message": "hi "}
 
     run(main())

@@ -41,8 +41,8 @@ async def talk(there: Served, kind: Client, path: str, *steps: str) -> list[Line
 
 async def held(there: Served) -> RunStatus:
     """How the only run of `held` has ended."""
-    (only,) = await there.engine.runs(RunQuery(agent="held"))
-    ended = await there.engine.wait(only.id, 30)
+    (only,) = await there.engine.runs.list(RunQuery(agent="held"))
+    ended = await there.engine.runs.wait(only.id, 30)
     assert ended is not None
     return ended.status
 

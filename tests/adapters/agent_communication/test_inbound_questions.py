@@ -160,7 +160,7 @@ def test_a_question_that_is_answered_elsewhere_is_withdrawn_and_the_next_is_aske
             call.answers = answers
             serving = asyncio.create_task(made.serve(call))
             await until(lambda: bool(call.asked))
-            await made.engine.answer((await made.newest()).id, Answer(value={"ok": False}))
+            await made.engine.runs.answer((await made.newest()).id, Answer(value={"ok": False}))
             said = (await serving)["output"]["message"]
             assert said == "Let me see. answered {'ok': False}. declined None. "
             assert call.withdrawn == ["elicitation/create"]
@@ -182,7 +182,7 @@ def test_a_call_that_is_taken_back_withdraws_its_question() -> None:
             serving.cancel()
             await asyncio.wait([serving])
             await until(lambda: call.withdrawn == ["elicitation/create"])
-            ended = await made.engine.wait((await made.newest()).id)
+            ended = await made.engine.runs.wait((await made.newest()).id)
             assert ended is not None and ended.status is RunStatus.CANCELLED
 
     run(main())
@@ -354,10 +354,10 @@ def test_a_run_whose_question_was_answered_elsewhere_goes_on_for_who_resumes_too
     async def main() -> None:
         async with rig(scripted(asking(YES_NO, YES_NO))) as made:
             first = await interrupted(made)
-            await made.engine.answer(first.data["run"], Answer(outcome=Outcome.DECLINED))
+            await made.engine.runs.answer(first.data["run"], Answer(outcome=Outcome.DECLINED))
             with pytest.raises(Refused) as refused:
                 await made.call("agents/run", **resuming(first, {"ok": True}))
             assert refused.value.code == -32600
-            await made.engine.cancel(first.data["run"])
+            await made.engine.runs.cancel(first.data["run"])
 
     run(main())

@@ -45,7 +45,7 @@ def test_a_client_of_the_modern_revision_calls_again_with_what_it_was_asked_for(
             said = "Let me see. answered {'ok': True}. "
             told = result["output"] if method == "agents/run" else result["structuredContent"]
             assert told == {"message": said}
-            assert len(await made.engine.runs(RunQuery())) == 1
+            assert len(await made.engine.runs.list(RunQuery())) == 1
 
     run(main())
 
@@ -94,7 +94,7 @@ def test_a_modern_client_that_comes_back_too_late_gets_the_result() -> None:
     async def main() -> None:
         async with rig(scripted(asking(YES_NO))) as made:
             wanted = await required(made, modern(made), **RUN)
-            await made.engine.answer((await made.newest()).id, Answer(outcome=Outcome.DECLINED))
+            await made.engine.runs.answer((await made.newest()).id, Answer(outcome=Outcome.DECLINED))
             given = {"q1": {"action": "accept", "content": {"ok": True}}}
             result = await made.call("agents/run", modern(made), **RUN, requestState=wanted.state, inputResponses=given)
             assert result["output"] == {"message": "Let me see. declined None. "}
@@ -112,7 +112,7 @@ def test_a_state_that_was_never_given_or_is_another_agents_is_refused(state: str
             with pytest.raises(Refused) as refused:
                 await made.call("agents/run", modern(made), **{**RUN, "name": name}, requestState=given)
             assert (refused.value.code, refused.value.data["path"]) == (-32602, "/requestState")
-            assert len(await made.engine.runs(RunQuery())) == 1
+            assert len(await made.engine.runs.list(RunQuery())) == 1
 
     run(main())
 

@@ -73,7 +73,7 @@ def test_a_document_that_is_rewritten_has_the_right_result_and_no_delta_that_lie
             assert result["_meta"]["interlingua/lost"]["rewrite"] >= 1
             lost = [params for params in call.params_of("notifications/message") if params["level"] == "warning"]
             assert lost and "rewrite" in lost[0]["data"]["lost"]
-            assert (await made.engine.run(result["_meta"]["interlingua/run"])).status is RunStatus.SUCCESS
+            assert (await made.engine.runs.get(result["_meta"]["interlingua/run"])).status is RunStatus.SUCCESS
 
     run(main())
 
@@ -166,7 +166,7 @@ def test_params_that_do_not_fit_are_refused_with_their_place(params: dict[str, A
                 await made.call("agents/run", **params)
             assert refused.value.code == -32602
             assert path is None or refused.value.data["path"] == path
-            assert list(await made.engine.runs(RunQuery())) == []
+            assert list(await made.engine.runs.list(RunQuery())) == []
 
     run(main())
 
@@ -221,7 +221,7 @@ def test_a_call_that_is_taken_back_cancels_its_run(meta: dict[str, Any]) -> None
             await made.inbound.runs.settled()
             await until(lambda: agent.cancels == 1)
             agent.contexts[0].emit(e.RunFinished())
-            assert (await made.engine.run(started.id)).cancel_reason == "cancelled by the client"
+            assert (await made.engine.runs.get(started.id)).cancel_reason == "cancelled by the client"
 
     run(main())
 
@@ -229,14 +229,14 @@ def test_a_call_that_is_taken_back_cancels_its_run(meta: dict[str, Any]) -> None
 def test_a_call_that_is_taken_back_before_its_run_has_started_cancels_it_then(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with rig(scripted(held(asyncio.Event))) as made:
-            start, entered, go_on = made.engine.start, asyncio.Event(), asyncio.Event()
+            start, entered, go_on = made.engine.runs.start, asyncio.Event(), asyncio.Event()
 
             async def starting(*given: Any, **named: Any) -> Run:
                 entered.set()
                 await go_on.wait()
                 return await start(*given, **named)
 
-            monkeypatch.setattr(made.engine, "start", starting)
+            monkeypatch.setattr(made.engine.runs, "start", starting)
             serving = asyncio.create_task(made.run())
             await entered.wait()
             serving.cancel()
@@ -244,7 +244,7 @@ def test_a_call_that_is_taken_back_before_its_run_has_started_cancels_it_then(mo
             await asyncio.wait([serving])
             started = await made.newest()
             await made.inbound.runs.settled()
-            assert (await made.engine.run(started.id)).cancel_reason == "cancelled by the client"
+            assert (await made.engine.runs.get(started.id)).cancel_reason == "cancelled by the client"
 
     run(main())
 
@@ -261,7 +261,7 @@ def test_a_call_that_ends_because_the_gateway_stops_leaves_its_run_alone() -> No
             await asyncio.wait([serving])
             await made.inbound.runs.settled()
             gate.set()
-            ended = await made.engine.wait(started.id)
+            ended = await made.engine.runs.wait(started.id)
             assert ended is not None and ended.status is RunStatus.SUCCESS
 
     run(main())
@@ -275,7 +275,7 @@ def test_a_run_that_somebody_else_cancels_is_an_error_with_what_was_said() -> No
             serving = asyncio.create_task(made.serve(call))
             await until(lambda: bool(call.deltas))
             agent.on_cancel = lambda: agent.contexts[0].emit(e.RunFinished())
-            cancelling = asyncio.create_task(made.engine.cancel((await made.newest()).id, wait=True))
+            cancelling = asyncio.create_task(made.engine.runs.cancel((await made.newest()).id, wait=True))
             await until(lambda: agent.cancels == 1)
             made.engine.live[(await made.newest()).id].task.cancel()  # type: ignore[union-attr]
             await cancelling

@@ -118,7 +118,7 @@ def test_a_request_that_its_client_cancels_is_answered_and_its_run_ends() -> Non
             await say(pipe, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
             (answer,) = await hear(pipe, 1)
             assert (answer["id"], answer["error"]["code"]) == (7, -32800)
-            ended = await made.engine.wait((await made.newest()).id)
+            ended = await made.engine.runs.wait((await made.newest()).id)
             assert ended is not None and ended.status is RunStatus.CANCELLED
 
     run(main())
@@ -141,7 +141,7 @@ def test_a_connection_that_ends_cancels_its_runs_unless_it_is_the_gateway_that_e
             await made.inbound.runs.settled()
             assert ((await made.newest()).cancel_reason is None) is quiet
             gate.set()
-            ended = await made.engine.wait((await made.newest()).id)
+            ended = await made.engine.runs.wait((await made.newest()).id)
             assert ended is not None
             assert ended.status is (RunStatus.SUCCESS if quiet else RunStatus.CANCELLED)
 
@@ -163,7 +163,7 @@ def test_a_client_that_goes_while_it_is_asked_leaves_no_run_that_waits_for_it() 
                 (answer,) = await hear(pipe, 1)
                 assert (answer["id"], answer["error"]["code"]) == (1, -32800)
             await made.inbound.runs.settled()
-            ended = await made.engine.wait((await made.newest()).id)
+            ended = await made.engine.runs.wait((await made.newest()).id)
             assert ended is not None and ended.status is RunStatus.CANCELLED
 
     run(main())

@@ -79,14 +79,14 @@ def test_an_agent_that_is_cancelled_is_told(name: str, there: Any) -> None:
         async with house(agent="slow", **there[name]["target"]) as it:
             going = await it.start()
             await it.said_something(going)
-            ended = await it.engine.cancel(going.id, reason="enough", wait=True)
+            ended = await it.engine.runs.cancel(going.id, reason="enough", wait=True)
             assert ended.status is RunStatus.CANCELLED
             assert output(ended)["text"].startswith("0 ")
             assert not ended.losses
             await told(there[name]["told"], "slow cancelled")
             again = await it.start()
             await it.said_something(again)
-            await it.engine.cancel(again.id, wait=True)
+            await it.engine.runs.cancel(again.id, wait=True)
 
     run(body())
 
@@ -99,7 +99,7 @@ def test_a_failure_keeps_the_agents_words_and_what_it_had_said(name: str, code: 
             assert ended.status is RunStatus.ERROR and ended.failure is not None
             assert ended.failure.code == "agent_failed" and "boom" in ended.failure.message
             assert output(ended)["text"] == "so far "
-            (_, last) = (await it.engine.events(ended.id))[-1]
+            (_, last) = (await it.engine.runs.events(ended.id))[-1]
             assert last.origin is not None and last.origin["error"]["code"] == code
 
     run(body())
@@ -157,7 +157,7 @@ def test_a_server_that_is_killed_leaves_what_was_said_and_is_found_when_it_is_ba
             with serve():
                 again = await it.start()
                 await it.said_something(again)
-                assert (await it.engine.cancel(again.id, wait=True)).status is RunStatus.CANCELLED
+                assert (await it.engine.runs.cancel(again.id, wait=True)).status is RunStatus.CANCELLED
 
     run(body())
 
@@ -174,11 +174,11 @@ def test_an_agents_form_is_a_question_of_the_run(name: str, there: Any) -> None:
             [interrupt] = asking.interrupts
             assert interrupt.message == "Who are you?"
             assert interrupt.answer_schema["properties"]["age"]["type"] == "integer"
-            await it.engine.answer(asking.id, Answer(value={"name": "Ada", "age": 36}))
+            await it.engine.runs.answer(asking.id, Answer(value={"name": "Ada", "age": 36}))
             ended = await it.stopped(asking)
             assert json.loads(output(ended)["text"]) == {"action": "accept", "content": {"name": "Ada", "age": 36}}
             asking = await it.go()
-            await it.engine.answer(asking.id, Answer(outcome=Outcome.DECLINED))
+            await it.engine.runs.answer(asking.id, Answer(outcome=Outcome.DECLINED))
             assert json.loads(output(await it.stopped(asking))["text"])["action"] == "decline"
 
     run(body())
@@ -190,7 +190,7 @@ def test_a_cancel_while_the_agent_asks_ends_the_run(name: str, there: Any) -> No
         async with house(agent="elicit", **there[name]["target"]) as it:
             asking = await it.go()
             assert asking.status is RunStatus.INTERRUPTED, asking.failure
-            ended = await it.engine.cancel(asking.id, wait=True)
+            ended = await it.engine.runs.cancel(asking.id, wait=True)
             assert ended.status is RunStatus.CANCELLED
             assert output(ended)["text"] == "asking "
             assert (await it.go()).status is RunStatus.INTERRUPTED  # and the session can be used again
@@ -224,7 +224,7 @@ def test_a_client_of_the_same_protocol_is_asked_for_what_only_it_has(name: str, 
 def test_every_agent_there_is_a_route_and_a_changed_list_is_told(there: Any) -> None:
     async def body() -> None:
         async with house(agents="*", **there["ts-stdio"]["target"]) as it:
-            assert "stream" in it.engine.names("test")
+            assert "stream" in it.engine.agents.names("test")
             changed = asyncio.Event()
             it.outbound.on_change(changed.set)
             made = await it.outbound.discover()
@@ -242,7 +242,7 @@ def test_every_agent_there_is_a_route_and_a_changed_list_is_told(there: Any) -> 
 def test_a_template_makes_an_agent_for_each_configuration(name: str, there: Any) -> None:
     async def body() -> None:
         async with house(template="maker", **there[name]["target"]) as it:
-            agent = await it.engine.agent("it", "test")
+            agent = await it.engine.agents.get("it", "test")
             assert agent.config_schema["required"] == ["greeting"]
             for greeting in ("hi", "hi", "ho"):
                 ended = await it.go({"prompt": "you"}, config={"greeting": greeting})

@@ -135,7 +135,7 @@ def test_a_configured_instance_is_an_agent_whose_runs_have_the_configuration(api
     for given in ({}, {"config": {"configurable": {"pace": 5}}}):
         body = {"agent_id": agent["agent_id"], "input": {"message": "hi"}, **given}
         run_id = api("POST", "/runs/wait", body)["run"]["run_id"]
-        run = server.on_loop(lambda run_id=run_id: server.engine.run(run_id))
+        run = server.on_loop(lambda run_id=run_id: server.engine.runs.get(run_id))
         assert run.request.config == {"pace": 2}
     assert api("GET", f"/agents/{agent['agent_id']}/descriptor")["specs"]["config"] == {}
     assert api.raw("DELETE", f"/agents/gated/instances/{agent['agent_id']}").status_code == 404

@@ -313,14 +313,14 @@ def test_config_reaches_the_agents_schema(api: Api) -> None:
 @pytest.mark.parametrize("name", ["webhook", "callback"])
 def test_a_webhook_is_kept_on_the_run(api: Api, server: Server, name: str) -> None:
     run_id = api("POST", "/runs", create("echo", **{name: "https://client.example/hook"}))["run_id"]
-    hook = server.on_loop(lambda: server.engine.run(run_id)).request.webhook
+    hook = server.on_loop(lambda: server.engine.runs.get(run_id)).request.webhook
     assert hook is not None and (hook.url, hook.protocol) == ("https://client.example/hook", "agent_connect")
 
 
 def test_the_callers_trace_context_is_kept_on_the_run(api: Api, server: Server) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     answer = api.raw("POST", "/runs", create("echo"), headers={"traceparent": parent})
-    run = server.on_loop(lambda: server.engine.run(answer.json()["run_id"]))
+    run = server.on_loop(lambda: server.engine.runs.get(answer.json()["run_id"]))
     assert run.request.traceparent == parent
 
 
@@ -345,8 +345,8 @@ def one_more(server: Server) -> Callable[[], None]:
 
 
 def the_run(server: Server, mark: dict[str, str]) -> Run:
-    (run,) = server.on_loop(lambda: server.engine.runs(RunQuery(metadata=mark)))
-    return server.on_loop(lambda: server.engine.run(run.id))
+    (run,) = server.on_loop(lambda: server.engine.runs.list(RunQuery(metadata=mark)))
+    return server.on_loop(lambda: server.engine.runs.get(run.id))
 
 
 @pytest.mark.parametrize("path", ["/runs/wait", "/runs/stream"])
@@ -360,7 +360,7 @@ def test_a_client_that_goes_cancels_the_run_it_created(api: Api, server: Server,
         lambda: server.until(lambda: len(server.agents["gated"].contexts) > before),
     )
     run = the_run(server, mark)
-    ended = server.on_loop(lambda: server.engine.wait(run.id, 30))
+    ended = server.on_loop(lambda: server.engine.runs.wait(run.id, 30))
     assert ended is not None and (ended.status, ended.cancel_reason) == ("cancelled", "the client has gone")
 
 
@@ -371,7 +371,7 @@ def test_on_disconnect_continue_lets_the_run_go_on(api: Api, server: Server, pat
     leave(api, path, gated(name, metadata=mark, on_disconnect="continue"), began)
     run = the_run(server, mark)
     server.open(name)
-    ended = server.on_loop(lambda: server.engine.wait(run.id, 30))
+    ended = server.on_loop(lambda: server.engine.runs.wait(run.id, 30))
     assert ended is not None and ended.status == "success"
 
 

@@ -54,7 +54,7 @@ def scene(agent: Callable[[Client, Engine, RunContext], Awaitable[None]]) -> Cli
             context.emit(e.RunFinished())
 
         async with engine((route(), Scripted(speak))) as gateway:
-            started = await gateway.start(request())
+            started = await gateway.runs.start(request())
             await RunStream(gateway, 3600.0).send(client.request(), started, AGENT, ["values"], ())
 
     run(play())

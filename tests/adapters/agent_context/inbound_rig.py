@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ from gateway.runs import Engine
 from gateway.store import Store
 from gateway.store.opening import open_store
 from tests.adapters.agent_context.inbound_talker import Talker, over_http, over_socket
-from tests.support.scripted import AGENT, Script, Scripted, echo, route, until, use
+from tests.support.scripted import AGENT, Script, Scripted, bound, echo, route, until, use
 
 YES_NO: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
 COUNT: dict[str, Any] = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
@@ -97,7 +98,7 @@ class Rig:
     async def newest(self, agent: str | None = None) -> Run:
         """The newest run (of that agent), once there is one."""
         async with asyncio.timeout(30):
-            while not (runs := await self.engine.runs(RunQuery(agent=agent))):  # noqa: ASYNC110 - nobody tells
+            while not (runs := await self.engine.runs.list(RunQuery(agent=agent))):  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.002)
         return runs[0]
 
@@ -110,7 +111,7 @@ async def rig(
     routes: dict[str, dict[str, Any]] | None = None,
     **options: Any,
 ) -> AsyncIterator[Rig]:
-    """One on a free port, while the block lasts. `routes`: options of the routes by agent.
+    """One on `listener` or a free port, while the block lasts. `routes`: options of the routes by agent.
 
     AssertionError at the end if an error was logged, or a task failed.
     """
@@ -147,16 +148,22 @@ async def _rig(
     agents = {n: Scripted(s, agent=STRICT if n == "strict" else described) for n, s in scripts.items()}
     agents["held"].on_cancel = gate.set
     made = [(route(name, **routes.get(name, {})), agent) for name, agent in agents.items()]
-    engine = Engine(store)
+    listener, address = bound()
+    engine = Engine(store, public_url=address)
     use(engine, *made, *more)
-    async with served(engine, gate, opens=True, **options) as there:
+    async with served(engine, gate, listener, opens=True, **options) as there:
         there.agents = agents
         yield there
 
 
 @asynccontextmanager
 async def served(
-    engine: Engine, gate: asyncio.Event | None = None, *, opens: bool = False, **options: Any
+    engine: Engine,
+    gate: asyncio.Event | None = None,
+    listener: socket.socket | None = None,
+    *,
+    opens: bool = False,
+    **options: Any,
 ) -> AsyncIterator[Rig]:
     """The inbound half over this engine on a free port, while the block lasts. `opens`: the engine is not open yet."""
     gate = gate or asyncio.Event()
@@ -169,14 +176,11 @@ async def served(
         await engine.roster.add_host(ADAPTER.name, inbound)
     mounts: list[BaseRoute] = [Mount(ADAPTER.path, routes=list(inbound.routes()))]
     app = FixedPaths(Starlette(routes=mounts), mounts)
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, lifespan="off", log_level="warning", ws="websockets-sansio", http="httptools"
-    )
+    config = uvicorn.Config(app, lifespan="off", log_level="warning", ws="websockets-sansio", http="httptools")
     server = uvicorn.Server(config)
-    task = asyncio.create_task(server.serve())
+    task = asyncio.create_task(server.serve(sockets=[listener or bound()[0]]))
     await until(lambda: server.started)
     port = server.servers[0].sockets[0].getsockname()[1]
-    engine.public_url = f"http://127.0.0.1:{port}"
     try:
         yield Rig(f"http://127.0.0.1:{port}{ADAPTER.path}", engine, inbound, gate)
     finally:

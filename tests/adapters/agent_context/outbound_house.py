@@ -32,11 +32,11 @@ class House:
     async def start(self, agent: str, input: Json, *, caller: Caller | None = None, **fields: Any) -> Run:
         """A run that goes on meanwhile."""
         request = RunRequest(**{"agent": agent, "protocol": "test", "input": input, **fields})
-        return await self.engine.start(request, caller=caller)
+        return await self.engine.runs.start(request, caller=caller)
 
     async def stopped(self, run: Run) -> Run:
         """The same once it has ended, or asks something."""
-        found = await self.engine.wait(run.id, timeout=PATIENCE)
+        found = await self.engine.runs.wait(run.id, timeout=PATIENCE)
         assert found is not None, f"{run.id} goes on"
         return found
 
@@ -46,11 +46,11 @@ class House:
 
     async def events(self, run: Run, kind: type[Any]) -> list[Any]:
         """Its events of one kind."""
-        return [event for _, event in await self.engine.events(run.id) if isinstance(event, kind)]
+        return [event for _, event in await self.engine.runs.events(run.id) if isinstance(event, kind)]
 
     async def until(self, run: Run, kind: type[e.Event]) -> None:
         """Wait until such an event is in the log."""
-        async with self.engine.watch(run.id) as watch:
+        async with self.engine.runs.watch(run.id) as watch:
             while batch := await watch.next(PATIENCE):
                 if any(isinstance(event, kind) for _, event in batch.events):
                     return

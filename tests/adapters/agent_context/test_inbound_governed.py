@@ -42,7 +42,7 @@ def granted(folder: Path) -> list[str]:
 
 async def waits(at: House, folder: Path) -> None:
     """Nothing was released."""
-    runs = await at.engine.runs(RunQuery(agent="scripted"))
+    runs = await at.engine.runs.list(RunQuery(agent="scripted"))
     assert [each.status for each in runs] == [RunStatus.INTERRUPTED]
     assert "approval.granted send" not in told(folder) and "tool.result send" not in told(folder)
 
@@ -134,7 +134,7 @@ def test_a_task_is_done_with_no_tool_that_is_not_for_whoever_asked_for_it(tmp_pa
         async with office(tmp_path, "write") as (at, _):
             task = {"id": "t", "type": "write", "payload": request("go")["payload"]}
             asked = RunRequest(agent=COORDINATOR, input={"task": task}, protocol="agent_context", tools=("re*",))
-            ended = await at.engine.wait((await at.engine.start(asked)).id, timeout=30)
+            ended = await at.engine.runs.wait((await at.engine.runs.start(asked)).id, timeout=30)
             assert ended is not None and ended.failure is not None
             assert "no tool write" in ended.failure.message and "tool.refused write" in told(tmp_path)
 

@@ -61,7 +61,7 @@ def test_a_question_is_answered_by_its_own_client_only_whoever_has_the_handle() 
             assert over.code == -32001 and "output" not in over.data
             mine = {"interlingua/resume": delegated.data["resume"]}
             assert (await alice.ask("agent/delegate", task=answer, meta=mine))["task"]["status"] == "completed"
-            logs = [await there.engine.events(one.id) for one in await there.engine.runs(RunQuery())]
+            logs = [await there.engine.runs.events(one.id) for one in await there.engine.runs.list(RunQuery())]
             answers = [event.answer for log in logs for _, event in log if isinstance(event, e.Resumed)]
             assert [answer.by for answer in answers] == [Identity(id="alice", roles=("lead",))] * 3, "also to the agent"
 
@@ -92,7 +92,7 @@ def test_a_client_of_2026_07_28_cannot_come_back_with_a_state_that_is_anothers()
             message = {"jsonrpc": "2.0", "id": 1, "method": "agent/message", "params": params}
             answer = await http.post(there.url, json=message, headers=headers)
             assert answer.json()["error"]["data"]["path"] == "/requestState"
-            assert (await there.engine.run(run_id)).interrupts
+            assert (await there.engine.runs.get(run_id)).interrupts
 
     run(main())
 
@@ -219,7 +219,7 @@ def test_a_message_is_no_way_around_the_right_to_delegate() -> None:
             assert (await refused(writer.message("co"))).code == -32003
             async with there.socket(token="s") as some:
                 assert (await some.message("co"))["status"] == "completed"
-                (task,) = await there.engine.runs(RunQuery(agent="co"))
+                (task,) = await there.engine.runs.list(RunQuery(agent="co"))
                 assert task.request.attributes["allowed"] == ["echo", "co"]
             assert (await there.newest("echo")).request.attributes["task"]
 

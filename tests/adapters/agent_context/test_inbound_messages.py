@@ -24,7 +24,7 @@ def test_a_message_is_a_run_of_its_target_and_its_answer_the_output() -> None:
             assert found["status"] == "completed"
             assert found["content"] == {"type": "response", "payload": {"messages": [{"text": "hello my friend "}]}}
             assert found["_meta"]["correlationId"] == "c-1"
-            run = await there.engine.run(found["_meta"]["interlingua/run"])
+            run = await there.engine.runs.get(found["_meta"]["interlingua/run"])
             assert (run.agent, run.request.protocol, run.status) == ("echo", "agent_context", RunStatus.SUCCESS)
             assert run.request.attributes["correlationId"] == "c-1"
             assert client.told == []
@@ -110,7 +110,7 @@ def test_a_session_id_is_a_thread_of_the_client_with_the_agent() -> None:
                     await asked
             threads = [one.thread for one in (await there.newest("echo"), await there.newest("asker"))]
             assert None not in threads and threads[0] != threads[1]
-            assert await there.engine.count_runs(_on(threads[0])) == 2
+            assert await there.engine.runs.count(_on(threads[0])) == 2
 
             content = {"type": "request", "payload": {"input": {"count": 1}, "context": {"sessionId": "s-1"}}}
             for lost in (None, {"earlier_turns": 1}):
@@ -184,7 +184,7 @@ async def _newer(there: Rig, before: str) -> None:
 
 
 async def _ends(there: Rig, status: RunStatus) -> None:
-    found = await there.engine.wait((await there.newest("held")).id, 30)
+    found = await there.engine.runs.wait((await there.newest("held")).id, 30)
     assert found is not None and found.status is status
 
 
@@ -205,7 +205,7 @@ def test_a_deadline_in_the_past_is_refused_and_one_that_passes_ends_the_run(
                 "received": "2025-02-22T00:00:00Z",
             }
             assert error.data["path"] == "/content/payload/requirements/constraints/deadline"
-            assert not await there.engine.count_runs(_on(None))
+            assert not await there.engine.runs.count(_on(None))
 
             monkeypatch.setattr(messages, "ahead", lambda *_: None)  # it came in time, however slow the machine is
             soon = {"constraints": {"deadline": in_seconds(0.2)}}
@@ -234,7 +234,7 @@ def test_an_agent_that_is_not_what_a_message_requires_does_not_get_it() -> None:
             ):
                 error = await refused(send(**needs))
                 assert (error.code, error.data["code"]) == (-32007, "no_match") and why in error.message
-            assert await there.engine.count_runs(RunQuery(agent="echo")) == 1
+            assert await there.engine.runs.count(RunQuery(agent="echo")) == 1
 
     run(main())
 
@@ -271,7 +271,7 @@ def test_a_message_that_takes_more_tokens_than_it_may_is_ended() -> None:
             error = await refused(client.ask("agent/message", target="talker", content=content))
             assert error.code == -32008
             assert error.message == "the message took 6 tokens, more than its limit of 5"
-            found = await there.engine.wait((await there.newest("talker")).id, 30)
+            found = await there.engine.runs.wait((await there.newest("talker")).id, 30)
             assert found is not None and found.status is RunStatus.CANCELLED
 
     run(main())
@@ -343,7 +343,7 @@ def test_nobody_speaks_in_the_name_of_another(source: str) -> None:
             ):
                 error = await refused(client.ask(method, source=source, meta={"correlationId": "s"}, **rest))
                 assert error.code == -32003 and error.data["correlationId"] == "s"
-            assert not await there.engine.count_runs(_on(None))
+            assert not await there.engine.runs.count(_on(None))
 
     run(main())
 

@@ -62,9 +62,9 @@ def test_an_agent_that_registers_is_in_the_directory_and_can_be_called_in_every_
             assert entry is not None
             assert (entry["name"], entry["status"], entry["meta"]["version"]) == ("Painter", "active", "2.0")
             assert entry["capabilities"]["specializations"] == ["paint"]
-            assert "painter" in there.engine.names("agent_connect")
+            assert "painter" in there.engine.agents.names("agent_connect")
             asked = RunRequest(agent="painter", input={"message": "a house"}, protocol="agent_connect")
-            done = await there.engine.wait((await there.engine.start(asked)).id, 30)
+            done = await there.engine.runs.wait((await there.engine.runs.start(asked)).id, 30)
             assert done is not None and done.status is RunStatus.SUCCESS and b"painted" in bytes(done.output)
 
             await painter.ask("agent/unregister", agentId="painter")
@@ -241,7 +241,7 @@ def test_each_right_is_asked_for_and_each_agent_matched() -> None:
                 assert {each["id"] for each in directory["_meta"]["agents"]} == {"echo", "painter-1"}
                 async with there.http(token="paint-token") as other:  # the same principal may speak as its agents
                     found = await other.message("echo", source="painter-1")
-                    run = await there.engine.run(found["_meta"]["interlingua/run"])
+                    run = await there.engine.runs.get(found["_meta"]["interlingua/run"])
                     assert run.request.attributes["source"] == "painter-1" and run.request.principal == "painters"
 
     run(main())

@@ -44,7 +44,7 @@ def test_the_uuid_that_an_agent_has_in_other_protocols_is_no_way_round_rights_or
             await ana.ask("agent/revoke", agentId="echo")
             assert (await refused(ana.message("echo"))).code == DENIED
             assert (await refused(ana.message(UUID))).code == NOT_FOUND
-            assert await there.engine.count_runs(RunQuery(agent="echo")) == 1
+            assert await there.engine.runs.count(RunQuery(agent="echo")) == 1
 
     run(main())
 
@@ -56,12 +56,12 @@ def test_a_conversation_is_not_had_on_a_thread_that_somebody_made_for_it_at_anot
             now = time.time()
             mark = {"owner": "bob"}
             thread = Thread(id=foreseen, created_at=now, updated_at=now, protocol="agent_connect", attributes=mark)
-            await there.engine.create_thread(thread)
+            await there.engine.threads.create(thread)
             talk = [request(context={"sessionId": session}) for session in ("chat", "another")]
             error = await refused(ana.ask("agent/message", target="echo", content=talk[0]))
             assert error.code == CONFLICT
             assert text_of(await ana.ask("agent/message", target="echo", content=talk[1])) == "hello "
-            assert await there.engine.count_runs(RunQuery(thread=foreseen)) == 0
+            assert await there.engine.runs.count(RunQuery(thread=foreseen)) == 0
 
     run(main())
 
@@ -145,7 +145,7 @@ def test_a_model_lists_the_tasks_and_cancels_its_own_and_no_others() -> None:
             found = await ana.ask("tools/call", name="taskCancel", arguments=cancel)
             assert (found["isError"], found["content"][0]["text"]) == (False, "Task slow is cancelled")
             assert found["structuredContent"]["task"]["reason"] == "it takes too long"
-            ended = await there.engine.wait((await there.newest("held")).id, timeout=30)
+            ended = await there.engine.runs.wait((await there.newest("held")).id, timeout=30)
             assert ended is not None and ended.status is RunStatus.CANCELLED
             again = await ana.ask("tools/call", name="taskCancel", arguments=cancel)
             assert again["content"][0]["text"] == "Task slow is cancelled", "what has ended stays as it is"

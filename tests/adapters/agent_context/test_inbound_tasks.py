@@ -179,7 +179,7 @@ def test_a_task_goes_on_when_its_client_leaves_and_ends_when_it_is_taken_back() 
 
 
 async def _outcome(there: Rig) -> RunStatus:
-    found = await there.engine.wait((await there.newest(COORDINATOR)).id, 30)
+    found = await there.engine.runs.wait((await there.newest(COORDINATOR)).id, 30)
     assert found is not None
     return found.status
 
@@ -437,7 +437,7 @@ def test_an_agent_that_only_acknowledges_a_question_answers_it_later() -> None:
                 await until(lambda: len(client.asked) == 3)
             left = (await there.newest("asker")).id
             async with asyncio.timeout(30):
-                while not (found := await there.engine.run(left)).status.ended:  # noqa: ASYNC110 - it waits, meanwhile
+                while not (found := await there.engine.runs.get(left)).status.ended:  # noqa: ASYNC110 - it waits, meanwhile
                     await asyncio.sleep(0.002)
             assert found.status is RunStatus.CANCELLED
 

@@ -156,7 +156,7 @@ def test_a_gateway_that_stops_ends_sessions_and_cancels_nothing() -> None:
             await there.inbound.server.aclose()
             await there.inbound.settled()
             for context in there.agents["held"].contexts:
-                assert (await there.engine.run(context.run.id)).status is RunStatus.RUNNING
+                assert (await there.engine.runs.get(context.run.id)).status is RunStatus.RUNNING
             assert there.agents["held"].cancels == 0
             there.gate.set()
 

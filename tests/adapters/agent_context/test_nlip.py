@@ -101,7 +101,7 @@ def test_a_client_that_speaks_it_is_answered_in_it_and_keeps_its_conversation() 
             assert (token["format"], token["subformat"]) == ("token", "conversation")
             again = await send(client, "echo", text("again", token))
             assert again["submessages"] == [token]
-            one, two = await there.engine.runs(RunQuery(agent="echo"))
+            one, two = await there.engine.runs.list(RunQuery(agent="echo"))
             assert one.thread == two.thread is not None
             assert one.request.input == {"message": "again"}
 

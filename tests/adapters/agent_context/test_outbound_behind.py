@@ -76,7 +76,7 @@ async def asks(outer: House) -> None:
         (interrupt,) = asking.interrupts
         assert (interrupt.kind, interrupt.message) == ("input", "Is it?")
         assert interrupt.answer_schema["properties"] == {"ok": {"type": "boolean"}}
-        await outer.engine.answer(asking.id, answer)
+        await outer.engine.runs.answer(asking.id, answer)
         done = await outer.stopped(asking)
         assert output(done)["message"] == f"Let me see. {said}"
 
@@ -90,10 +90,10 @@ async def fails(outer: House) -> None:
 async def is_cancelled(inner: Rig, outer: House) -> None:
     begun = await outer.start("held", {"message": "x"})
     await outer.until(begun, e.PartDelta)
-    await outer.engine.cancel(begun.id, reason="enough")
+    await outer.engine.runs.cancel(begun.id, reason="enough")
     assert (await outer.stopped(begun)).status is RunStatus.CANCELLED
     theirs = await inner.newest("held")
-    ended = await inner.engine.wait(theirs.id, timeout=30)
+    ended = await inner.engine.runs.wait(theirs.id, timeout=30)
     assert ended is not None and ended.status is RunStatus.CANCELLED
 
 

@@ -79,7 +79,7 @@ async def asks(it: House) -> None:
     for answer, action in answers:
         asking = await it.go("ask", {"about": "this"})
         assert asking.status is RunStatus.INTERRUPTED and asking.interrupts[0].message == "this"
-        await it.engine.answer(asking.id, answer)
+        await it.engine.runs.answer(asking.id, answer)
         done = await it.stopped(asking)
         assert done.status is RunStatus.SUCCESS, done.failure
         assert json.loads(output(done)["message"])["action"] == action
@@ -89,7 +89,7 @@ async def gives_structure_and_files(it: House, name: str) -> None:
     done = await it.go("sum", {"numbers": [1, 2, 39]})
     assert (done.status, output(done)) == (RunStatus.SUCCESS, {"sum": 42})
     if name.startswith("mcp-1"):
-        (image,) = await it.engine.artifacts(run=done.id)
+        (image,) = await it.engine.files.list(run=done.id)
         assert (image.name, image.media_type, image.size) == ("image-2", "image/png", 4)
         links = [each for each in await it.events(done, e.PartStarted) if each.kind == "file"]
         assert [each.value["uri"] for each in links] == ["http://example.org/sum"]
@@ -103,9 +103,9 @@ async def fails(it: House) -> None:
 
 async def is_cancelled(it: House) -> None:
     begun = await it.start("slow", {})
-    async with it.engine.watch(begun.id) as watch:
+    async with it.engine.runs.watch(begun.id) as watch:
         await watch.next(10)
-    await it.engine.cancel(begun.id, reason="enough")
+    await it.engine.runs.cancel(begun.id, reason="enough")
     done = await it.stopped(begun)
     assert (done.status, done.cancel_reason) == (RunStatus.CANCELLED, "enough")
 

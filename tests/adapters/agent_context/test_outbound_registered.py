@@ -40,18 +40,18 @@ async def ran(there: Rig, kind: str, work: Work, *answers: Any) -> Run:
 
         painter.on["agent/message"] = asked
         await painter.register(name)
-        started = await there.engine.start(RunRequest(agent=name, protocol="test", input={"message": "paint"}))
+        started = await there.engine.runs.start(RunRequest(agent=name, protocol="test", input={"message": "paint"}))
         for answer in answers:
-            found = await there.engine.wait(started.id, timeout=30)
+            found = await there.engine.runs.wait(started.id, timeout=30)
             assert found is not None and found.status is RunStatus.INTERRUPTED, found
-            await there.engine.answer(found.id, answer)
-        found = await there.engine.wait(started.id, timeout=30)
+            await there.engine.runs.answer(found.id, answer)
+        found = await there.engine.runs.wait(started.id, timeout=30)
         assert found is not None
         return found
 
 
 async def events(there: Rig, found: Run, kind: type[Any]) -> list[Any]:
-    return [event for _, event in await there.engine.events(found.id) if isinstance(event, kind)]
+    return [event for _, event in await there.engine.runs.events(found.id) if isinstance(event, kind)]
 
 
 async def at_once(painter: Talker, asked: dict[str, Any]) -> Any:
@@ -114,17 +114,17 @@ def test_an_agent_that_leaves_fails_its_acknowledged_runs_and_hears_of_cancelled
                 painter.on["agent/message"] = taken
                 await painter.register("painter")
                 request = RunRequest(agent="painter", protocol="test", input={"message": "paint"})
-                first, second = [await there.engine.start(request) for _ in range(2)]
+                first, second = [await there.engine.runs.start(request) for _ in range(2)]
                 for each in (first, second):
-                    async with there.engine.watch(each.id) as watch:
+                    async with there.engine.runs.watch(each.id) as watch:
                         while not await events(there, each, e.PartDelta):
                             await watch.next(10)
-                await there.engine.cancel(first.id, reason="enough")
+                await there.engine.runs.cancel(first.id, reason="enough")
                 (told,) = await painter.hears("notifications/cancelled")
                 assert told["_meta"]["correlationId"] == first.id
-                ended = await there.engine.wait(first.id, timeout=30)
+                ended = await there.engine.runs.wait(first.id, timeout=30)
                 assert ended is not None and ended.status is RunStatus.CANCELLED
-            ended = await there.engine.wait(second.id, timeout=30)
+            ended = await there.engine.runs.wait(second.id, timeout=30)
             assert ended is not None and ended.failure is not None and ended.failure.code == "agent_gone"
 
     run(main())

@@ -70,7 +70,7 @@ async def fails(it: House) -> None:
 async def asks(it: House) -> None:
     asking = await it.go("ask", {"message": "x"})
     assert asking.status is RunStatus.INTERRUPTED and asking.interrupts[0].message == "Who are you?"
-    await it.engine.answer(asking.id, Answer(value={"name": "Ada"}))
+    await it.engine.runs.answer(asking.id, Answer(value={"name": "Ada"}))
     done = await it.stopped(asking)
     assert json.loads(output(done)["message"].removeprefix("asking "))["answer"] == {"name": "Ada"}
 
@@ -78,7 +78,7 @@ async def asks(it: House) -> None:
 async def is_cancelled(it: House) -> None:
     begun = await it.start("slow", {"message": "x"})
     await it.until(begun, e.PartDelta)
-    await it.engine.cancel(begun.id)
+    await it.engine.runs.cancel(begun.id)
     assert (await it.stopped(begun)).status is RunStatus.CANCELLED
     async with asyncio.timeout(PATIENCE):  # it is told by a request of its own, which the next may overtake
         while begun.id not in json.loads(output(await it.go("echo", {"message": "cancelled?"}))["message"]):

@@ -111,7 +111,7 @@ def test_declining_ends_the_run_with_a_loss_and_the_next_run_has_a_new_task() ->
             again = context(ctx.agent, "paint", thread="t", upstream_thread=known, answers=[DECLINED])
             await outbound.run(again)
             assert again.asked[0].kind == "colour"
-            assert len(await inner.runs(RunQuery(limit=10))) == 2
+            assert len(await inner.runs.list(RunQuery(limit=10))) == 2
 
     run(scene())
 

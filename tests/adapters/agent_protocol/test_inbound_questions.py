@@ -235,7 +235,7 @@ def test_several_open_questions_are_answered_oldest_first() -> None:
             task = await client.task()
             first = await client.step(task)
             assert first["output"] == "one?"
-            (only,) = await gateway.runs(RunQuery(thread=task))
+            (only,) = await gateway.runs.list(RunQuery(thread=task))
             await until(lambda: len(gateway.live[only.id].run.interrupts) == 2)
             second = await client.step(task, "1")
             assert (second["output"], second["is_last"], second["input"]) == ("two?", False, "1")
@@ -251,8 +251,8 @@ def test_a_cancelled_question_becomes_the_last_step_and_the_next_step_starts_ane
         async with serving(asker) as (client, gateway):
             task = await client.task()
             asked = await client.step(task)
-            (only,) = await gateway.runs(RunQuery(thread=task))
-            await gateway.cancel(only.id, reason="enough", wait=True)
+            (only,) = await gateway.runs.list(RunQuery(thread=task))
+            await gateway.runs.cancel(only.id, reason="enough", wait=True)
             (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]
             assert step["step_id"] == asked["step_id"]
             assert step["is_last"]

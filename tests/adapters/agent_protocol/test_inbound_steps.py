@@ -23,7 +23,7 @@ def test_a_run_that_ends_is_one_last_step() -> None:
         async with serving(echo) as (client, gateway):
             task = await client.task("hello")
             step = await client.step(task)
-            (only,) = await gateway.runs(RunQuery(thread=task))
+            (only,) = await gateway.runs.list(RunQuery(thread=task))
             assert step == {
                 "task_id": task,
                 "step_id": step_id(only.id, 0),
@@ -88,7 +88,7 @@ def test_a_step_after_the_last_is_a_follow_up() -> None:
             page = await client.get(f"/tasks/{task}/steps?current_page=2&page_size=1")
             assert page["steps"] == [second]
             assert page["pagination"] == {"total_items": 2, "total_pages": 2, "current_page": 2, "page_size": 1}
-            assert await gateway.count_runs(RunQuery(thread=task)) == 2
+            assert await gateway.runs.count(RunQuery(thread=task)) == 2
 
     run(scene())
 
@@ -339,7 +339,7 @@ def test_a_client_that_hangs_up_leaves_or_cancels_its_run(policy: str, ends: Run
             gone.set()
             await posting
             going.set()
-            ended = await gateway.wait(only, 30)
+            ended = await gateway.runs.wait(only, 30)
             assert ended is not None
             assert ended.status is ends
             (step,) = (await client.get(f"/tasks/{task}/steps"))["steps"]

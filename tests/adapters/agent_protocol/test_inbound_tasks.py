@@ -165,7 +165,7 @@ def test_a_thread_of_another_protocol_or_agent_is_no_task() -> None:
         async with serving(echo) as (client, gateway):
             for number, (protocol, agent) in enumerate([("agent_connect", "writer"), ("agent_protocol", "reader")]):
                 thread = Thread(id=f"t{number}", created_at=0, updated_at=0, protocol=protocol, agent=agent)
-                await gateway.create_thread(thread)
+                await gateway.threads.create(thread)
                 assert (await client.call("GET", f"/tasks/t{number}")).status_code == 404
             assert (await client.get("/tasks"))["tasks"] == []
 

@@ -211,7 +211,7 @@ def test_a_deleted_task_has_no_steps_any_more() -> None:
         async with through(Planner(plan=PLAN)) as (client, gateway):
             task = await client.task("write")
             (step, *_) = await listed(client, task)
-            await gateway.delete_thread(task)
+            await gateway.threads.delete(task)
             for path in (f"/tasks/{task}/steps", f"/tasks/{task}/steps/{step['step_id']}"):
                 assert (await client.call("GET", path)).status_code == 404
 

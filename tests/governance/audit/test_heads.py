@@ -15,7 +15,7 @@ from gateway.governance.audit.event import Policy
 from gateway.governance.audit.heads import OWNER, SCOPE, stored_head
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
-from gateway.runs.records import Records
+from gateway.runs.records import EngineRecords
 from gateway.store.opening import open_store
 from tests.governance.audit.support import event
 from tests.support.aio import run
@@ -60,7 +60,7 @@ def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
             await stored_head("nonsense://", None)
         store = open_store(url)
         await store.open()
-        records = Records(store, public_url="", artifact_limit=0)
+        records = EngineRecords(store)
         one, two = KeptHead(records, "one"), KeptHead(records, "two")
         with pytest.raises(NotFound, match=r"no log$"):
             await stored_head(url, None)

@@ -70,11 +70,11 @@ class House:
     outbound: Scripted
 
     async def start(self, **fields: Any) -> Run:
-        return await self.engine.start(request(**fields))
+        return await self.engine.runs.start(request(**fields))
 
     async def until(self, run: Run, *statuses: RunStatus) -> Run:
         """The run once it has stopped; it has to be with one of these."""
-        found = await self.engine.wait(run.id, timeout=30)
+        found = await self.engine.runs.wait(run.id, timeout=30)
         assert found is not None and (not statuses or found.status in statuses), (found, audited(self.folder))
         return found
 
@@ -86,15 +86,15 @@ class House:
         """The run once it has ended; an answer that was just given may not have been told yet."""
         if run.id in self.engine.live:
             await self.engine.live[run.id].over()
-        found = await self.engine.run(run.id)
+        found = await self.engine.runs.get(run.id)
         assert found.status is status, (found.status, found.failure, audited(self.folder))
         return found
 
     async def answer(self, run: Run, value: Any, by: Identity | None = ANN) -> Run:
-        return await self.engine.answer(run.id, Answer(value=value, by=by))
+        return await self.engine.runs.answer(run.id, Answer(value=value, by=by))
 
     async def events(self, run: Run) -> list[e.Event]:
-        return [event for _, event in await self.engine.events(run.id)]
+        return [event for _, event in await self.engine.runs.events(run.id)]
 
     async def shown(self, run: Run) -> list[str]:
         """What a client was shown, in short."""
@@ -116,7 +116,7 @@ async def house(
     outbound = Scripted(script, attach=attach)
     outbound.asks = False
     engine = Engine(store or open_store(f"sqlite:///{folder}/runs.db"), rules=rules or Rules(cancel_grace=0.2))
-    enforcement = Enforcement(engine)
+    enforcement = Enforcement(engine.records)
     governor = enforcement.governor(binding or documents(folder, **posture))
     engine.opened, engine.closing, engine.adopted = enforcement.open, enforcement.aclose, enforcement.settle
     engine.use([Entry(route(), outbound, own_governor=governor)])

@@ -155,7 +155,7 @@ def test_who_may_not_approve_is_told_so_and_the_question_stays_open(tmp_path: Pa
                 await at.answer(one, YES, BOB)
             with pytest.raises(Denied, match="not authenticated"):
                 await at.answer(one, YES, None)
-            assert (await at.engine.run(one.id)).status is RunStatus.INTERRUPTED
+            assert (await at.engine.runs.get(one.id)).status is RunStatus.INTERRUPTED
             assert "call send" not in await at.shown(one) and "approval.granted send" not in told(tmp_path)
             await at.answer(one, YES, ANN)
             await at.ended(one)
@@ -189,8 +189,8 @@ def test_a_run_that_is_cancelled_while_it_waits_shows_nothing_of_the_call(tmp_pa
         async with house(tmp_path, calling("send")) as at:
             one = await at.start()
             await at.asked(one)
-            await at.engine.cancel(one.id, wait=True)
-            assert (await at.engine.run(one.id)).status is RunStatus.CANCELLED
+            await at.engine.runs.cancel(one.id, wait=True)
+            assert (await at.engine.runs.get(one.id)).status is RunStatus.CANCELLED
             assert "call send" not in await at.shown(one)
         assert told(tmp_path)[-2:] == ["tool.refused send", "operator.interrupted"]
         assert "approval.granted send" not in told(tmp_path)
@@ -218,8 +218,8 @@ def test_two_have_to_approve_where_the_policy_has_a_quorum(tmp_path: Path) -> No
 def test_a_session_is_invoked_once_and_runs_again(tmp_path: Path) -> None:
     async def scene() -> None:
         async with house(tmp_path, calling("read")) as at:
-            await at.engine.create_thread(Thread(id="t1", created_at=0, updated_at=0))
-            governor = at.engine.governor("scripted", "test")
+            await at.engine.threads.create(Thread(id="t1", created_at=0, updated_at=0))
+            governor = at.engine.agents.governor("scripted", "test")
             assert governor is not None
             await governor.opened("t1")
             await governor.opened("t1")
@@ -294,7 +294,7 @@ def test_an_answer_that_is_declined_is_a_rejection(tmp_path: Path) -> None:
         async with house(tmp_path, calling("send")) as at:
             one = await at.start()
             await at.asked(one)
-            await at.engine.answer(one.id, Answer(outcome=Outcome.DECLINED, by=CAT))
+            await at.engine.runs.answer(one.id, Answer(outcome=Outcome.DECLINED, by=CAT))
             await at.ended(one, RunStatus.ERROR)
             assert "approval.rejected send" in told(tmp_path) and "call send" not in await at.shown(one)
 
@@ -332,7 +332,7 @@ def test_many_calls_at_once_keep_their_order(tmp_path: Path) -> None:
 def test_a_run_that_is_refused_because_its_session_is_busy_changes_nothing(tmp_path: Path) -> None:
     async def scene() -> None:
         async with house(tmp_path, calling("send")) as at:
-            await at.engine.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            await at.engine.threads.create(Thread(id="t1", created_at=0, updated_at=0))
             one = await at.start(thread="t1")
             await at.asked(one)
             before = told(tmp_path)
@@ -350,10 +350,10 @@ def test_a_run_that_is_refused_because_its_session_is_busy_changes_nothing(tmp_p
 def test_a_run_that_waits_for_its_turn_is_audited_when_it_has_it(tmp_path: Path) -> None:
     async def scene() -> None:
         async with house(tmp_path, calling("send")) as at:
-            await at.engine.create_thread(Thread(id="t1", created_at=0, updated_at=0))
+            await at.engine.threads.create(Thread(id="t1", created_at=0, updated_at=0))
             runs = [await at.start(thread="t1", if_busy=IfBusy.ENQUEUE) for _ in range(3)]
             await at.asked(runs[0])
-            await at.engine.cancel(runs[2].id, wait=True)
+            await at.engine.runs.cancel(runs[2].id, wait=True)
             assert told(tmp_path).count("operator.running") == 1 and "operator.interrupted" not in told(tmp_path)
             for one in runs[:2]:
                 await at.asked(one)

@@ -162,7 +162,7 @@ async def an_act_is_decided(folder: Path) -> None:
 
 async def paths_stay_inside(folder: Path) -> None:
     async with house(folder, calling()) as at:
-        governor = at.engine.governor("scripted", "test")
+        governor = at.engine.agents.governor("scripted", "test")
         assert governor is not None
         (folder / "out").symlink_to("/etc")
         for path in ("/etc/passwd", f"{folder}/../x", f"{folder}/out/passwd"):
@@ -175,7 +175,7 @@ async def paths_stay_inside(folder: Path) -> None:
 
 async def what_may_not_be_had_is_not_offered(folder: Path) -> None:
     async with house(folder, calling()) as at:
-        governor = at.engine.governor("scripted", "test")
+        governor = at.engine.agents.governor("scripted", "test")
         assert governor is not None and governor.offers("read")
         assert not governor.offers("spend") and not governor.offers("read", "github")
 

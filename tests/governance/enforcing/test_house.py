@@ -73,7 +73,7 @@ def test_an_agent_publishes_the_question_that_its_rules_may_ask(tmp_path: Path) 
     async def scene() -> None:
         app = App(load(tmp_path / "routes.yaml"))
         await app.start()
-        agent = await app.gateway.agent("a", "plain")
+        agent = await app.gateway.agents.get("a", "plain")
         assert agent.capabilities.interrupts and APPROVAL in [spec.kind for spec in agent.interrupts]
         await app.stop()
 
@@ -102,12 +102,12 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
         table()
         app = App(load(file))
         await app.start()
-        assert app.gateway.governor("free", "plain") is None
+        assert app.gateway.agents.governor("free", "plain") is None
         table(a="one", b="one")  # the first that are governed come later
         await app.reload(load(file))
         assert await is_taken("one")
         for name in ("a", "b"):
-            governor = app.gateway.governor(name, "plain")
+            governor = app.gateway.agents.governor(name, "plain")
             assert governor is not None
             await governor.opened(f"session of {name}")
         assert told(tmp_path / "one") == ["operator.invoked", "operator.invoked"]
@@ -116,11 +116,13 @@ def test_routes_of_one_folder_share_its_log_and_a_reload_lets_go_of_what_nobody_
         table(a="two")
         with pytest.raises(Unavailable, match="writes this audit log already"):
             await app.reload(load(file))
-        assert app.gateway.governor("b", "plain") is not None, "the old table stays"
+        assert app.gateway.agents.governor("b", "plain") is not None, "the old table stays"
         await other.aclose()
         before = app.gateway.roster.entry("a", "plain").governor
         await app.reload(load(file))
-        assert before is not None and before.next is app.gateway.governor("a", "plain"), "it judges runs that go on"
+        assert before is not None and before.next is app.gateway.agents.governor("a", "plain"), (
+            "it judges runs that go on"
+        )
         assert await is_taken("two") and not await is_taken("one")
         await app.stop()
         assert not await is_taken("two")

@@ -346,7 +346,7 @@ def test_an_agent_that_withdraws_its_question_may_ask_again(tmp_path: Path) -> N
         async with house(tmp_path, script) as at:
             one = await at.start()
             async with asyncio.timeout(30):
-                while [i.id for i in (await at.engine.run(one.id)).interrupts] != ["permission-2"]:  # noqa: ASYNC110
+                while [i.id for i in (await at.engine.runs.get(one.id)).interrupts] != ["permission-2"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             await at.answer(one, ALLOW)
             await at.ended(one)
@@ -361,7 +361,7 @@ def test_a_stray_call_is_audited_as_refused(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with house(tmp_path, script) as at:
-            governor = at.engine.governor("scripted", "test")
+            governor = at.engine.agents.governor("scripted", "test")
             assert governor is not None
             await governor.stray("t9", "write", {"path": "a"}, call="c7")
         (line,) = audited(tmp_path)
@@ -381,7 +381,7 @@ def test_other_questions_of_the_agent_are_anybodys_to_answer(tmp_path: Path) -> 
         async with house(tmp_path, script) as at:
             one = await at.start()
             await at.asked(one)
-            await at.engine.answer(one.id, Answer(outcome=Outcome.ANSWERED, value="me"))
+            await at.engine.runs.answer(one.id, Answer(outcome=Outcome.ANSWERED, value="me"))
             await at.ended(one)
         assert [kind for kind in told(tmp_path) if kind.startswith("operator")] == [
             "operator.invoked", "operator.running", "operator.suspended", "operator.resumed", "operator.completed",
@@ -439,14 +439,14 @@ def test_a_question_of_the_agents_is_never_taken_for_an_approval(tmp_path: Path)
             await at.asked(one)
             await at.answer(one, YES, ANN)
             async with asyncio.timeout(30):
-                while [i.id for i in (await at.engine.run(one.id)).interrupts] != ["wait"]:  # noqa: ASYNC110
+                while [i.id for i in (await at.engine.runs.get(one.id)).interrupts] != ["wait"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
         async with house(tmp_path, first, attach=again) as at:
             async with asyncio.timeout(30):
-                while "approval-c1#2" not in [i.id for i in (await at.engine.run(one.id)).interrupts]:  # noqa: ASYNC110
+                while "approval-c1#2" not in [i.id for i in (await at.engine.runs.get(one.id)).interrupts]:  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
             assert "call send" not in await at.shown(one)
-            await at.engine.cancel(one.id, wait=True)
+            await at.engine.runs.cancel(one.id, wait=True)
 
     run(scene())
 
@@ -471,6 +471,6 @@ def test_an_approval_of_before_a_restart_is_for_the_call_that_was_approved(tmp_p
             asked = await at.asked(one)
             assert asked.interrupts[-1].payload["arguments"] == {"to": "everybody"}
             assert "call send" not in await at.shown(one)
-            await at.engine.cancel(one.id, wait=True)
+            await at.engine.runs.cancel(one.id, wait=True)
 
     run(scene())

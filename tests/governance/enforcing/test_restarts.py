@@ -125,10 +125,10 @@ def test_a_turn_that_is_cancelled_while_it_waits_is_never_sent(tmp_path: Path, r
             one = await at.start()
             await at.asked(one)
             if not restarted:
-                await at.engine.cancel(one.id, wait=True)
+                await at.engine.runs.cancel(one.id, wait=True)
         async with house(tmp_path, calling(), autonomy="gated") as at:
             if restarted:
-                await at.engine.cancel(one.id, wait=True)
+                await at.engine.runs.cancel(one.id, wait=True)
             await at.ended(one, RunStatus.CANCELLED)
             assert not at.outbound.contexts and not at.outbound.cancels
         assert audited(tmp_path)[-1]["action"] == "operator.interrupted"
@@ -174,7 +174,7 @@ async def killed(folder: Path, script: Script, audit: list[str], *, shown: bool 
     """A run of a gateway that stopped when its log was that, and (`shown`) clients had seen what it is about."""
     async with house(folder, script) as at:
         if "thread" in fields:
-            await at.engine.create_thread(Thread(id=fields["thread"], created_at=1.0, updated_at=1.0))
+            await at.engine.threads.create(Thread(id=fields["thread"], created_at=1.0, updated_at=1.0))
         one = await at.start(**fields)
         await until(lambda: told(folder) == audit)
         if shown:
@@ -300,7 +300,7 @@ def test_what_could_not_be_recorded_at_the_start_comes_before_the_sessions_next_
                 patch.setattr(Enforcement, "settle", _nothing)
                 at = await stack.enter_async_context(house(tmp_path, calling()))
             assert told(tmp_path) == called
-            await at.engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+            await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
             await at.ended(await at.start(thread="t"))
         over = ["tool.result fs.read", "operator.interrupted"]
         assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
@@ -319,7 +319,7 @@ def test_what_the_log_refuses_at_once_at_the_start_is_recorded_later(
             with monkeypatch.context() as patch:
                 patch.setattr(AuditLog, "append", _full)
                 at = await stack.enter_async_context(house(tmp_path, calling()))
-            await at.engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+            await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
             await at.ended(await at.start(thread="t"))
         over = ["tool.result fs.read", "operator.interrupted"]
         assert told(tmp_path) == [*called, *over, "operator.running", "operator.completed"]
@@ -355,15 +355,15 @@ async def _nothing(_: object) -> None:
 def test_a_session_that_is_known_from_before_a_restart_is_not_invoked_again(tmp_path: Path, closed: bool) -> None:
     async def scene() -> None:
         async with house(tmp_path, calling()) as at:
-            governor = at.engine.governor("scripted", "test")
+            governor = at.engine.agents.governor("scripted", "test")
             assert governor is not None
-            await at.engine.create_thread(Thread(id="t", created_at=1.0, updated_at=1.0))
+            await at.engine.threads.create(Thread(id="t", created_at=1.0, updated_at=1.0))
             await governor.opened("t", principal="ann", protocol="test")
             await at.ended(await at.start(thread="t"))
             if closed:
                 await governor.closed("t")
         async with house(tmp_path, calling()) as at:
-            governor = at.engine.governor("scripted", "test")
+            governor = at.engine.agents.governor("scripted", "test")
             assert governor is not None
             await governor.opened("t", principal="ann", protocol="test")
             await at.ended(await at.start(thread="t"))

@@ -38,7 +38,7 @@ def skilled(folder: Path, *skills: str, **keys: Any) -> Binding:
 
 
 async def session(at: House, name: str) -> Thread:
-    return await at.engine.create_thread(Thread(id=name, created_at=0, updated_at=0))
+    return await at.engine.threads.create(Thread(id=name, created_at=0, updated_at=0))
 
 
 class Hearer:

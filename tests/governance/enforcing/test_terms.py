@@ -133,7 +133,7 @@ def test_a_signed_head_is_published_as_soon_as_the_posture_says_so(tmp_path: Pat
     async def story() -> None:
         app = App(load(table))
         await app.start()
-        governor = app.gateway.governor("scripted", "plain")
+        governor = app.gateway.agents.governor("scripted", "plain")
         assert governor is not None
         await governor.opened("t1")
         assert not pointer.exists()

@@ -124,7 +124,7 @@ def test_an_answer_that_cannot_be_audited_is_not_taken(tmp_path: Path, disk: Dis
             disk.full = True
             with pytest.raises(Unavailable):
                 await at.answer(one, YES)
-            assert (await at.engine.run(one.id)).status is RunStatus.INTERRUPTED
+            assert (await at.engine.runs.get(one.id)).status is RunStatus.INTERRUPTED
             disk.full = False
             await at.answer(one, YES)
             await at.ended(one)
@@ -199,7 +199,7 @@ def test_a_restart_refills_no_budget(tmp_path: Path) -> None:
                 called = (await at.shown(one)).count("call write")
                 asked = len([text for text in await at.shown(one) if text.startswith("?")])
                 assert [called, asked] == expected
-                assert (await at.engine.run(one.id)).interrupts[0].payload["why"] == (
+                assert (await at.engine.runs.get(one.id)).interrupts[0].payload["why"] == (
                     "writes asks: its 2 calls of this day are used up"
                 )
                 await at.answer(one, NO)
@@ -223,7 +223,7 @@ def test_a_run_that_was_suspended_goes_on_waiting_after_a_restart(tmp_path: Path
             one = await at.start()
             await at.asked(one)
         async with house(tmp_path, first, attach=again) as at:
-            still = await at.engine.run(one.id)
+            still = await at.engine.runs.get(one.id)
             assert still.status is RunStatus.INTERRUPTED and [i.id for i in still.interrupts] == ["approval-c2"]
             with pytest.raises(Denied):
                 await at.answer(one, YES, BOB)

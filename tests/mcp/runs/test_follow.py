@@ -154,7 +154,7 @@ def test_a_run_outlives_its_clients_connection_where_the_adapter_says_so_but_no_
                 await following
             await made.runs.settled()
             gate.set()
-            ended = await made.engine.wait(started.id)
+            ended = await made.engine.runs.wait(started.id)
             assert ended is not None and ended.status is status
 
     run(main())
@@ -175,7 +175,7 @@ def test_a_run_that_begins_while_the_connection_ends_is_nobodys_unless_it_outliv
             await until(lambda: bool(made.agent.contexts))
             await made.runs.settled()
             gate.set()
-            ended = await made.engine.wait(made.agent.contexts[0].run.id)
+            ended = await made.engine.runs.wait(made.agent.contexts[0].run.id)
             assert ended is not None
             assert ended.status is (RunStatus.SUCCESS if outlives else RunStatus.CANCELLED)
 
@@ -206,9 +206,9 @@ def test_a_question_to_a_client_that_has_gone_ends_its_run_unless_somebody_can_s
                     await made.follow(call, started)
                 assert refused.value.error.code == -32800
             await made.runs.settled()
-            status = (await made.engine.run(started.id)).status
+            status = (await made.engine.runs.get(started.id)).status
             assert (status is RunStatus.INTERRUPTED) is bool(stays)
-            await made.engine.cancel(started.id)
+            await made.engine.runs.cancel(started.id)
 
     run(main())
 

@@ -133,7 +133,9 @@ class HttpServer:
             log.info("a client sends what is no message: %s", message.reason)
             raise refusal(400, f"no JSON-RPC message: {message.reason}")
         if isinstance(message, Request) and message.method == INITIALIZE and exchange.header(CONNECTION_ID) is None:
-            return await self._initialize(exchange, Visitor(self._people, shown, self._gateway.created), message, data)
+            return await self._initialize(
+                exchange, Visitor(self._people, shown, self._gateway.agents.created), message, data
+            )
         link = self._link(exchange, shown)
         with self._links.used(link):
             session = await self._session_of(exchange, link, message)
@@ -190,14 +192,14 @@ class HttpServer:
         if session in link.sessions:
             return True
         with suppress(NotFound):
-            return link.visitor.owns(await self._gateway.thread(session))
+            return link.visitor.owns(await self._gateway.threads.get(session))
         if link.visitor.required:  # then an agent's own sessions are nobody's
             return False
-        names = self._gateway.names(PROTOCOL) if link.agent is None else [link.agent]
+        names = self._gateway.agents.names(PROTOCOL) if link.agent is None else [link.agent]
         if len(names) != 1:
             return False
         try:
-            agent = await self._gateway.agent(names[0], PROTOCOL)
+            agent = await self._gateway.agents.get(names[0], PROTOCOL)
         except InterlinguaError:
             return False
         can = agent.extra.get(PROTOCOL, {}).get("agentCapabilities") or {}

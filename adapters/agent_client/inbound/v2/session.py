@@ -101,7 +101,7 @@ class V2SessionUpdates:
         assert mine.run is not None
         if mine.answers is not None:
             return answer_id(mine.run, mine.answers)
-        agent = await self._session.gateway.agent(self._session.agent, PROTOCOL)
+        agent = await self._session.gateway.agents.get(self._session.agent, PROTOCOL)
         return None if agents.speaks_v2(agent) else message_id(mine.run)
 
     def _later(self, mine: V2PromptTurn, updates: Sequence[bytes]) -> None:

@@ -79,8 +79,8 @@ class House:
         """The run once it has ended, questions and all."""
         run_id = run if isinstance(run, str) else run.id
         while True:
-            stopped = await self.engine.wait(run_id, timeout=30)
-            assert stopped is not None, await self.engine.run(run_id)
+            stopped = await self.engine.runs.wait(run_id, timeout=30)
+            assert stopped is not None, await self.engine.runs.get(run_id)
             if stopped.status.ended:
                 return stopped
             await asyncio.sleep(0)
@@ -98,7 +98,7 @@ class House:
         """All runs of agents there ever were for the task, oldest first."""
         query = RunQuery(protocol=PROTOCOL, limit=100, oldest_first=True)
         mark = "interlingua/attempt"
-        found = [one for one in await self.engine.runs(query) if mark in one.request.metadata]
+        found = [one for one in await self.engine.runs.list(query) if mark in one.request.metadata]
         return [one for one in found if one.request.metadata[mark].startswith(run.id)]
 
     def kept(self, run: Run) -> TaskRecord:
@@ -109,6 +109,17 @@ class House:
         live = self.engine.live.get(run.id)
         document = json.loads(live.log.output.encoded if live is not None else bytes(run.output))
         return "" if document is None else document["messages"][0]["text"]
+
+
+class Proxy:
+    """Another object with some attributes replaced."""
+
+    def __init__(self, inner: Any, **attributes: Any) -> None:
+        self._inner = inner
+        self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from gateway.core import events as e
 from gateway.core.errors import AgentGone
 from gateway.core.types import Answer, Interrupt, Outcome, RunStatus
 from gateway.runs import Engine
-from tests.adapters.agent_context.coordination.rig import candidate, fails, holds, house, ids, says, task
+from tests.adapters.agent_context.coordination.rig import Proxy, candidate, fails, holds, house, ids, says, task
 from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run
 from tests.support.scripted import Script, until
@@ -43,7 +43,7 @@ def test_a_question_of_the_agents_is_the_tasks_and_the_answer_goes_back() -> Non
             assert (question.kind, question.message, question.answer_schema) == ("input", "which?", {"type": "string"})
             assert task_of(now)["status"] == "running"
             assert task_of(now)["interrupts"] == [{"id": "1:q", "kind": "input", "message": "which?"}]
-            await there.engine.answer(started.id, Answer(value="this"))
+            await there.engine.runs.answer(started.id, Answer(value="this"))
             done = await there.ended(started)
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "answered this"}]}
 
@@ -55,7 +55,7 @@ def test_a_question_that_is_declined_is_declined_to_the_agent() -> None:
         async with house(agents={"a": asks()}) as there:
             started = await there.delegate()
             await there.asked(started)
-            await there.engine.answer(started.id, Answer(outcome=Outcome.DECLINED))
+            await there.engine.runs.answer(started.id, Answer(outcome=Outcome.DECLINED))
             done = await there.ended(started)
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "declined None"}]}
 
@@ -68,10 +68,10 @@ def test_a_question_answered_where_the_agent_runs_is_answered_for_the_task_too()
             started = await there.delegate()
             await there.asked(started)
             (attempt,) = await there.attempts(started)
-            await there.engine.answer(attempt.id, Answer(value="that"))
+            await there.engine.runs.answer(attempt.id, Answer(value="that"))
             done = await there.ended(started)
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "answered that"}]}
-            log = [event for _, event in await there.engine.events(done.id)]
+            log = [event for _, event in await there.engine.runs.events(done.id)]
             assert [event.answer for event in log if isinstance(event, e.Resumed)] == [Answer(value="that")]
 
     run(scene())
@@ -93,7 +93,7 @@ def test_a_question_dies_with_its_attempt_and_the_next_agent_may_ask_its_own() -
             there_is.set()
             now = await there.asked(started, "2:q")
             await until(lambda: ids(there.engine.live[started.id].run) == [{"id": "2:q", "kind": "input"}])
-            await there.engine.answer(now.id, Answer(value="b's"), "2:q")
+            await there.engine.runs.answer(now.id, Answer(value="b's"), "2:q")
             assert json.loads(bytes((await there.ended(started)).output)) == {"messages": [{"text": "answered b's"}]}
 
     run(scene())
@@ -118,7 +118,7 @@ def test_a_person_reviews_a_task_before_the_agent_has_it(options: dict[str, list
             }
             assert task_of(now)["status"] == "awaiting_approval" and await there.attempts(now) == []
             assert there.coordinator.queue.running("a1") == 0  # whoever decides may take days
-            await there.engine.answer(started.id, YES)
+            await there.engine.runs.answer(started.id, YES)
             done = await there.ended(started)
             assert done.status is RunStatus.SUCCESS and len(there.agents["a1"].contexts) == 1
 
@@ -134,7 +134,7 @@ def test_a_task_that_is_not_approved_fails_and_no_other_agent_gets_it(answer: An
         async with house(*ranked, agents={"a": says("x"), "b": says("x")}) as there:
             started = await there.delegate()
             await there.asked(started)
-            await there.engine.answer(started.id, answer)
+            await there.engine.runs.answer(started.id, answer)
             done = await there.ended(started)
             assert done.failure is not None and done.failure.code == "denied"
             assert task_of(done)["error"]["code"] == -32003 and await there.attempts(done) == []
@@ -148,9 +148,9 @@ def test_each_agent_that_needs_it_is_approved_once_and_its_own() -> None:
         async with house(*ranked, agents={"a": fails(AgentGone("unplugged")), "b": says("four")}) as there:
             started = await there.delegate()
             await there.asked(started, "approve-1-a")
-            await there.engine.answer(started.id, YES)
+            await there.engine.runs.answer(started.id, YES)
             await there.asked(started, "approve-2-b")
-            await there.engine.answer(started.id, YES)
+            await there.engine.runs.answer(started.id, YES)
             assert json.loads(bytes((await there.ended(started)).output)) == {"messages": [{"text": "four "}]}
 
     run(scene())
@@ -164,7 +164,7 @@ def test_an_approved_agent_that_has_gone_meanwhile_does_not_keep_the_task_waitin
             await there.asked(started)
             there.directory.change("a", status="offline")
             there.coordinator.queue.changed()
-            await there.engine.answer(started.id, YES)
+            await there.engine.runs.answer(started.id, YES)
             assert json.loads(bytes((await there.ended(started)).output)) == {"messages": [{"text": "four "}]}
 
     run(scene())
@@ -180,7 +180,7 @@ def test_cancelling_a_task_cancels_its_attempt() -> None:
             there.agents["a"].on_cancel = stopped.set
             started = await there.delegate()
             await until(lambda: there.text(started) == "hm")
-            cancelled = await there.engine.cancel(started.id, reason="changed my mind", wait=True)
+            cancelled = await there.engine.runs.cancel(started.id, reason="changed my mind", wait=True)
             assert cancelled.status is RunStatus.CANCELLED
             (attempt,) = await there.attempts(started)
             ended = await there.ended(attempt)
@@ -202,7 +202,7 @@ def test_cancelling_a_task_that_waits_takes_it_out_of_the_queue_at_once(monkeypa
             await until(lambda: there.text(first) == "hm")
             second = await there.delegate(task("t2"))
             await until(lambda: there.coordinator.queue.waiting == 1)
-            assert (await there.engine.cancel(second.id, wait=True)).status is RunStatus.CANCELLED
+            assert (await there.engine.runs.cancel(second.id, wait=True)).status is RunStatus.CANCELLED
             assert there.coordinator.queue.waiting == 0 and await there.attempts(second) == []
             go.set()
             assert (await there.ended(first)).status is RunStatus.SUCCESS
@@ -212,25 +212,21 @@ def test_cancelling_a_task_that_waits_takes_it_out_of_the_queue_at_once(monkeypa
 
 @pytest.mark.parametrize("late", [False, True], ids=["within the grace", "after it"])
 def test_cancelling_a_task_whose_agent_is_just_being_asked_cancels_that_too(late: bool) -> None:
-    class Slow:
-        def __init__(self, engine: Engine) -> None:
-            self._engine = engine
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._engine, name)
-
-        async def start(self, request: Any, **more: Any) -> Any:
+    def slow(engine: Engine) -> Proxy:
+        async def start(request: Any, **more: Any) -> Any:
             starting.set()
             await go.wait()
-            return await self._engine.start(request, **more)
+            return await engine.runs.start(request, **more)
+
+        return Proxy(engine, runs=Proxy(engine.runs, start=start))
 
     starting, go = asyncio.Event(), asyncio.Event()
 
     async def scene() -> None:
-        async with house(agents={"a": holds("hm", asyncio.Event())}, gateway=Slow) as there:
+        async with house(agents={"a": holds("hm", asyncio.Event())}, gateway=slow) as there:
             started = await there.delegate()
             await starting.wait()
-            await there.engine.cancel(started.id, reason="enough", wait=late)
+            await there.engine.runs.cancel(started.id, reason="enough", wait=late)
             go.set()
             assert (await there.ended(started)).status is RunStatus.CANCELLED
             await until(lambda: bool(there.agents["a"].contexts) and not there.engine.live)
@@ -245,7 +241,7 @@ def test_cancelling_a_task_that_awaits_approval_closes_the_question() -> None:
         async with house(candidate("a", approve=True), agents={"a": says("x")}) as there:
             started = await there.delegate()
             await there.asked(started)
-            cancelled = await there.engine.cancel(started.id, wait=True)
+            cancelled = await there.engine.runs.cancel(started.id, wait=True)
             assert cancelled.status is RunStatus.CANCELLED and not cancelled.interrupts
             assert await there.attempts(started) == []
 

@@ -91,7 +91,9 @@ def test_a_document_of_the_agents_is_the_tasks_output() -> None:
                 "messages": [{"text": "it is four"}],
                 "output": {"sum": 4, "note": "it is four"},
             }
-            said = [event.delta for _, event in await there.engine.events(done.id) if isinstance(event, e.PartDelta)]
+            said = [
+                event.delta for _, event in await there.engine.runs.events(done.id) if isinstance(event, e.PartDelta)
+            ]
             assert "".join(said) == "it is four"
 
     run(scene())
@@ -112,7 +114,7 @@ def test_another_agent_tries_when_one_fails_and_what_the_first_said_is_taken_bac
                 {"number": 1, "agent": "first", "status": "failed", "error": str(error)},
                 {"number": 2, "agent": "second", "status": "completed"},
             ]
-            text = [event for _, event in await there.engine.events(done.id) if isinstance(event, e.PartReplaced)]
+            text = [event for _, event in await there.engine.runs.events(done.id) if isinstance(event, e.PartReplaced)]
             assert [event.value for event in text] == [""]
             left_out = {one["agent"]: one["reason"] for one in assignment_of(done)["leftOut"]}
             assert left_out["first"] == f"has failed already: {error}"
@@ -172,7 +174,7 @@ def test_an_attempt_that_somebody_else_cancels_has_failed() -> None:
             started = await there.delegate()
             await until(lambda: there.text(started) == "hm")
             (first,) = await there.attempts(started)
-            await there.engine.cancel(first.id, reason="by its operator")
+            await there.engine.runs.cancel(first.id, reason="by its operator")
             done = await there.ended(started)
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "four "}]}
             assert "by its operator" in task_of(done)["attempts"][0]["error"]
@@ -199,7 +201,7 @@ def test_thoughts_tools_plans_usage_and_files_of_an_attempt_are_the_tasks() -> N
     async def scene() -> None:
         async with house(agents={"a": works}) as there:
             done = await there.done()
-            events = [event for _, event in await there.engine.events(done.id)]
+            events = [event for _, event in await there.engine.runs.events(done.id)]
             thought = next(event for event in events if isinstance(event, e.PartStarted) and event.kind == "thought")
             assert e.PartDelta(part=thought.part, delta="carry the one") in events
             calls = [event.call for event in events if isinstance(event, e.ToolCallStarted | e.ToolCallEnded)]
@@ -207,9 +209,9 @@ def test_thoughts_tools_plans_usage_and_files_of_an_attempt_are_the_tasks() -> N
             assert e.PlanUpdated(entries=(e.PlanEntry(content="add"),)) in events
             assert e.UsageReported(input_tokens=3, output_tokens=5) in events
             assert e.Custom(name="own", data={"x": 1}) in events
-            (file,) = await there.engine.artifacts(run=done.id)
+            (file,) = await there.engine.files.list(run=done.id)
             assert isinstance(file, Artifact) and (file.name, file.media_type) == ("sum.txt", "text/plain")
-            assert b"".join([chunk async for chunk in there.engine.open_artifact(file.id)]) == b"2+2=4"
+            assert b"".join([chunk async for chunk in there.engine.files.open(file.id)]) == b"2+2=4"
             assert json.loads(bytes(done.output))["messages"] == [{"text": "four"}]
 
     run(scene())
@@ -224,7 +226,7 @@ def test_usage_is_summed_over_the_attempts() -> None:
     async def scene() -> None:
         async with house(candidate("a", 9), candidate("b", 5), agents={"a": spends, "b": spends}) as there:
             done = await there.done()
-            events = [event for _, event in await there.engine.events(done.id)]
+            events = [event for _, event in await there.engine.runs.events(done.id)]
             last = [event for event in events if isinstance(event, e.UsageReported)][-1]
             assert (last.input_tokens, last.output_tokens) == (20, 40)
 
@@ -253,7 +255,7 @@ def test_a_client_of_another_protocol_says_what_is_to_be_done_in_words() -> None
 
         async with house(agents={"a": says("four")}, coordinator="anybody") as there:
             asked = {"message": "two and two", "capabilities": ["sums"]}
-            started = await there.engine.start(RunRequest(agent="anybody", input=asked, protocol="plain"))
+            started = await there.engine.runs.start(RunRequest(agent="anybody", input=asked, protocol="plain"))
             done = await there.ended(started)
             assert json.loads(bytes(done.output)) == {"messages": [{"text": "four "}]}
             (attempt,) = await there.attempts(done)
@@ -286,7 +288,7 @@ def test_a_deadline_that_passes_while_an_agent_works_ends_both() -> None:
             assert task_of(done)["error"]["code"] == -32006
             (attempt,) = await there.attempts(done)
             await until(lambda: there.agents["a"].cancels == 1)
-            assert (await there.engine.run(attempt.id)).cancel_reason == "the deadline has passed"
+            assert (await there.engine.runs.get(attempt.id)).cancel_reason == "the deadline has passed"
             assert there.coordinator.queue.running("a") == 0 and not there.agents["b"].contexts
 
     run(scene(), 10_000, loop_factory=Clock)

@@ -50,7 +50,7 @@ async def delegated(tasks: Tasks, **limits: Any) -> Run:
 
 
 async def ended(engine: Engine, run_id: str) -> Run:
-    done = await engine.wait(run_id, timeout=30)
+    done = await engine.runs.wait(run_id, timeout=30)
     assert done is not None and done.status.ended
     return done
 
@@ -93,9 +93,9 @@ def test_a_route_that_wants_approval_gets_no_task_without_it() -> None:
         where = route("a", labels=SUMS, delegation={"approve": True})
         async with gateway((where, says("four"))) as (engine, tasks):
             started = await delegated(tasks)
-            asked = await engine.wait(started.id, timeout=30)
+            asked = await engine.runs.wait(started.id, timeout=30)
             assert asked is not None and task_of(asked)["status"] == "awaiting_approval"
-            await engine.answer(started.id, Answer(value={"optionId": "approve"}))
+            await engine.runs.answer(started.id, Answer(value={"optionId": "approve"}))
             assert (await ended(engine, started.id)).status is RunStatus.SUCCESS
 
     run(scene())
@@ -106,7 +106,7 @@ def test_other_protocols_see_the_coordinator_only_under_a_name_of_its_own(named:
     async def scene() -> None:
         options = {} if named is None else {"coordinator": named}
         async with gateway((route("a", labels=SUMS), says("four")), **options) as (engine, tasks):
-            assert [name for name in engine.names("plain") if name != "a"] == seen
+            assert [name for name in engine.agents.names("plain") if name != "a"] == seen
             assert (await ended(engine, (await delegated(tasks)).id)).status is RunStatus.SUCCESS
             with pytest.raises(Conflict):
                 await delegated(tasks, priority=7)

@@ -17,20 +17,9 @@ from gateway.core import events as e
 from gateway.core.errors import AgentFailed
 from gateway.core.types import Answer, Interrupt, Outcome, Run, RunStatus
 from gateway.runs import Engine
-from tests.adapters.agent_context.coordination.rig import House, candidate, fails, holds, house, says, task
+from tests.adapters.agent_context.coordination.rig import House, Proxy, candidate, fails, holds, house, says, task
 from tests.support.aio import run
 from tests.support.scripted import Scripted, until
-
-
-class Proxy:
-    """A gateway of which one method is another."""
-
-    def __init__(self, engine: Engine, **methods: Any) -> None:
-        self._engine = engine
-        self.__dict__.update(methods)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
 
 
 async def for_ever(*_: object, **__: object) -> Any:
@@ -82,7 +71,7 @@ def test_an_attempt_that_is_found_again_goes_on_as_the_tasks(tmp_path: Path) -> 
             done = await found(there, started.id)
             assert done.status is RunStatus.SUCCESS and text(done) == "half and more!"
             assert len(await there.attempts(done)) == 1
-            events = [event for _, event in await there.engine.events(done.id)]
+            events = [event for _, event in await there.engine.runs.events(done.id)]
             assert sum(isinstance(event, e.ToolCallStarted) for event in events) == 1
             assert sum(isinstance(event, e.ToolCallEnded) for event in events) == 1
             assert [event.delta for event in events if isinstance(event, e.PartDelta)].count("hm") == 1
@@ -110,11 +99,11 @@ def test_an_attempt_is_started_once_wherever_the_gateway_dies(tmp_path: Path, be
     def dies(engine: Engine) -> Any:
         async def start(request: Any, **more: Any) -> Any:
             if begun:
-                await engine.start(request, **more)
+                await engine.runs.start(request, **more)
             reached.set()
             await for_ever()
 
-        return Proxy(engine, start=start)
+        return Proxy(engine, runs=Proxy(engine.runs, start=start))
 
     reached = asyncio.Event()
 
@@ -139,10 +128,10 @@ def test_an_attempt_is_started_once_wherever_the_gateway_dies(tmp_path: Path, be
 def test_an_attempt_that_ended_unseen_is_not_repeated(tmp_path: Path) -> None:
     @asynccontextmanager
     async def blind(*_: object) -> AsyncIterator[Any]:
-        yield Proxy(None, next=for_ever)  # type: ignore[arg-type]
+        yield Proxy(None, next=for_ever)
 
     async def scene() -> None:
-        blinded = lambda engine: Proxy(engine, watch=blind)  # noqa: E731
+        blinded = lambda engine: Proxy(engine, runs=Proxy(engine.runs, watch=blind))  # noqa: E731
         async with house(agents={"a": says("four")}, file=tmp_path / "s.db", gateway=blinded) as there:
             started = await there.delegate()
             await until(lambda: bool(there.agents["a"].contexts) and len(there.engine.live) == 1)
@@ -196,10 +185,10 @@ def test_a_question_of_the_agents_survives_and_is_asked_once(tmp_path: Path) -> 
             await there.asked(started, "1:q")
         async with house(agents={"a": Scripted(never, attach=asks)}, file=tmp_path / "s.db") as there:
             now = await there.asked(started, "1:q")
-            await there.engine.answer(now.id, Answer(value="this"))
+            await there.engine.runs.answer(now.id, Answer(value="this"))
             done = await found(there, started.id)
             assert text(done) == "answered this"
-            events = [event for _, event in await there.engine.events(done.id)]
+            events = [event for _, event in await there.engine.runs.events(done.id)]
             assert sum(isinstance(event, e.Interrupted) for event in events) == 1
 
     run(scene())
@@ -215,7 +204,7 @@ def test_an_answer_that_was_not_passed_on_yet_is_passed_on(tmp_path: Path, answe
         async with house(agents={"a": asks}, file=tmp_path / "s.db") as there:
             started = await there.delegate()
             await there.asked(started, "1:q")
-            await there.engine.answer(started.id, answer)  # and at once it stops
+            await there.engine.runs.answer(started.id, answer)  # and at once it stops
         async with house(agents={"a": Scripted(never, attach=asks)}, file=tmp_path / "s.db") as there:
             assert text(await found(there, started.id)) == heard
 
@@ -241,16 +230,16 @@ def test_consent_is_asked_for_once_whether_it_comes_before_or_after_the_restart(
             started = await there.delegate()
             await there.asked(started, "approve-1-a")
             if early:
-                await there.engine.answer(started.id, answer)  # and at once it stops
+                await there.engine.runs.answer(started.id, answer)  # and at once it stops
         others = candidate("b", 10)
         async with house(asked, others, agents={"a": says("four"), "b": says("x")}, file=tmp_path / "s.db") as there:
             if not early:
                 await there.asked(started, "approve-1-a")
-                await there.engine.answer(started.id, answer)
+                await there.engine.runs.answer(started.id, answer)
             done = await found(there, started.id)
             assert done.status is status
             assert [one.agent for one in await there.attempts(done)] == (["a"] if done.failure is None else [])
-            events = [event for _, event in await there.engine.events(done.id)]
+            events = [event for _, event in await there.engine.runs.events(done.id)]
             assert sum(isinstance(event, e.Interrupted) for event in events) == 1
 
     run(scene())
@@ -267,7 +256,7 @@ def test_a_cancel_reaches_the_attempt_after_the_restart(tmp_path: Path) -> None:
             await until(lambda: there.text(started) == "hm")
             live = there.engine.live[started.id]
             live.outbound = Scripted(never)  # the attempt does not hear of it
-            await there.engine.cancel(started.id, reason="enough")
+            await there.engine.runs.cancel(started.id, reason="enough")
         agent = Scripted(never, attach=holds("hm", asyncio.Event()))
         async with house(agents={"a": agent}, file=tmp_path / "s.db") as there:
             done = await found(there, started.id)

@@ -109,7 +109,7 @@ def test_a_task_that_was_deleted_may_be_delegated_anew() -> None:
     async def scene() -> None:
         async with house(agents={"a": says("four")}) as there:
             first = await there.done()
-            await there.engine.delete_run(first.id)
+            await there.engine.runs.delete(first.id)
             second = await there.done()
             assert second.id != first.id and second.status is RunStatus.SUCCESS
 
@@ -198,11 +198,13 @@ def test_a_task_that_another_process_was_given_is_found(tmp_path: Path, monkeypa
 def test_a_task_that_is_none_is_refused_with_the_place_in_it() -> None:
     async def scene() -> None:
         async with house(agents={"a": says("x")}, coordinator="anybody") as there:
-            started = await there.engine.start(RunRequest(agent="anybody", input={"task": {"id": 1}}, protocol="plain"))
+            started = await there.engine.runs.start(
+                RunRequest(agent="anybody", input={"task": {"id": 1}}, protocol="plain")
+            )
             done = await there.ended(started)
             assert done.failure is not None and done.failure.code == "invalid" and "/task/id" in done.failure.message
             with pytest.raises(Invalid):
-                await there.engine.start(RunRequest(agent="anybody", input={"x": 1}, protocol="plain"))
+                await there.engine.runs.start(RunRequest(agent="anybody", input={"x": 1}, protocol="plain"))
             assert isinstance(Tasks(there.engine, there.coordinator), Tasks)
 
     run(scene())

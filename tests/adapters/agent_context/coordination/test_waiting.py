@@ -17,7 +17,7 @@ from gateway.core import events as e
 from gateway.core.errors import Unavailable
 from gateway.core.types import RunStatus
 from gateway.runs import Engine
-from tests.adapters.agent_context.coordination.rig import candidate, described, holds, house, says, task
+from tests.adapters.agent_context.coordination.rig import Proxy, candidate, described, holds, house, says, task
 from tests.adapters.agent_context.inbound_talker import in_seconds
 from tests.support.aio import run
 from tests.support.scripted import Scripted, until
@@ -154,7 +154,10 @@ def test_an_agent_gets_so_many_tasks_at_a_time_and_the_most_urgent_next() -> Non
             await until(lambda: len(done) == 2)
             runs += [await there.delegate(task(f"t{n}", priority=p)) for n, p in enumerate([1, 3, 2], start=2)]
             await until(lambda: there.coordinator.queue.waiting == 3)
-            assert [task_of(await there.engine.run(one.id))["status"] for one in runs][1:3] == ["running", "pending"]
+            assert [task_of(await there.engine.runs.get(one.id))["status"] for one in runs][1:3] == [
+                "running",
+                "pending",
+            ]
             for over in (0, 3, 4):  # a place at a time: of two that have one at once, either may begin first
                 await next_after(over)
             assert done[2:] == ["t3", "t4", "t2"]
@@ -240,7 +243,7 @@ def test_a_task_waits_for_an_agent_that_is_away_and_has_it_when_it_comes_back(ho
         async with house(away, agents={"a": says("four"), "b": says("x")}) as there:
             started = await there.delegate(target="a")
             await until(lambda: there.coordinator.queue.waiting == 1)
-            assert task_of(await there.engine.run(started.id))["status"] == "pending"
+            assert task_of(await there.engine.runs.get(started.id))["status"] == "pending"
             there.directory.change("a", status="active", why_not=None)
             there.coordinator.queue.changed()
             assert (await there.ended(started)).status is RunStatus.SUCCESS
@@ -329,29 +332,23 @@ def test_an_agent_that_is_slow_to_say_what_it_is_holds_nobody_up(monkeypatch: py
     run(scene())
 
 
-class Refusing:
-    """A gateway that starts no run of an agent's for so many times."""
+def refusing(engine: Engine, refusals: int = 2) -> Proxy:
+    """A gateway that refuses to start so many runs before it starts one."""
+    left = iter(range(refusals))
 
-    refusals = 2
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    async def start(self, request: Any, **more: Any) -> Any:
-        if self.refusals:
-            self.refusals -= 1
+    async def start(request: Any, **more: Any) -> Any:
+        if next(left, None) is not None:
             raise Unavailable("the store is busy")
-        return await self._engine.start(request, **more)
+        return await engine.runs.start(request, **more)
+
+    return Proxy(engine, runs=Proxy(engine.runs, start=start))
 
 
 def test_a_gateway_that_cannot_start_a_run_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.agent_context.coordination.task_work.PAUSE_SECONDS", 0.0)
 
     async def scene() -> None:
-        async with house(agents={"a": says("four")}, gateway=Refusing) as there:
+        async with house(agents={"a": says("four")}, gateway=refusing) as there:
             finished = await there.done()
             assert [one["number"] for one in task_of(finished)["attempts"]] == [1]
 
@@ -360,10 +357,11 @@ def test_a_gateway_that_cannot_start_a_run_now_is_asked_again(monkeypatch: pytes
 
 def test_a_gateway_that_starts_no_run_at_all_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.agent_context.coordination.task_work.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(Refusing, "refusals", 1_000_000)
 
     async def scene() -> None:
-        async with house(agents={"a": says("four")}, gateway=Refusing, patience=0.05) as there:
+        async with house(
+            agents={"a": says("four")}, gateway=lambda engine: refusing(engine, 1_000_000), patience=0.05
+        ) as there:
             done = await there.done()
             assert done.failure is not None and done.failure.message == "the store is busy"
             assert there.coordinator.queue.running("a") == 0

@@ -110,11 +110,11 @@ class House:
         await self.engine.roster.refresh_hosted()
 
     async def start(self, name: str = "it", message: str = "hello", protocol: str = "test") -> Run:
-        return await self.engine.start(RunRequest(agent=name, protocol=protocol, input={"message": message}))
+        return await self.engine.runs.start(RunRequest(agent=name, protocol=protocol, input={"message": message}))
 
     async def ended(self, name: str = "it", message: str = "hello") -> Run:
         """A run of it, once it is over."""
-        run = await self.engine.wait((await self.start(name, message)).id, timeout=30)
+        run = await self.engine.runs.wait((await self.start(name, message)).id, timeout=30)
         assert run is not None
         return run
 

@@ -147,7 +147,7 @@ def test_who_voted_is_not_written_down() -> None:
         async with house() as it:
             await it.register()
             await it.directory.evaluate("it", 5, Principal("s3cret-name"), "s3cret-task")
-            assert "s3cret" not in str(await it.engine.kept("agent_context"))
+            assert "s3cret" not in str(await it.engine.records.kept("agent_context"))
 
     run(scene())
 

@@ -25,7 +25,7 @@ def coordinate(it: House, **options: Any) -> Coordinator:
         return {**coordinator.hosted(), **own()}
 
     it.directory.hosted = both  # type: ignore[method-assign]
-    it.engine.hosted_changed(PROTOCOL)
+    it.engine.agents.hosted_changed(PROTOCOL)
     it.directory.on_change(lambda uris: coordinator.queue.changed())
     return coordinator
 
@@ -48,11 +48,11 @@ def test_a_task_of_an_agent_that_disconnects_is_done_by_the_next_best() -> None:
                 "requirements": {"capabilities": ["data-analysis"]},
                 "payload": {"messages": [{"text": "go"}]},
             }
-            started = await it.engine.start(_request(coordinator.name, task))
+            started = await it.engine.runs.start(_request(coordinator.name, task))
             await asked.wait()
             assert not other.asked
             it.hang_up(best)
-            done = await it.engine.wait(started.id, timeout=30)
+            done = await it.engine.runs.wait(started.id, timeout=30)
             assert done is not None and done.status is RunStatus.SUCCESS, done
             assert json.loads(bytes(done.output))["messages"] == [{"text": "done"}] and other.asked
 

@@ -103,7 +103,7 @@ def test_the_load_of_a_candidate_is_what_runs_on_it_now() -> None:
             assert (await it.directory.candidate("idle")).load == 0
             go.set()
             for one in runs:
-                await it.engine.wait(one.id, timeout=30)
+                await it.engine.runs.wait(one.id, timeout=30)
             assert (await it.directory.candidate("routed")).load == 3, "looked up once a second"
             it.clock.pass_(1.1)
             assert (await it.directory.candidate("routed")).load == 0
@@ -117,7 +117,7 @@ def test_what_an_agent_sent_as_its_status_or_auth_is_not_what_the_directory_says
             await it.register(status="revoked", auth={"token": "s3cret"})
             entry = await it.directory.entry("it")
             assert entry["status"] == "active" and "auth" not in entry
-            assert "s3cret" not in str(await it.engine.kept("agent_context"))
+            assert "s3cret" not in str(await it.engine.records.kept("agent_context"))
             assert record()["capabilities"] == entry["capabilities"]
 
     run(scene())

@@ -18,7 +18,7 @@ MISSED = 3 * 30.0
 
 async def refused(it: House, match: str) -> None:
     """A run of it fails at once, may be tried again, and was never sent."""
-    assert not it.engine.reachable("it", "test")
+    assert not it.engine.agents.reachable("it", "test")
     failed = await it.ended()
     assert failed.failure is not None and failed.failure.retryable and match in failed.failure.message
     with pytest.raises(Unavailable, match=match):
@@ -32,13 +32,13 @@ def test_an_agent_that_misses_three_beats_is_inactive_and_gets_no_work_until_it_
         async with house() as it:
             at = await it.register()
             it.clock.pass_(MISSED)
-            assert await it.status() == "active" and it.engine.reachable("it", "test")
+            assert await it.status() == "active" and it.engine.agents.reachable("it", "test")
             it.clock.pass_(0.1)
             assert await it.status() == "inactive"
             await refused(it, "missed its heartbeats")
             assert not at.asked
             it.directory.heard(at)
-            assert await it.status() == "active" and it.engine.reachable("it", "test")
+            assert await it.status() == "active" and it.engine.agents.reachable("it", "test")
             assert (await it.ended()).status is RunStatus.SUCCESS
 
     run(scene())
@@ -83,7 +83,7 @@ def test_what_a_heartbeat_says_is_shown_and_only_the_active_get_tasks(said: str,
             at = await it.register()
             await it.directory.heartbeat("it", said, ANNA, at)
             assert await it.status() == shown
-            assert it.engine.reachable("it", "test") is reachable
+            assert it.engine.agents.reachable("it", "test") is reachable
             assert (await it.directory.candidate("it")).active is (shown == "active")
             await it.directory.heartbeat("it", "active", ANNA, at)
             assert await it.status() == "active"
@@ -173,7 +173,7 @@ def test_a_run_under_way_fails_as_agent_gone_when_the_connection_ends() -> None:
             started = await it.start()
             await asked.wait()
             it.hang_up(at)
-            ended = await it.engine.wait(started.id, timeout=30)
+            ended = await it.engine.runs.wait(started.id, timeout=30)
             assert ended is not None and ended.failure is not None
             assert ended.failure.code == "agent_gone" and ended.failure.retryable
             await it.register()
@@ -193,8 +193,8 @@ def test_an_agent_that_was_not_heard_of_for_long_is_forgotten_everywhere() -> No
             it.clock.pass_(4)
             await it.look()
             await it.directory.settled()
-            assert not it.directory.ids() and not it.engine.names("test")
-            assert not [one for one in await it.engine.kept("agent_context") if one.name.startswith("agent/")]
+            assert not it.directory.ids() and not it.engine.agents.names("test")
+            assert not [one for one in await it.engine.records.kept("agent_context") if one.name.startswith("agent/")]
 
     run(scene())
 
@@ -204,13 +204,13 @@ def test_what_an_agent_was_last_heard_is_written_at_most_once_per_interval() -> 
         async with house() as it:
             at = await it.register()
             written: list[str] = []
-            keep = it.engine.keep
+            keep = it.engine.records.keep
 
             async def counted(protocol: str, name: str, *args: Any, **kwargs: Any) -> None:
                 written.append(name)
                 await keep(protocol, name, *args, **kwargs)
 
-            it.engine.keep = counted  # type: ignore[method-assign]
+            it.engine.records.keep = counted  # type: ignore[method-assign]
             for _ in range(29):
                 it.clock.pass_(1)
                 it.directory.heard(at)

@@ -34,7 +34,7 @@ async def gossip(context: Any) -> None:
 def test_runs_full_of_secrets_leave_only_numbers() -> None:
     async def scene() -> None:
         async with house((route("routed"), Scripted(gossip))) as it:
-            thread = await it.engine.create_thread(
+            thread = await it.engine.threads.create(
                 Thread(id=f"{SECRET}-thread", created_at=0, updated_at=0, metadata={"a": SECRET})
             )
             for said in (SECRET, f"{SECRET} fail", f"{SECRET} again"):
@@ -49,7 +49,7 @@ def test_runs_full_of_secrets_leave_only_numbers() -> None:
                     creation={SECRET: SECRET},
                     config={},
                 )
-                await it.engine.wait((await it.engine.start(request)).id, timeout=30)
+                await it.engine.runs.wait((await it.engine.runs.start(request)).id, timeout=30)
             await it.directory.evaluate("routed", 4, Principal(SECRET), SECRET, f"it told {SECRET}")
             found = await it.directory.metrics("routed")
             assert SECRET not in json.dumps(found)

@@ -23,7 +23,7 @@ def test_an_agent_that_registers_can_be_called_at_once_by_clients_of_every_proto
         async with house() as it:
             at = await it.register()
             for protocol in ("test", "agent_client", "agent_context"):
-                assert list(it.engine.names(protocol)) == ["it"]
+                assert list(it.engine.agents.names(protocol)) == ["it"]
             done = await it.ended()
             assert done.status is RunStatus.SUCCESS and json.loads(bytes(done.output)) == {"message": "done"}
             assert at.asked[0][0] == "agent/message" and at.asked[0][1]["target"] == "it"
@@ -39,7 +39,7 @@ def test_a_record_that_was_read_is_kept_under_every_key_less_its_credentials() -
             await it.directory.register(sent, ANNA, session())
             entry = await it.directory.entry("it")
             assert entry["xNew"] == {"a": 1} and entry["meta"]["odd"] is True and "auth" not in entry
-            assert "s3cret" not in str(await it.engine.kept("agent_context"))
+            assert "s3cret" not in str(await it.engine.records.kept("agent_context"))
 
     run(scene())
 
@@ -64,7 +64,7 @@ def test_the_same_session_updates_its_record_and_runs_go_to_the_new_one() -> Non
             at = await it.register()
             await it.register(at=at, capabilities=record()["capabilities"] | {"tools": ["saw"]})
             assert (await it.directory.entry("it"))["capabilities"]["tools"] == ["saw"]
-            assert (await it.engine.agent("it", "test")).labels["tools"] == ["saw"]
+            assert (await it.engine.agents.get("it", "test")).labels["tools"] == ["saw"]
             assert (await it.ended()).status is RunStatus.SUCCESS
 
     run(scene())
@@ -145,11 +145,11 @@ def test_an_agent_that_left_is_gone_from_every_list_and_a_run_under_way_goes_on(
             with pytest.raises(Denied, match="somebody else"):
                 await it.directory.unregister("it", BERT)
             await it.directory.unregister("it", ANNA)
-            assert not it.engine.names("test") and not it.directory.ids()
+            assert not it.engine.agents.names("test") and not it.directory.ids()
             with pytest.raises(NotFound):
                 await it.directory.unregister("it", ANNA)
             go.set()
-            done = await it.engine.wait(under_way.id, timeout=30)
+            done = await it.engine.runs.wait(under_way.id, timeout=30)
             assert done is not None and json.loads(bytes(done.output)) == {"message": "late"}
             assert await it.register(at=at) is at
 
@@ -197,7 +197,7 @@ def test_a_session_that_ends_while_its_agent_registers_leaves_it_offline() -> No
             await registering
             assert await it.status() == "offline" and it.directory.session_of("it") is None
             await it.directory.settled()
-            kept = {one.name: one.data for one in await it.engine.kept("agent_context")}
+            kept = {one.name: one.data for one in await it.engine.records.kept("agent_context")}
             assert "process" not in kept["agent/it"]
 
     run(scene())
@@ -220,7 +220,7 @@ def test_an_endpoint_whose_transport_does_not_go_with_its_url_is_refused_and_not
         async with house(endpoints=["127.0.0.0/8"]) as it:
             with pytest.raises(Invalid, match="does not go with"):
                 await it.register(endpoint={"url": "ws://127.0.0.1:1/", "transport": "sse"})
-            assert not [one for one in await it.engine.kept("agent_context") if one.name.startswith("agent/")]
+            assert not [one for one in await it.engine.records.kept("agent_context") if one.name.startswith("agent/")]
 
     run(scene())
 
@@ -279,7 +279,7 @@ def test_credentials_in_an_endpoint_are_refused_or_never_shown() -> None:
             await it.register(endpoint=secret)
             entries = await it.directory.entries()
             assert entries[0]["endpoint"] == {"url": "http://127.0.0.1:1/mcp", "transport": "auto"}
-            assert "s3cret" not in str(await it.engine.agent("it", "test"))
+            assert "s3cret" not in str(await it.engine.agents.get("it", "test"))
 
     run(scene())
 

@@ -43,7 +43,7 @@ def test_an_agent_of_another_replica_is_listed_there_and_cannot_be_called_there(
         async with two(tmp_path) as (here, there):
             await here.register()
             await settle(there)
-            assert list(there.engine.names("agent_client")) == ["it"]
+            assert list(there.engine.agents.names("agent_client")) == ["it"]
             assert await there.status() == "active" and there.directory.session_of("it") is None
             failed = await there.ended()
             assert failed.failure is not None and failed.failure.code == "unavailable" and failed.failure.retryable
@@ -177,7 +177,7 @@ def test_unregistering_and_other_words_reach_the_other_replica(tmp_path: Path) -
             assert (await there.directory.entry("it"))["xMood"] == "better" and there.uris
             await here.directory.unregister("it", ANNA)
             await settle(there)
-            assert not there.directory.ids() and not there.engine.names("test")
+            assert not there.directory.ids() and not there.engine.agents.names("test")
 
     run(scene())
 
@@ -190,11 +190,11 @@ def test_a_look_while_nothing_changes_writes_nothing_and_tells_nothing(tmp_path:
             await here.directory.evaluate("two", 5, BERT)
             for _ in range(6):
                 await settle(here, there)
-            before = await here.engine.kept("agent_context")
+            before = await here.engine.records.kept("agent_context")
             here.uris.clear()
             for _ in range(5):
                 await settle(here, there)
-            assert await here.engine.kept("agent_context") is before and not here.uris
+            assert await here.engine.records.kept("agent_context") is before and not here.uris
 
     run(scene())
 
@@ -251,7 +251,7 @@ def test_an_agent_that_registers_where_its_revocation_is_not_known_yet_is_served
             await here.register()
             await settle(there, here)
             for each in (here, there):
-                assert await each.status() == "revoked" and not each.engine.names("test")
+                assert await each.status() == "revoked" and not each.engine.agents.names("test")
 
     run(scene())
 
@@ -261,7 +261,7 @@ def test_a_process_that_was_taken_for_dead_says_that_it_lives(tmp_path: Path) ->
         async with two(tmp_path) as (here, there):
             await here.register()
             await settle(there)
-            await there.engine.forget("agent_context", f"process/{here.engine.process}")
+            await there.engine.records.forget("agent_context", f"process/{here.engine.process}")
             await settle(there)
             assert await there.status() == "offline"
             await settle(here)
@@ -310,13 +310,13 @@ def test_a_revocation_reaches_the_other_replica_with_the_next_look_and_outlives_
             await asked.wait()
             await there.directory.revoke("it")
             await settle(here)
-            ended = await here.engine.wait(started.id, timeout=30)
+            ended = await here.engine.runs.wait(started.id, timeout=30)
             assert ended is not None and ended.status is RunStatus.CANCELLED
-            assert await here.status() == "revoked" and not here.engine.names("test")
+            assert await here.status() == "revoked" and not here.engine.agents.names("test")
             assert here.directory.session_of("it") is None and at.alive
         async with house(file=file) as again:
-            assert await again.status() == "revoked" and not again.engine.names("test")
+            assert await again.status() == "revoked" and not again.engine.agents.names("test")
             await again.directory.restore("it")
-            assert await again.status() == "offline" and list(again.engine.names("test")) == ["it"]
+            assert await again.status() == "offline" and list(again.engine.agents.names("test")) == ["it"]
 
     run(scene())

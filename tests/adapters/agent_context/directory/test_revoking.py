@@ -20,7 +20,7 @@ def test_a_revoked_agent_is_refused_everything_and_its_connection_stays() -> Non
             await it.directory.revoke("it")
             assert at.alive and it.directory.revoked("it")
             assert await it.status() == "revoked" and it.directory.session_of("it") is None
-            assert not it.directory.hosted() and not it.engine.names("agent_client")
+            assert not it.directory.hosted() and not it.engine.agents.names("agent_client")
             with pytest.raises(NotFound):
                 await it.start()
             with pytest.raises(Denied, match="revoked"):
@@ -52,7 +52,7 @@ def test_runs_of_a_revoked_agent_are_cancelled_and_it_is_told() -> None:
             started = await it.start()
             await asked.wait()
             await it.directory.revoke("it")
-            ended = await it.engine.wait(started.id, timeout=30)
+            ended = await it.engine.runs.wait(started.id, timeout=30)
             assert ended is not None and ended.status is RunStatus.CANCELLED
             assert ended.cancel_reason == "the agent's access was revoked"
 

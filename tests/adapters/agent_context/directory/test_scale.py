@@ -23,7 +23,7 @@ async def crowd(it: House) -> None:
         name = f"agent-{number}"
         members.by_id[name] = replace(one, id=name, entry={**one.entry, "id": name})
     names = list(members.by_id)
-    it.engine.names = lambda protocol: names if protocol == PROTOCOL else ()  # type: ignore[method-assign]
+    it.engine.agents.names = lambda protocol: names if protocol == PROTOCOL else ()  # type: ignore[method-assign]
 
 
 async def turns(work: Awaitable[Any]) -> tuple[Any, int]:
