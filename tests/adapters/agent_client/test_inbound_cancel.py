@@ -143,6 +143,36 @@ def test_a_cancel_while_the_run_is_being_started_is_the_answer_whatever_comes_of
     run(main())
 
 
+@pytest.mark.parametrize("method", ["session/close", "session/delete"])
+def test_a_session_that_is_closed_while_its_run_is_being_started_ends_the_prompt(method: str) -> None:
+    async def main() -> None:
+        began, go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        route, agent = scripted(held(lambda: ended))
+        agent.on_cancel = ended.set
+        async with rig((route, agent)) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            create = gateway.engine.store.create_run
+
+            async def slowly(*args: Any, **options: Any) -> bool:
+                began.set()
+                await go.wait()
+                return await create(*args, **options)
+
+            gateway.engine.store.create_run = slowly  # type: ignore[method-assign]
+            turn = await editor.start(session)
+            await began.wait()
+            closed = await editor.begin(method, {"sessionId": session})
+            (here,) = gateway.inbound.clients.open(session)
+            await until(lambda: here.context.turn is not None and here.context.turn.cancelled)
+            go.set()
+            async with asyncio.timeout(30):
+                assert await turn == CANCELLED
+                assert await closed == {}
+
+    run(main())
+
+
 def test_an_agent_that_does_not_hear_of_it_is_given_up() -> None:
     async def main() -> None:
         async with rig(scripted(held(asyncio.Event)), rules=Rules(cancel_grace=0.05)) as gateway:

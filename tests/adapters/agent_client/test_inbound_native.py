@@ -305,6 +305,32 @@ def test_a_session_that_only_the_agent_knows_is_loaded_from_it_and_known_from_th
     run(main())
 
 
+def test_what_an_agent_replays_comes_before_the_answer_to_a_client_that_reads_slowly_too() -> None:
+    async def main() -> None:
+        route, agent = native(echo)
+        told = asyncio.Event()
+
+        def load(context: Any, params: Raw) -> dict[str, Any]:
+            for number in range(100):
+                note(context, chunk(f"{number} "), kept=True)
+            told.set()
+            return {}
+
+        agent.answers["session/load"] = load
+        async with rig((route, agent)) as gateway:
+            editor = await gateway.connect(limit=2000)
+            editor.reads.clear()
+            future = await editor.begin("session/load", {"sessionId": "theirs", **LOAD})
+            await told.wait()
+            editor.reads.set()
+            async with asyncio.timeout(30):
+                await future
+            assert editor.text().split() == [str(number) for number in range(100)]
+            assert editor.order[-1] == "session/load"
+
+    run(main())
+
+
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
 def test_a_session_that_nobody_knows_is_the_agents_error_and_leaves_nothing(method: str) -> None:
     async def main() -> None:
