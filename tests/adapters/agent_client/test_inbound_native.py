@@ -308,11 +308,11 @@ def test_a_session_that_only_the_agent_knows_is_loaded_from_it_and_known_from_th
 def test_what_an_agent_replays_comes_before_the_answer_to_a_client_that_reads_slowly_too() -> None:
     async def main() -> None:
         route, agent = native(echo)
-        told = asyncio.Event()
+        told, large = asyncio.Event(), "x" * 50_000
 
         def load(context: Any, params: Raw) -> dict[str, Any]:
             for number in range(100):
-                note(context, chunk(f"{number} "), kept=True)
+                note(context, chunk(f"{number}{large} "), kept=True)
             told.set()
             return {}
 
@@ -325,7 +325,7 @@ def test_what_an_agent_replays_comes_before_the_answer_to_a_client_that_reads_sl
             editor.reads.set()
             async with asyncio.timeout(30):
                 await future
-            assert editor.text().split() == [str(number) for number in range(100)]
+            assert editor.text().split() == [f"{number}{large}" for number in range(100)]
             assert editor.order[-1] == "session/load"
 
     run(main())
