@@ -62,7 +62,7 @@ async def folders(governor: Governor | None, params: Raw) -> Raw:
         new["additionalDirectories"] = [
             await admitted(governor, each, f"/additionalDirectories/{at}") for at, each in enumerate(more)
         ]
-    return params if new == said else Raw(jsonrpc.encoded(new))
+    return params if new == said else jsonrpc.raw(new)
 
 
 def untrusted(update: JsonObject) -> JsonObject:

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_client.codec.v2 import agents, questions, states, turn, updates_out
-from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2 import agents, questions, thread_updates, turn, updates_out
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import UpdateDecoder, stray
 from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
 from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
@@ -30,7 +30,7 @@ def _lines(chunks: Iterable[bytes]) -> list[jsonrpc.Message]:
 
 def _heard(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
     """What the outbound half makes of a prompt's updates and questions, up to the idle state."""
-    decoder, events = UpdateDecoder(Known()), list[e.Event]()
+    decoder, events = UpdateDecoder(SessionMemory()), list[e.Event]()
     for message in _lines(chunks):
         if isinstance(message, Notification):
             update = unpack(message.params, SessionUpdate).update
@@ -48,7 +48,7 @@ def _heard(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
 
 def _between(chunks: Iterable[bytes], given: Any) -> Any:
     """Updates that belong to no turn."""
-    known = Known()
+    known = SessionMemory()
     updates = [
         stray(unpack(m.params, SessionUpdate).update, known) for m in _lines(chunks) if isinstance(m, Notification)
     ]
@@ -87,7 +87,7 @@ def _asked(value: Any, given: Any) -> bytes:
 
 def _noted(value: Any, given: Any) -> bytes:
     """Notes of a thread as updates; those that are none left out."""
-    told = [states.told(update) for update in msgspec.convert(value, list[ThreadUpdate])]
+    told = [thread_updates.told(update) for update in msgspec.convert(value, list[ThreadUpdate])]
     lines = updates_out.envelope("s")([updates_out.update(said) for said in told if said is not None])
     return b"".join(line + b"\n" for line in lines)
 

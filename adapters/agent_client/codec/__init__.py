@@ -2,11 +2,12 @@
 
 An agent of this protocol speaks:
     updates_in.py   its updates to events, with messages.py and tools.py
-    plain.py        one event as one update, and what goes into `origin`
+    event_forms.py  one event as one update, and what goes into `origin`
 A client of this protocol is told:
-    updates_out.py  events to updates; of agents of other protocols with foreign.py, speech.py and document.py
+    updates_out.py  events to updates; of agents of other protocols with output_text.py and document.py, of agents of
+                    version 2 with v2_for_v1.py
 Both ways:
-    questions.py    permissions and forms, with asking.py, forms.py, choices.py and offers.py
+    questions.py    permissions and forms
     turn.py         how a prompt ends
     content.py      content blocks
     agents.py       `initialize`, and with options.py the options of a session

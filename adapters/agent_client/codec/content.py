@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta, files, projection
 from gateway.core.errors import Invalid
@@ -78,7 +78,7 @@ def text_of(blocks: list[JsonObject], path: str = "/prompt") -> str:
             said = f"[{_escaped(block['name'])}]({_target(block['uri'])})"
         elif kind == "resource" and isinstance(block["resource"].get("text"), str):
             inner = block["resource"]
-            said = f"{inner['uri']}\n{plain.fenced(inner['text'], _language(inner['uri']))}"
+            said = f"{inner['uri']}\n{event_forms.fenced(inner['text'], _language(inner['uri']))}"
         else:
             raise Invalid("this agent takes only text", path=f"{path}/{at}")
         apart = "resource" in (kind, before) or (kind == before == "text")
@@ -164,7 +164,7 @@ def block_for(artifact: Artifact, data: bytes | None, capabilities: JsonObject) 
             uri = artifact.url if is_link(artifact) else quote(artifact.name)
             return {"type": "resource", "resource": {"uri": uri, "mimeType": artifact.media_type, **inner}}
         if text is not None:
-            return block_of(f"{artifact.name}\n{plain.fenced(text, _language(artifact.name))}")
+            return block_of(f"{artifact.name}\n{event_forms.fenced(text, _language(artifact.name))}")
     return link_of(artifact) if is_link(artifact) else None
 
 

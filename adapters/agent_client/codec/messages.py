@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from adapters.agent_client.codec import plain
-from adapters.agent_client.codec.plain import MESSAGE, USER
+from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec.event_forms import MESSAGE, USER
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
 from gateway.core import events as e
@@ -26,6 +26,25 @@ class _Open:
         self.kind = ""
         self.part: str | None = None
         self.held = ""
+
+    def whole(self, said: str) -> str:
+        """Text without half characters: half of one at its end waits for the next text of the message."""
+        if self.held or not said.isascii():
+            said, self.held = stitch(self.held, said)
+        return said
+
+    def begin(self, part: str, kind: str) -> None:
+        """A part begins, for chunks of this kind."""
+        self.part, self.kind = part, kind
+
+    def end_part(self) -> list[e.Event]:
+        """Its part ends, if one is open; a half character is lost."""
+        part, self.part = self.part, None
+        if part is None:
+            return []
+        held, self.held = self.held, ""
+        lost: list[Any] = [e.PartDelta(part=part, delta=REPLACEMENT)] if held else []
+        return [*lost, e.PartEnded(part=part)]
 
 
 class Messages:
@@ -52,7 +71,7 @@ class Messages:
     def text(self, kind: str, id: str | None, said: str) -> list[e.Event]:
         """A piece of text that is all there is to its update."""
         message, out = self._turn_to(kind, id)
-        return [*out, e.PartDelta(part=self.part, delta=self._whole(message, said))]
+        return [*out, e.PartDelta(part=self.part, delta=message.whole(said))]
 
     def chunk(self, kind: str, said: JsonObject) -> list[e.Event] | None:
         """Any chunk; None if core has no event for it."""
@@ -62,18 +81,18 @@ class Messages:
             return None
         if content.get("type") == "text" and isinstance(content.get("text"), str):
             message, out = self._turn_to(kind, id)
-            text = self._whole(message, content["text"])
+            text = message.whole(content["text"])
             if text != content["text"]:
                 said = {**said, "content": {**content, "text": text}}
             said = delta.sound(said)
-            form = plain.chunk(kind, {"type": "text", "text": text}, message.id)
-            origin = plain.difference(form, said)
+            form = event_forms.chunk(kind, {"type": "text", "text": text}, message.id)
+            origin = event_forms.difference(form, said)
             return [*out, e.PartDelta(part=self.part, delta=text, origin=origin)]
         if kind != MESSAGE or not isinstance(content.get("type"), str):
             return None
         message, out = self._turn_to(kind, id, file=True)
         said = delta.sound(said)
-        origin = plain.difference(plain.chunk(kind, said["content"], message.id), said)
+        origin = event_forms.difference(event_forms.chunk(kind, said["content"], message.id), said)
         part = self._new_part()
         file = e.PartStarted(part=part, message=message.name, kind="file", value=said["content"], origin=origin)
         return [*out, file, e.PartEnded(part=part)]
@@ -107,20 +126,15 @@ class Messages:
             if before is not None and all(one is not before for one in self._streams.values()):
                 out[:0] = self._ended(before)
         if file:
-            out += self._end_part(message)
+            out += message.end_part()
         elif message.kind != kind or message.part is None:
-            out += self._end_part(message)
-            message.kind, message.part = kind, self._new_part()
-            form = "text" if kind != plain.THOUGHT else "thought"
-            out.append(e.PartStarted(part=message.part, message=message.name, kind=form))
+            out += message.end_part()
+            part = self._new_part()
+            message.begin(part, kind)
+            form = "text" if kind != event_forms.THOUGHT else "thought"
+            out.append(e.PartStarted(part=part, message=message.name, kind=form))
         self.part = message.part or ""
         return message, out
-
-    def _whole(self, message: _Open, said: str) -> str:
-        """Text without half characters: half of one at its end waits for the next text of the message."""
-        if message.held or not said.isascii():
-            said, message.held = stitch(message.held, said)
-        return said
 
     def _end(self, messages: Iterable[_Open]) -> list[e.Event]:
         out: list[e.Event] = []
@@ -130,15 +144,7 @@ class Messages:
         return out
 
     def _ended(self, message: _Open) -> list[e.Event]:
-        return [*self._end_part(message), e.MessageEnded(message=message.name)]
-
-    def _end_part(self, message: _Open) -> list[e.Event]:
-        part, message.part = message.part, None
-        if part is None:
-            return []
-        lost: list[Any] = [e.PartDelta(part=part, delta=REPLACEMENT)] if message.held else []
-        message.held = ""
-        return [*lost, e.PartEnded(part=part)]
+        return [*message.end_part(), e.MessageEnded(message=message.name)]
 
     def _new_part(self) -> str:
         self._parts += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from gateway.core import events as e
 from gateway.core.types import JsonObject
 
@@ -15,7 +15,7 @@ def profile(said: JsonObject) -> JsonObject:
 
 
 def is_question(said: JsonObject) -> bool:
-    """Whether it is no tool call, but stands for a question that a gateway asks (see asking.py)."""
+    """Whether it is no tool call, but stands for a question that a gateway asks (see questions.py)."""
     return profile(said).get("question") is True
 
 
@@ -52,7 +52,7 @@ class ToolCalls:
         if not isinstance(id, str):
             return None
         if id in self._open:
-            return plain.joined(self._going_on(id, said), said)
+            return event_forms.joined(self._going_on(id, said), said)
         return self._start(id, said)
 
     def update(self, said: JsonObject) -> list[e.Event] | None:
@@ -62,7 +62,7 @@ class ToolCalls:
             return None
         if id not in self._open:
             return self._start(id, said)
-        return plain.joined(self._going_on(id, said), said)
+        return event_forms.joined(self._going_on(id, said), said)
 
     def title(self, id: str) -> str | None:
         """What a call that is open was last called."""
@@ -71,7 +71,7 @@ class ToolCalls:
     def close(self, failed: bool) -> list[e.Event]:
         """The end of the run, of which the agent says nothing call by call."""
         left, self._open = list(self._open.values()), {}
-        return [e.ToolCallEnded(call=name, failed=failed, origin=plain.SILENT) for name in left]
+        return [e.ToolCallEnded(call=name, failed=failed, origin=event_forms.SILENT) for name in left]
 
     def _start(self, id: str, said: JsonObject) -> list[e.Event]:
         name, count = id, 1
@@ -90,15 +90,15 @@ class ToolCalls:
             kind=kind if isinstance(kind, str) else "other",
             input=said.get("rawInput"),
         )
-        more = said.get("content") or said.get("rawOutput") is not None or said.get("status") in plain.FINAL
+        more = said.get("content") or said.get("rawOutput") is not None or said.get("status") in event_forms.FINAL
         following = self._going_on(id, {**said, "title": None}) if more else []
-        return plain.joined([started, *following], said)
+        return event_forms.joined([started, *following], said)
 
     def _going_on(self, id: str, said: JsonObject) -> list[e.Event]:
         """What an update says of a call that is open."""
         name = self._open[id]
         status, title, content = said.get("status"), said.get("title"), said.get("content")
-        final = status in plain.FINAL
+        final = status in event_forms.FINAL
         if isinstance(title, str):
             self._titles[name] = title
         updated = e.ToolCallUpdated(

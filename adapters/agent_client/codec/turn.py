@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.errors import ERRORS
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta, projection
@@ -41,9 +41,9 @@ def ended(result: Raw) -> list[e.Event]:
     out: list[e.Event] = []
     usage = said.get("usage")
     if isinstance(usage, dict):
-        counts = {ours: usage[key] for key, ours in _COUNTS.items() if plain.is_count(usage.get(key))}
+        counts = {ours: usage[key] for key, ours in _COUNTS.items() if event_forms.is_count(usage.get(key))}
         if counts:
-            out.append(e.UsageReported(**counts, detail=usage, origin=plain.SILENT))
+            out.append(e.UsageReported(**counts, detail=usage, origin=event_forms.SILENT))
     if reason is StopReason.CANCELLED:
         return [*out, e.RunCancelled(reason="the agent says that it was cancelled", origin=origin)]
     return [*out, e.RunFinished(stop_reason=reason or StopReason.END_TURN, origin=origin)]
@@ -75,7 +75,7 @@ def prompt_result(
     failed: the agent's very own error if it is an agent of this protocol, else an internal error with the failure's
     code in `data`.
     """
-    mine = plain.beyond(end) if end is not None and (agent is None or PROTOCOL in agent.extra) else None
+    mine = event_forms.beyond(end) if end is not None and (agent is None or PROTOCOL in agent.extra) else None
     if failed_run(run):
         raise _error(run, mine)
     cancelled = run.status is RunStatus.CANCELLED

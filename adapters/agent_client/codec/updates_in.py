@@ -1,7 +1,7 @@
 """`session/update` to core events (docs: prompt-turn, tool-calls, agent-plan; schema: SessionUpdate).
 
 One decoder per run; what comes outside of runs goes through `stray`. Called by the outbound half with the `update` of
-each notification, in order. `origin` of the events is this codec's own (see plain.py).
+each notification, in order. `origin` of the events is this codec's own (see event_forms.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.messages import Messages
 from adapters.agent_client.codec.tools import ToolCalls
 from adapters.agent_client.wire import PROTOCOL
@@ -23,7 +23,7 @@ from gateway.wire.jsonrpc import unpack
 
 OUTPUT: Final = "output"
 """Kind of a ThreadUpdate that is said content outside of a run."""
-_CONTENT: Final = (*plain.CHUNKS, "tool_call", "tool_call_update")
+_CONTENT: Final = (*event_forms.CHUNKS, "tool_call", "tool_call_update")
 
 
 class _Text(Struct, forbid_unknown_fields=True, gc=False):
@@ -34,7 +34,9 @@ class _Text(Struct, forbid_unknown_fields=True, gc=False):
 class Chunk(Struct, forbid_unknown_fields=True, gc=False):
     """Nearly every update: text, and not a key more. What is refused here is looked at again, slowly."""
 
-    kind: Literal["agent_message_chunk", "agent_thought_chunk", "user_message_chunk"] = msgspec.field(name=plain.KEY)
+    kind: Literal["agent_message_chunk", "agent_thought_chunk", "user_message_chunk"] = msgspec.field(
+        name=event_forms.KEY
+    )
     content: _Text
     message_id: str | UnsetType = msgspec.field(default=UNSET, name="messageId")
 
@@ -105,10 +107,10 @@ class UpdateDecoder:
 
     def _slowly(self, update: Raw | bytes) -> list[e.Event | ThreadUpdate]:
         said = read(update)
-        kind = said[plain.KEY]
+        kind = said[event_forms.KEY]
         self._kind = ""
         events: list[e.Event] | None
-        if kind in plain.CHUNKS:
+        if kind in event_forms.CHUNKS:
             events = self._messages.chunk(kind, said)
             return [_custom(said)] if events is None else [*events]
         said = delta.sound(said)
@@ -121,7 +123,7 @@ class UpdateDecoder:
         elif kind == "plan":
             events = plan(said)
         elif kind == "usage_update":
-            events = [e.UsageReported(detail=said)] if plain.is_usage(said) else None
+            events = [e.UsageReported(detail=said)] if event_forms.is_usage(said) else None
         else:
             return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
         return [_custom(said)] if events is None else [*events]
@@ -130,7 +132,7 @@ class UpdateDecoder:
 def stray(update: Raw | bytes) -> ThreadUpdate:
     """An update that belongs to no run. Said content is `kind="output", kept=True`. Raises AgentBroken as `feed`."""
     said = read(update)
-    kind = said[plain.KEY]
+    kind = said[event_forms.KEY]
     content = kind in _CONTENT
     return ThreadUpdate(protocol=PROTOCOL, kind=OUTPUT if content else kind, data=delta.sound(said), kept=content)
 
@@ -145,7 +147,7 @@ def read(update: Raw | bytes) -> JsonObject:
         said: Any = unpack(update)
     except (ValueError, RecursionError) as error:
         raise AgentBroken("a session/update that cannot be read", detail=str(error)) from None
-    if not isinstance(said, dict) or not isinstance(said.get(plain.KEY), str):
+    if not isinstance(said, dict) or not isinstance(said.get(event_forms.KEY), str):
         raise AgentBroken("a session/update without a sessionUpdate")
     return said
 
@@ -163,8 +165,8 @@ def plan(said: JsonObject) -> list[e.Event] | None:
         found.append(
             e.PlanEntry(
                 content=entry["content"],
-                status=status if status in plain.PLAN_STATUSES else "pending",
-                priority=priority if priority in plain.PRIORITIES else "medium",
+                status=status if status in event_forms.PLAN_STATUSES else "pending",
+                priority=priority if priority in event_forms.PRIORITIES else "medium",
             )
         )
-    return plain.joined([e.PlanUpdated(entries=tuple(found))], said)
+    return event_forms.joined([e.PlanUpdated(entries=tuple(found))], said)

@@ -14,11 +14,10 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_client.codec import content, plain
-from adapters.agent_client.codec.assembly import Assembly
-from adapters.agent_client.codec.foreign import ForeignText
-from adapters.agent_client.codec.newer import Newer, told
-from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
+from adapters.agent_client.codec import content, event_forms
+from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER, UpdateAssembly
+from adapters.agent_client.codec.output_text import OutputText
+from adapters.agent_client.codec.v2_for_v1 import V2ForV1, told
 from adapters.agent_client.wire import ORIGIN_V2, PARAMS_META, PROTOCOL
 from gateway.contract import Snapshot
 from gateway.core import delta
@@ -30,7 +29,7 @@ _members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _PARAMS_META: Final = PARAMS_META.encode()
 _TEXT_END: Final = b"}}"
 _TEXT_START: Final = {
-    kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in plain.CHUNKS
+    kind: b'{"sessionUpdate":"' + kind.encode() + b'","content":{"type":"text","text":' for kind in event_forms.CHUNKS
 }
 
 
@@ -40,7 +39,7 @@ class UpdateEncoder:
     agent: the run's agent; None where it is not known any more. What an agent of this protocol said is sent as it was.
     replay: the run is history (`session/load`): the prompt that the agent echoed is left out, since `user` says it.
 
-    An agent of another protocol: its output is told as one text that only grows (foreign.py), without message ids;
+    An agent of another protocol: its output is told as one text that only grows (output_text.py), without message ids;
     thoughts, tool calls, plans and token counts by their own updates; files as resource links.
     """
 
@@ -52,10 +51,10 @@ class UpdateEncoder:
         self._replay = replay
         self._native = agent is not None and PROTOCOL in agent.extra
         self._known = agent is not None
-        self._foreign = None if self._native else ForeignText(agent)
+        self._foreign = None if self._native else OutputText(agent)
         self._losses: Counter[str] = Counter()
-        self._newer = Newer(self._losses) if agent is not None and ORIGIN_V2 in agent.extra else None
-        self._assembly = Assembly(foreign=not self._native)
+        self._newer = V2ForV1(self._losses) if agent is not None and ORIGIN_V2 in agent.extra else None
+        self._assembly = UpdateAssembly(foreign=not self._native)
         # part -> what comes before and after the text in an update, and who is to know of it
         self._ready: dict[str, tuple[bytes, bytes, Callable[[str], object] | None]] = {}
         self._of: dict[str, tuple[str, str | None]] = {}  # part -> kind of chunk, message id
@@ -107,7 +106,7 @@ class UpdateEncoder:
             self._say(more, out)
             if corrected:
                 self._say(["\n\n"], out)
-                out.append(_encode(plain.chunk(MESSAGE, content.block_of(corrected), f"{run.id}-corrected")))
+                out.append(_encode(event_forms.chunk(MESSAGE, content.block_of(corrected), f"{run.id}-corrected")))
         return out
 
     # --- events ------------------------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ class UpdateEncoder:
             case e.PartEnded():
                 self._ready.pop(event.part, None)
             case e.ArtifactAdded() if self._foreign is not None and event.artifact.agent_created:
-                out.append(_encode(plain.chunk(MESSAGE, content.link_of(event.artifact))))
+                out.append(_encode(event_forms.chunk(MESSAGE, content.link_of(event.artifact))))
             case e.Custom():
                 self._custom(event, out)
             case e.RunFinished() | e.RunFailed() | e.RunCancelled():
@@ -142,7 +141,7 @@ class UpdateEncoder:
                 self._plain(event, out)
 
     def _plain(self, event: e.Event, out: list[bytes]) -> None:
-        if isinstance(event, e.UsageReported) and not plain.is_usage(event.detail):
+        if isinstance(event, e.UsageReported) and not event_forms.is_usage(event.detail):
             self.usage = event
             return
         said = self._assembly.add(event, self._beyond(event))
@@ -205,9 +204,9 @@ class UpdateEncoder:
         if kind == THOUGHT or foreign is None:
             if event.part in self._quiet:
                 return
-            said = plain.chunk(kind, content.block_of(event.delta), message_id)
+            said = event_forms.chunk(kind, content.block_of(event.delta), message_id)
             mine = self._beyond(event)
-            self._put(said if mine is None else plain.restored(said, mine), out)
+            self._put(said if mine is None else event_forms.restored(said, mine), out)
             return
         self._say(foreign.grow(event), out)
         self._open()
@@ -223,7 +222,7 @@ class UpdateEncoder:
         self._say(self._foreign.replace(event), out)
         self._open()
 
-    def _anew(self, newer: Newer, event: e.PartReplaced, kind: str, message_id: str | None, out: list[bytes]) -> None:
+    def _anew(self, newer: V2ForV1, event: e.PartReplaced, kind: str, message_id: str | None, out: list[bytes]) -> None:
         """A message of an agent of version 2 is rewritten: another takes its place, and what is said of it from now."""
         text = newer.rewritten(event)
         if text is None or message_id is None:
@@ -233,20 +232,20 @@ class UpdateEncoder:
         self._messages |= {name: (role, now) for name, (role, id) in self._messages.items() if id == message_id}
         for part in [part for part in self._ready if self._of[part][1] == now]:
             self._make_ready(part)
-        out.append(_encode(plain.chunk(kind, content.block_of("\n\n"), message_id)))
-        out.append(_encode(plain.chunk(kind, content.block_of(text), now)))
+        out.append(_encode(event_forms.chunk(kind, content.block_of("\n\n"), message_id)))
+        out.append(_encode(event_forms.chunk(kind, content.block_of(text), now)))
 
     def _file(self, event: e.PartStarted, message_id: str | None, out: list[bytes]) -> None:
-        if self._native or plain.is_block(event.value):
-            said = plain.chunk(MESSAGE, event.value, message_id)
+        if self._native or event_forms.is_block(event.value):
+            said = event_forms.chunk(MESSAGE, event.value, message_id)
             mine = self._beyond(event)
-            self._put(said if mine is None else plain.restored(said, mine), out)
+            self._put(said if mine is None else event_forms.restored(said, mine), out)
             return
         block = content.described(event.value)
         if block is None:
             self._losses["file"] += 1
         else:
-            out.append(_encode(plain.chunk(MESSAGE, block)))
+            out.append(_encode(event_forms.chunk(MESSAGE, block)))
 
     def _put(self, said: JsonObject | None, out: list[bytes]) -> None:
         if self._newer is not None:
@@ -259,16 +258,16 @@ class UpdateEncoder:
 
     def _beyond(self, event: e.Event) -> JsonObject | None:
         """What an agent of this protocol said beyond the core; another protocol's extras are not ours to read."""
-        return plain.beyond(event) if self._native or not self._known else None
+        return event_forms.beyond(event) if self._native or not self._known else None
 
 
 def _is_update(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(plain.KEY), str)
+    return isinstance(value, dict) and isinstance(value.get(event_forms.KEY), str)
 
 
 def user(blocks: Iterable[JsonObject]) -> list[bytes]:
     """A prompt as `user_message_chunk`s, for the replay."""
-    return [_encode(plain.chunk(USER, block)) for block in blocks]
+    return [_encode(event_forms.chunk(USER, block)) for block in blocks]
 
 
 def update(value: JsonObject) -> bytes:

@@ -13,9 +13,8 @@ from msgspec import Raw
 
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents as agents_v1
-from adapters.agent_client.codec import newer
+from adapters.agent_client.codec import v2_for_v1
 from adapters.agent_client.codec.v2 import agents, questions, requests
-from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.wire import ORIGIN_V2, JsonObject
 from gateway.core.errors import Invalid
 from gateway.core.types import Agent, Json
@@ -74,7 +73,7 @@ class V1Dialect:
         if method not in requests.OPTIONS or (isinstance(result, Raw) and _V2 not in bytes(result)):
             return result
         said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
-        return newer.told(said)[0] if isinstance(said, dict) else said
+        return v2_for_v1.told(said)[0] if isinstance(said, dict) else said
 
     def capabilities(self, asked: wire.Initialize) -> JsonObject:
         """See `Dialect.capabilities`."""
@@ -104,7 +103,7 @@ class V2Dialect:
         method, turned = requests.to_v1(method, asked)
         if method == "session/resume" and turned.get("replayFrom") is not None:
             raise Invalid("replayFrom: there is no such place; there is start", path="/replayFrom/type")
-        return method, encoded(turned)
+        return method, jsonrpc.raw(turned)
 
     def result(self, method: str, params: Raw, result: Any, noted: Noted) -> Any:
         """See `Dialect.result`."""
@@ -131,7 +130,7 @@ class V2Dialect:
         """See `Dialect.asked`. The client has neither files nor terminals, and declared none."""
         if method.startswith(NOT_ASKED):
             raise unknown(method)
-        return encoded(questions.whole(_object(params))) if method == "elicitation/create" else params
+        return jsonrpc.raw(questions.whole(_object(params))) if method == "elicitation/create" else params
 
 
 def unknown(method: str) -> RpcError:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.questions import RunQuestions
 from adapters.agent_client.inbound.updates import STATES, SessionUpdates
 from adapters.agent_client.wire import NOTIFICATION, PROTOCOL
@@ -14,6 +13,7 @@ from gateway.contract import Batch, Snapshot
 from gateway.core import events as e
 from gateway.core.stream import coalesce
 from gateway.core.types import Agent, Run, RunStatus
+from gateway.wire import jsonrpc
 
 LAGGING = 32
 """Events at once from which on neighbouring chunks are joined, whoever the agent is."""
@@ -119,7 +119,7 @@ class RunFollower:
                 if not (quiet or self._past):
                     await self._run_updates.tell(updates)
                     updates.clear()
-                    self._session.client.tell(event.data[NOTIFICATION], encoded(event.data["params"]))
+                    self._session.client.tell(event.data[NOTIFICATION], jsonrpc.raw(event.data["params"]))
             elif not isinstance(event, e.Custom):
                 piece.append((number, event))
             elif self._is_told(event):

@@ -13,7 +13,6 @@ from msgspec import Raw
 
 from adapters.agent_client.codec import agents, content
 from adapters.agent_client.governed import AIP44, admitted, folders
-from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.turns import FOLDER
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import Gateway, Governor
@@ -91,7 +90,7 @@ async def known(governor: Governor | None, thread: Thread, *, ending: bool = Fal
 
     Raises Conflict where it may not, unless it is taken up to be ended.
     """
-    params = encoded({"cwd": thread.metadata.get(FOLDER) or (governor and governor.home) or "/", "mcpServers": []})
+    params = jsonrpc.raw({"cwd": thread.metadata.get(FOLDER) or (governor and governor.home) or "/", "mcpServers": []})
     try:
         return await folders(governor, params)
     except Invalid as error:

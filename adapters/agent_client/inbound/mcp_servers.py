@@ -16,7 +16,6 @@ from adapters.agent_client.codec.turn import OURS
 from adapters.agent_client.inbound.clients import OpenSession
 from adapters.agent_client.inbound.config_options import settings
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import InterlinguaError
@@ -66,7 +65,7 @@ def together(session: SessionContext) -> Raw:
     others = [each for other in session.elsewhere() for each in _named(other) if each.get("name") not in names]
     if not others:
         return session.params
-    return encoded({**jsonrpc.unpack(session.params), tunnel.SERVERS: [*asked, *others]})
+    return jsonrpc.raw({**jsonrpc.unpack(session.params), tunnel.SERVERS: [*asked, *others]})
 
 
 def _named(session: SessionContext | OpenSession) -> list[JsonObject]:

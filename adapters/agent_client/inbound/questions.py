@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from adapters.agent_client.codec import questions as codec
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.updates import Form, RunUpdates, SessionUpdates
 from gateway.core import events as e
 from gateway.core.errors import AgentBroken, Denied, InterlinguaError, Invalid, Unavailable
@@ -173,7 +172,7 @@ class RunQuestions:
         """What the client answers; None if it cannot, and the question stays open. Whatever is unclear is a refusal."""
         session = self._session
         try:
-            result = await session.client.put(method, encoded({"sessionId": session.id, **params}))
+            result = await session.client.put(method, jsonrpc.raw({"sessionId": session.id, **params}))
             return read(interrupt, jsonrpc.unpack(result))
         except Unavailable:
             return None  # the client has gone
@@ -214,4 +213,4 @@ def _said(answer: Answer) -> str | None:
         return None
     if isinstance(answer.value, str):
         return answer.value
-    return bytes(encoded(answer.value)).decode()
+    return bytes(jsonrpc.raw(answer.value)).decode()

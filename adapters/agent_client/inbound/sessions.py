@@ -17,12 +17,12 @@ from adapters.agent_client.inbound import governed, mcp_servers, replay, session
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.config_options import settings
 from adapters.agent_client.inbound.context import SessionContext, Way
-from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.session import EditorSession
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import Json, Thread
+from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import read
 
 
@@ -289,7 +289,7 @@ class EditorSessions:
         if not takes_up or governed.of(self._gateway, name) is not None:
             raise NotFound(f"no session {session_id}")
         asked = wire.OpenSession(session_id=session_id, cwd="/")
-        await self._of_agent(asked, encoded({"sessionId": session_id, "mcpServers": []}), "session/resume")
+        await self._of_agent(asked, jsonrpc.raw({"sessionId": session_id, "mcpServers": []}), "session/resume")
 
     async def adopt(self, session_id: str, asked: wire.NewSession, params: Raw) -> None:
         """The same for one that its client is about to be told of. Raises what `_adopted` does."""

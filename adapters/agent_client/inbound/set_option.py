@@ -9,7 +9,6 @@ from adapters.agent_client.codec import agents
 from adapters.agent_client.inbound import governed
 from adapters.agent_client.inbound.config_options import mode_changed, options_changed, settings, with_agent
 from adapters.agent_client.inbound.context import SessionContext
-from adapters.agent_client.inbound.encoding import encoded
 from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.core.errors import Conflict, Invalid, Unsupported
@@ -53,7 +52,7 @@ async def set_option(session: SessionContext, updates: SessionUpdates, params: R
     asked = read(params, wire.SetConfigOption)
     if updates.is_mode(asked.config_id):
         rest = {key: value for key, value in jsonrpc.unpack(params).items() if key not in ("configId", "value")}
-        await set_mode(session, updates, encoded({**rest, "modeId": asked.value}))
+        await set_mode(session, updates, jsonrpc.raw({**rest, "modeId": asked.value}))
         return {"configOptions": await _options(session)}
     if session.choosing and asked.config_id == agents.AGENT_OPTION:
         return {"configOptions": await _choose(session, asked.value)}
@@ -109,7 +108,7 @@ async def _taken_up(session: SessionContext) -> wire.SessionResult | None:
         if not agents.offers(agents.native(agent), "resume"):
             return wire.SessionResult()
         params = {**jsonrpc.unpack(session.params), "sessionId": session.id}
-        return read(await session.relay("session/resume", encoded(params)), wire.SessionResult)
+        return read(await session.relay("session/resume", jsonrpc.raw(params)), wire.SessionResult)
     except Unsupported:
         return None
 

@@ -13,8 +13,8 @@ from typing import Final
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.agent_client.codec import asking, questions, tools
-from adapters.agent_client.codec.offers import offered
+from adapters.agent_client.codec import questions, tools
+from adapters.agent_client.codec.questions import offered
 from adapters.agent_client.wire import JsonObject
 from gateway.contract import OF_CALL, RunGovernor, risk_of
 from gateway.core import delta
@@ -184,7 +184,7 @@ class AgentToolCalls:
         what is about no tool call is not for a policy to answer. What the agent said before is logged already.
         """
         asked = interrupt.payload
-        if asking.is_question(asked):
+        if questions.is_question(asked):
             return questions.permission_result(await ask(interrupt), asked)
         said = asked["toolCall"]
         id = said["toolCallId"]
@@ -278,7 +278,7 @@ def _question(interrupt: Interrupt, known: JsonObject) -> Interrupt:
     offered: nobody knows what their choice means to the agent.
     """
     asked = interrupt.payload
-    if asking.is_v2(asked):
+    if questions.is_v2(asked):
         known = {key: value for key, value in known.items() if key != "content"}
     ids = [option["optionId"] for option in offered(asked)]
     clear = [option for option in offered(asked) if ids.count(option["optionId"]) == 1]

@@ -7,7 +7,7 @@ reading.py   params -> structs; refuses what cannot be stored; failing.py  Inter
 """
 
 from gateway.wire.jsonrpc.decoding import Glimpse, decode, glimpse, unpack
-from gateway.wire.jsonrpc.encoding import encoded, error, notification, request, result
+from gateway.wire.jsonrpc.encoding import encoded, error, notification, raw, request, result
 from gateway.wire.jsonrpc.failing import failing, internal
 from gateway.wire.jsonrpc.messages import (
     EMPTY_BATCH,
@@ -56,6 +56,7 @@ __all__ = [
     "glimpse",
     "internal",
     "notification",
+    "raw",
     "read",
     "request",
     "result",

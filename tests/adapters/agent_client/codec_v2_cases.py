@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from adapters.agent_client.codec.v2 import states
+from adapters.agent_client.codec.v2 import thread_updates
 from adapters.agent_client.codec.v2.agents import agent_of
-from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import UpdateDecoder
 from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
 from gateway.core import events as e
@@ -54,7 +54,7 @@ def valid(name: str, value: Any) -> Any:
 # --- there and back ----------------------------------------------------------------------------------------------
 
 
-def read(updates: Iterable[Any], known: Known | None = None, end: e.Event | None = None) -> list[e.Event]:
+def read(updates: Iterable[Any], known: SessionMemory | None = None, end: e.Event | None = None) -> list[e.Event]:
     """The events of one run whose agent sends these updates, as the log has them: legal, written and read again.
 
     What is noted on the thread stands among them as a Custom, its name "note".
@@ -92,7 +92,7 @@ def written(
                 continue
             out += [json.loads(update) for update in encoder.feed(coalesce(piece) if bursts else piece)]
             piece = []
-            said = states.told(note) if note is not None else None
+            said = thread_updates.told(note) if note is not None else None
             if said is not None:
                 out.append(said)
     return out

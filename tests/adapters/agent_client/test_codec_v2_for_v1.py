@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec import updates_out as out
 from adapters.agent_client.codec.updates_out import UpdateEncoder
-from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import stray
 from adapters.agent_client.losses import LOSSES
 from adapters.agent_client.wire import PROTOCOL
@@ -51,7 +51,7 @@ def test_every_update_is_one_of_version_1(updates: list[Any], size: int, bursts:
 @unhurried
 @given(st.lists(UPDATES, max_size=8))
 def test_so_is_every_one_between_runs(updates: list[Any]) -> None:
-    known = Known()
+    known = SessionMemory()
     for update in updates:
         for note in stray(dumped(update), known):
             if note.protocol == PROTOCOL:
@@ -122,7 +122,7 @@ def test_what_is_taken_back_stays_and_is_counted() -> None:
 
 
 def test_a_message_of_an_earlier_run_that_is_rewritten_is_another() -> None:
-    known = Known()
+    known = SessionMemory()
     read([chunk("m", "Won")], known)
     heard = Heard(read([whole("m", "One"), chunk("m", "!")], known))
     assert heard.updates == [chunk("m#2", "One"), chunk("m#2", "!")]

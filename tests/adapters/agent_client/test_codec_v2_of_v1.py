@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
 from gateway.core import delta
 from tests.adapters.agent_client import codec_cases as v1
@@ -34,9 +34,9 @@ def _chunk(text: str, kind: str = "agent_message_chunk", **more: Any) -> Any:
 def test_its_messages_have_names_and_its_thoughts_others() -> None:
     updates = [
         _chunk("a"),
-        _chunk("b", plain.THOUGHT),
+        _chunk("b", event_forms.THOUGHT),
         _chunk("c", messageId="x"),
-        _chunk("d", plain.THOUGHT, messageId="x"),
+        _chunk("d", event_forms.THOUGHT, messageId="x"),
     ]
     told = written(v1.read(updates), NATIVE)
     assert len({(update["sessionUpdate"], update["messageId"]) for update in told}) == 4
@@ -45,7 +45,7 @@ def test_its_messages_have_names_and_its_thoughts_others() -> None:
 
 
 def test_what_it_repeats_of_the_prompt_is_not_told() -> None:
-    assert written(v1.read([_chunk("Do it", plain.USER), _chunk("Done")]), NATIVE)[0]["content"]["text"] == "Done"
+    assert written(v1.read([_chunk("Do it", event_forms.USER), _chunk("Done")]), NATIVE)[0]["content"]["text"] == "Done"
     assert UpdateEncoder(NATIVE, run="r").says_user is False
 
 

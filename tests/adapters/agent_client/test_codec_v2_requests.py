@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec import newer
-from adapters.agent_client.codec.v2 import requests, shapes, states
+from adapters.agent_client.codec import v2_for_v1
+from adapters.agent_client.codec.v2 import conversions, requests, thread_updates
 from gateway.core import delta
 from gateway.core.types import ThreadUpdate
 from tests.adapters.agent_client import codec_v2_cases as cases
@@ -85,7 +85,7 @@ def test_what_version_2_may_leave_out_of_a_session_is_there_in_version_1() -> No
 
 def test_servers_of_a_kind_that_is_not_known_are_passed_on() -> None:
     odd = [{"type": "acp", "name": "x", "serverId": "1"}, {"type": "_pigeon"}, "?"]
-    assert shapes.servers_to_v1(odd) == odd == shapes.servers_to_v2(odd)
+    assert conversions.servers_to_v1(odd) == odd == conversions.servers_to_v2(odd)
 
 
 def test_a_mode_is_set_as_the_option_that_is_the_mode_and_back() -> None:
@@ -100,7 +100,7 @@ def test_the_options_of_a_session_are_told_in_the_words_of_either_version() -> N
     slider = {"type": "_slider", "configId": "x", "name": "X"}
     result = valid("NewSessionResponse", {"sessionId": "s", "configOptions": [SELECT, slider]})
     between = requests.result_to_v1("session/new", result)
-    told, lossy = newer.told(between)
+    told, lossy = v2_for_v1.told(between)
     valid_v1("NewSessionResponse", told)
     assert lossy and told["_meta"] == {"interlingua": {"lost": ["unknown_option"]}}
     assert told["modes"] == {
@@ -116,7 +116,7 @@ def test_the_modes_of_an_agent_of_version_1_are_an_option_unless_it_has_one() ->
     told = requests.result_to_v2("session/new", {"sessionId": "s", "modes": modes, "configOptions": [boolean]})
     assert [option["configId"] for option in valid("NewSessionResponse", told)["configOptions"]] == ["mode", "b"]
     assert "modes" not in told
-    same = requests.result_to_v2("session/new", {"modes": modes, "configOptions": shapes.options_to_v1([SELECT])})
+    same = requests.result_to_v2("session/new", {"modes": modes, "configOptions": conversions.options_to_v1([SELECT])})
     assert same == {"configOptions": [SELECT]}
     again = requests.result_to_v2("session/set_config_option", {"configOptions": [boolean]}, modes=modes)
     assert len(valid("SetSessionConfigOptionResponse", again)["configOptions"]) == 2
@@ -132,10 +132,10 @@ def test_answers_without_options_are_left_alone() -> None:
 @unhurried
 @given(cases.STATES)
 def test_a_state_is_told_to_clients_of_either_version(update: Any) -> None:
-    first, *more = states.thread_updates(update)
-    valid_v1("SessionUpdate", newer.told(first.data)[0])
-    assert delta.same(states.told(first), update)
-    assert all(states.told(each) is None for each in more)
+    first, *more = thread_updates.thread_updates(update)
+    valid_v1("SessionUpdate", v2_for_v1.told(first.data)[0])
+    assert delta.same(thread_updates.told(first), update)
+    assert all(thread_updates.told(each) is None for each in more)
 
 
 def note(kind: str, **data: Any) -> ThreadUpdate:
@@ -144,23 +144,25 @@ def note(kind: str, **data: Any) -> ThreadUpdate:
 
 def test_a_change_of_the_mode_is_one_of_the_options() -> None:
     modes = {"currentModeId": "ask", "availableModes": [{"id": "ask", "name": "Ask"}, {"id": "do", "name": "Do"}]}
-    told = states.told(note("current_mode_update", currentModeId="do"), options=[], modes=modes)
+    told = thread_updates.told(note("current_mode_update", currentModeId="do"), options=[], modes=modes)
     assert told is not None
     assert valid("SessionUpdate", told)["configOptions"][0]["currentValue"] == "do"
-    assert states.told(note("current_mode_update", currentModeId="do")) is None
-    kept = states.told(note("config_option_update", configOptions=[]), modes=modes)
+    assert thread_updates.told(note("current_mode_update", currentModeId="do")) is None
+    kept = thread_updates.told(note("config_option_update", configOptions=[]), modes=modes)
     assert kept is not None and [option["configId"] for option in kept["configOptions"]] == ["mode"]
 
 
 def test_notes_that_are_no_updates_and_those_of_others_are_not_told() -> None:
     modes = ThreadUpdate(protocol="agent_client", kind="modes", data={"currentModeId": "x"})
     other = ThreadUpdate(protocol="x", kind="output", data={"sessionUpdate": "agent_message"})
-    assert states.told(modes) is None and states.told(other) is None
+    assert thread_updates.told(modes) is None and thread_updates.told(other) is None
 
 
 def test_words_of_version_1_between_runs_have_a_message_id() -> None:
     chunk = note("agent_message_chunk", content={"type": "text", "text": "x"})
-    told = states.told(ThreadUpdate(protocol=chunk.protocol, kind="output", data=chunk.data, kept=True, after="r1"))
+    told = thread_updates.told(
+        ThreadUpdate(protocol=chunk.protocol, kind="output", data=chunk.data, kept=True, after="r1")
+    )
     assert valid("SessionUpdate", told)["messageId"] == "r1-more"
 
 
@@ -168,5 +170,5 @@ def test_words_of_version_1_between_runs_have_a_message_id() -> None:
 @given(st.lists(cases.STATES, max_size=3))
 def test_commands_and_options_of_version_1_are_ones_of_version_2(updates: Any) -> None:
     for update in updates:
-        v1 = states.to_v1(update)
-        valid("SessionUpdate", states.told(note(v1.pop("sessionUpdate"), **v1)))
+        v1 = thread_updates.to_v1(update)
+        valid("SessionUpdate", thread_updates.told(note(v1.pop("sessionUpdate"), **v1)))

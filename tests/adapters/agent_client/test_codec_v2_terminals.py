@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.agent_client.codec import updates_out
-from adapters.agent_client.codec.v2 import states
-from adapters.agent_client.codec.v2.known import TERMINALS, Known
+from adapters.agent_client.codec.v2 import thread_updates
+from adapters.agent_client.codec.v2.session_memory import TERMINALS, SessionMemory
 from adapters.agent_client.codec.v2.terminals import LIMIT, transcript
 from adapters.agent_client.codec.v2.updates_in import stray
 from gateway.core import delta
@@ -41,7 +41,7 @@ def prints(*pieces: bytes) -> list[dict[str, Any]]:
     return [{"sessionUpdate": "terminal_output_chunk", "terminalId": "t", "data": based(piece)} for piece in pieces]
 
 
-def heard(*updates: Any, known: Known | None = None) -> Heard:
+def heard(*updates: Any, known: SessionMemory | None = None) -> Heard:
     """What a client of version 1 is told; one of version 2 is told what was said, and not a word more."""
     events = read(updates, known)
     assert [json.loads(json.dumps(each)) for each in updates] == written(events)
@@ -129,12 +129,12 @@ def test_what_no_call_shows_is_counted_when_the_run_ends() -> None:
 
 
 def test_a_terminal_goes_on_when_its_call_has_ended_also_between_runs_and_in_the_next() -> None:
-    known = Known()
+    known = SessionMemory()
     first = heard(call(title="x", content=[SHOWS]), call(status="completed"), *prints(b"1"), known=known)
     assert first.updates[-1] == {"sessionUpdate": "tool_call_update", "toolCallId": "c", "content": first_text("1")}
     [note] = stray(dumped(prints(b"2")[0]), known)
     assert json.loads(updates_out.update(note.data)) == valid("SessionUpdate", {**call(), "content": first_text("12")})
-    assert states.told(note) == prints(b"2")[0]
+    assert thread_updates.told(note) == prints(b"2")[0]
     events = read(prints(b"3"), known)
     assert not any(isinstance(event, e.ToolCallStarted) for event in events), "it is no call of that run"
     assert shown(Heard(events)) == ["```console\n123\n```"] and written(events) == prints(b"3")
@@ -151,7 +151,7 @@ def shown_at_all(events: list[e.Event]) -> list[Any]:
 
 
 def test_only_so_many_terminals_are_remembered() -> None:
-    known = Known()
+    known = SessionMemory()
     for number in range(3 * TERMINALS):
         known.terminal({**prints(b"x")[0], "terminalId": str(number)})
     assert known.unsaid() == TERMINALS and known.unsaid() == 0
@@ -185,7 +185,7 @@ def test_no_output_takes_long_to_read(piece: bytes) -> None:
 @given(st.lists(st.binary(max_size=20) | st.sampled_from([b"\x1b[31m", b"\r\n", "\u20ac".encode()]), max_size=8))
 def test_however_output_is_cut_the_same_is_shown(pieces: list[bytes]) -> None:
     def last(*pieces: bytes) -> str:
-        known = Known()
+        known = SessionMemory()
         known.call(call(title="x", content=[SHOWS]))
         for said in prints(*pieces):
             known.terminal(said)
@@ -204,7 +204,7 @@ def test_data_that_is_none_is_nothing() -> None:
 
 
 def test_what_terminals_that_never_end_have_said_is_not_kept_for_ever() -> None:
-    known, last = Known(), f"{2 * TERMINALS - 1}"
+    known, last = SessionMemory(), f"{2 * TERMINALS - 1}"
     for number in range(2 * TERMINALS):
         known.call(call(f"{number}", status="completed", content=[{**SHOWS, "terminalId": f"{number}"}]))
         known.terminal(upsert(terminalId=f"{number}", command="sleep"))

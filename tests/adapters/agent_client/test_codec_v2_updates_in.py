@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.agent_client.codec.v2 import states
-from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2 import thread_updates
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.updates_in import UpdateDecoder, stray
 from adapters.agent_client.codec.v2.wire import WHOLE
 from adapters.agent_client.wire import ORIGIN_V2
@@ -45,11 +45,11 @@ def test_a_client_that_is_told_in_bursts_ends_with_the_same(updates: list[Any], 
 @unhurried
 @given(st.lists(st.lists(UPDATES, max_size=4), max_size=4))
 def test_runs_of_a_session_and_what_is_said_between_them_are_told_as_they_were(turns: list[list[Any]]) -> None:
-    known, told = Known(), []
+    known, told = SessionMemory(), []
     for at, updates in enumerate(turns):
         if at % 2:
             notes = [note for update in updates for note in stray(dumped(update), known)]
-            told += [said for said in map(states.told, notes) if said is not None]
+            told += [said for said in map(thread_updates.told, notes) if said is not None]
         else:
             told += written(read(updates, known))
     wanted = [each for at, updates in enumerate(turns) for each in updates if not (at % 2 and _is_a_state(each))]
@@ -209,7 +209,7 @@ def test_a_cancelled_call_has_failed() -> None:
 
 
 def test_a_call_of_an_earlier_run_that_goes_on_is_not_started_anew() -> None:
-    known = Known()
+    known = SessionMemory()
     read([call(title="Watch")], known)
     (started,) = [event for event in read([call(status="in_progress")], known) if isinstance(event, e.ToolCallStarted)]
     assert started.title == "Watch"
@@ -317,7 +317,7 @@ def test_a_message_between_runs_is_told_once_to_each_version() -> None:
     update = whole("m", "A", "B")
     notes = stray(dumped(update))
     assert [note.data["content"]["text"] for note in notes] == ["A", "B"]
-    assert [said for said in map(states.told, notes) if said is not None] == [update]
+    assert [said for said in map(thread_updates.told, notes) if said is not None] == [update]
 
 
 def test_a_title_that_was_heard_is_known() -> None:

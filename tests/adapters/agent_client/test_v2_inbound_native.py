@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_client.codec.v2 import agents, turn, updates_in
-from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from gateway.config import Route
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -56,7 +56,7 @@ END = {"sessionUpdate": "state_update", "state": "idle", "stopReason": "max_toke
 
 def speaking(*updates: dict[str, Any], end: dict[str, Any] = END, hold: asyncio.Event | None = None) -> Any:
     """An agent of version 2 that says these; `hold` is awaited before the last."""
-    known = Known()
+    known = SessionMemory()
 
     async def script(context: RunContext) -> None:
         decoder = updates_in.UpdateDecoder(known)
@@ -228,7 +228,7 @@ def test_states_of_which_it_says_more_are_told_but_never_that_it_is_idle_before_
         context.note(ThreadUpdate(protocol="agent_client.v2", kind="state_update", data=data))
 
     async def works(context: RunContext) -> None:
-        decoder = updates_in.UpdateDecoder(Known())
+        decoder = updates_in.UpdateDecoder(SessionMemory())
         for event in decoder.feed(msgspec.json.encode(USER)):
             assert not isinstance(event, ThreadUpdate)
             context.emit(event)
@@ -270,7 +270,7 @@ def test_what_it_says_between_turns_and_only_version_2_can_say_is_told_as_it_is(
             session = await editor.new()
             await old.load(session, "session/resume")
             await editor.turn(session, "hi")
-            known = Known()
+            known = SessionMemory()
             for update in (weather, states, {**WORDS[1], "messageId": "m-9"}):
                 for note in updates_in.stray(msgspec.json.encode(update), known):
                     found.beside[0].note(note)

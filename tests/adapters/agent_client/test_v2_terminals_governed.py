@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from adapters.agent_client.codec.v2.marks import mine
+from adapters.agent_client.codec.v2.beyond_v1 import mine
 from gateway.agents.directory import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e

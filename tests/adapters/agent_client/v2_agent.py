@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from adapters.agent_client.codec.v2.marks import mine
+from adapters.agent_client.codec.v2.beyond_v1 import mine
 from gateway.core import events as e
 from gateway.core.types import JsonObject
 from tests.adapters.agent_client.outbound_agent import Rig, Wire

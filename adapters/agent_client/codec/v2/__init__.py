@@ -3,14 +3,14 @@
 Between the halves of the adapter everything is version 1's words: events and their `origin["agent_client"]`,
 requests, questions, ThreadUpdates. What version 2 says beyond them stands beside them under ORIGIN_V2
 ("agent_client.v2"), so that version 2 in and out loses nothing and version 1's codec needs to know nearly nothing of
-it (newer.py).
+it (v2_for_v1.py).
 
 The outbound half, with an agent of version 2:
     agents.hello(capabilities, info)            params of `initialize` that agents of both versions understand
     agents.agent_of(answer, source)             the Agent, of whichever version; agents.speaks_v2(agent) tells
     requests.to_v2(method, params, mode=)       a request of version 1 -> (method, params); requests.CHANGED lists which
     requests.result_to_v1(method, result)       its answer, by version 1's method
-    known.Known()                               one for each session and connection: what was said before
+    session_memory.SessionMemory()              one for each session and connection: what was said before
     updates_in.UpdateDecoder(known)             one for each run: feed / more / begun / title / close as version 1's
     updates_in.stray(update, known)             an update between runs -> ThreadUpdates (a list, unlike version 1's)
     updates_in.aside(note)                      one that came while a run's prompt was on its way -> its event
@@ -29,11 +29,11 @@ The inbound half, with a client of version 2:
     updates_out.user(blocks, message_id)        the `user_message` of a prompt; UpdateEncoder.says_user: the agent does
     updates_out.text(said, message_id)          a text of the gateway's own
     updates_out.update, updates_out.envelope    as version 1's
-    states.told(update, options=, modes=)       a ThreadUpdate as update, None if it is none
+    thread_updates.told(update, options=, modes=)  a ThreadUpdate as update, None if it is none
     turn.running() / requires_action() / idle() / over(run, end, agent=, usage=)  the states; the last ends a run
     questions.as_permission / permission_answer / as_elicitation / elicitation_answer / as_text / answer_from_text
 
-Inside: wire.py (words), shapes.py (options, modes, commands, servers), calls.py and diffs.py (tool calls), updates.py
-(version 1's updates in version 2's words), marks.py (what stands in `origin`), texts.py (messages), foreign.py (agents
-of other protocols).
+Inside: wire.py (words), conversions.py (options, modes, commands, servers), calls.py and diffs.py (tool calls),
+updates.py (version 1's updates in version 2's words), beyond_v1.py (what stands in `origin`), texts.py (messages),
+output_text.py (agents of other protocols).
 """

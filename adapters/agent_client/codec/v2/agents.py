@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import agents as v1
-from adapters.agent_client.codec.v2 import shapes
+from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, VERSION
 from adapters.agent_client.tunnel.mcp_messages import TYPE
 from adapters.agent_client.wire import VERSION as VERSION_1
@@ -66,7 +66,7 @@ def result_to_v1(said: JsonObject) -> JsonObject:
     capabilities = _object(said.get("capabilities"))
     session = _object(capabilities.get("session"))
     prompt, mcp = _object(session.get("prompt")), _object(session.get("mcp"))
-    methods = shapes.auth_to_v1(said.get("authMethods"))
+    methods = conversions.auth_to_v1(said.get("authMethods"))
     rest = {key: value for key, value in session.items() if key not in ("prompt", "mcp")}
     found: JsonObject = {
         **{key: value for key, value in capabilities.items() if key not in ("session", "auth")},
@@ -139,7 +139,7 @@ def result_to_v2(said: JsonObject, agent: Agent | None = None) -> JsonObject:
         "protocolVersion": VERSION,
         "info": _info(said.get("agentInfo"), agent),
         "capabilities": {**found, "session": session},
-        "authMethods": shapes.auth_to_v2(said.get("authMethods")),
+        "authMethods": conversions.auth_to_v2(said.get("authMethods")),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2 import diffs
 from adapters.agent_client.codec.v2.wire import CALL
 from gateway.core.types import JsonObject
@@ -49,7 +49,7 @@ def to_v1(said: JsonObject, *, first: bool, shown: Shown | None = None) -> tuple
     `first`: the call was not heard of before. `said` has a `toolCallId`. `shown`: see `item_to_v1`.
     """
     lost: list[str] = []
-    out: JsonObject = {plain.KEY: "tool_call" if first else "tool_call_update"}
+    out: JsonObject = {event_forms.KEY: "tool_call" if first else "tool_call_update"}
     for key, value in said.items():
         if key not in _PATCHED:
             out.setdefault(key, value)
@@ -59,7 +59,7 @@ def to_v1(said: JsonObject, *, first: bool, shown: Shown | None = None) -> tuple
             elif not first:
                 lost.append(DELETION)
         elif key == "kind":
-            known = isinstance(value, str) and value in plain.TOOL_KINDS
+            known = isinstance(value, str) and value in event_forms.TOOL_KINDS
             out[key] = value if known else "other"
             lost += [] if known else [WORD]
         elif key == "status":
@@ -78,9 +78,9 @@ def to_v1(said: JsonObject, *, first: bool, shown: Shown | None = None) -> tuple
 
 def to_v2(said: JsonObject) -> JsonObject:
     """A `tool_call` or `tool_call_update` of version 1 in version 2's words."""
-    out: JsonObject = {plain.KEY: CALL}
+    out: JsonObject = {event_forms.KEY: CALL}
     for key, value in said.items():
-        if key == plain.KEY or (value is None and key in _PATCHED):
+        if key == event_forms.KEY or (value is None and key in _PATCHED):
             continue
         out[key] = _items_to_v2(value) if key == "content" else value
     return out
@@ -119,7 +119,7 @@ def item_to_v1(item: Any, shown: Shown | None = None) -> tuple[Any, str | None]:
             return None, UNKNOWN
         return (item if block is item["content"] else {**item, "content": block}), None
     if kind == "diff":
-        if plain.is_tool_content(item):
+        if event_forms.is_tool_content(item):
             return item, None
         text = diffs.as_text(item)
         meta = {"_meta": item["_meta"]} if isinstance(item.get("_meta"), dict) else {}
@@ -132,12 +132,12 @@ def item_to_v1(item: Any, shown: Shown | None = None) -> tuple[Any, str | None]:
 
 def block_to_v1(block: Any) -> JsonObject | None:
     """A content block as version 1 takes it, None if it does not: hints that it does not know are left out."""
-    if plain.is_block(block):
+    if event_forms.is_block(block):
         found: JsonObject = block
         return found
     if isinstance(block, dict) and "annotations" in block:
         rest = {key: value for key, value in block.items() if key != "annotations"}
-        return rest if plain.is_block(rest) else None
+        return rest if event_forms.is_block(rest) else None
     return None
 
 
@@ -147,7 +147,7 @@ def _items_to_v2(items: Any) -> Any:
     out = []
     for item in items:
         kind = item.get("type") if isinstance(item, dict) else None
-        if kind == "diff" and plain.is_tool_content(item):
+        if kind == "diff" and event_forms.is_tool_content(item):
             out.append(diffs.to_v2(item))
         elif kind != "terminal":
             out.append(item)

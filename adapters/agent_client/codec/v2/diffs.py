@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from typing import Any, Final
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from gateway.core.types import JsonObject
 
 _MOST: Final = 2000
@@ -32,7 +32,7 @@ def as_text(diff: JsonObject) -> str:
     text = diff.get("patch")
     text = text.get("text") if isinstance(text, dict) else None
     if isinstance(text, str) and text:
-        return plain.fenced(text.rstrip("\n"), "diff")
+        return event_forms.fenced(text.rstrip("\n"), "diff")
     changes = diff.get("changes")
     return "\n".join(map(_line, changes if isinstance(changes, list) else []))
 

@@ -10,17 +10,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from adapters.agent_client.codec import asking, plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import questions as v1
-from adapters.agent_client.codec.asking import answer_from_text, as_text, permission_answer
-from adapters.agent_client.codec.forms import (
+from adapters.agent_client.codec.questions import (
+    answer_from_text,
     as_elicitation,
+    as_text,
     elicitation,
     elicitation_answer,
     elicitation_modes,
     elicitation_result,
+    permission_answer,
+    permission_result,
 )
-from adapters.agent_client.codec.questions import permission_result
 from adapters.agent_client.codec.v2 import calls
 from gateway.core import delta
 from gateway.core.errors import Invalid
@@ -71,8 +73,8 @@ def tool_call_of(params: JsonObject, id: str) -> JsonObject:
     subject = subject if isinstance(subject, dict) else {}
     call = subject.get("toolCall")
     if subject.get("type") == "tool_call" and isinstance(call, dict) and isinstance(call.get("toolCallId"), str):
-        said, _ = calls.to_v1({**call, plain.KEY: calls.CALL}, first=False)
-        return {key: value for key, value in said.items() if key != plain.KEY}
+        said, _ = calls.to_v1({**call, event_forms.KEY: calls.CALL}, first=False)
+        return {key: value for key, value in said.items() if key != event_forms.KEY}
     if subject.get("type") == "command" and isinstance(subject.get("command"), str):
         named = subject.get("toolCallId")
         return {
@@ -93,16 +95,16 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
     `permission_answer` reads the answer.
     """
     payload = interrupt.payload
-    if not asking.is_permission(interrupt):
-        found = asking.as_permission(interrupt)
+    if not v1.is_permission(interrupt):
+        found = v1.as_permission(interrupt)
         if found is None:
             return None
         said: JsonObject = {"title": interrupt.message or interrupt.kind, "options": found["options"]}
-        if asking.is_approval(interrupt):
+        if v1.is_approval(interrupt):
             return {**said, **_approval(found["toolCall"], payload)}
-        return said if payload is None else {**said, "description": plain.fenced(payload)}
+        return said if payload is None else {**said, "description": event_forms.fenced(payload)}
     rest = {key: value for key, value in payload.items() if key not in _OWN}
-    if asking.is_v2(payload):
+    if v1.is_v2(payload):
         return {**rest, "options": payload["options"]}
     call, title = payload["toolCall"], payload["toolCall"].get("title")
     shown = title if isinstance(title, str) and title else interrupt.message or interrupt.kind
@@ -110,8 +112,8 @@ def as_permission(interrupt: Interrupt) -> JsonObject | None:
 
 
 def _subject(call: JsonObject) -> JsonObject:
-    said = calls.to_v2({**call, plain.KEY: "tool_call_update"})
-    return {"type": "tool_call", "toolCall": {key: value for key, value in said.items() if key != plain.KEY}}
+    said = calls.to_v2({**call, event_forms.KEY: "tool_call_update"})
+    return {"type": "tool_call", "toolCall": {key: value for key, value in said.items() if key != event_forms.KEY}}
 
 
 def _approval(call: JsonObject, payload: JsonObject) -> JsonObject:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from adapters.agent_client.codec.v2 import shapes
+from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.wire import MODE
 from gateway.core.types import JsonObject
 
@@ -34,7 +34,7 @@ def to_v1(method: str, params: JsonObject) -> tuple[str, JsonObject]:
     if method in _NAMES_V1:
         return _NAMES_V1[method], params
     if method in _SETUP:
-        params = {**params, "mcpServers": shapes.servers_to_v1(params.get("mcpServers"))}
+        params = {**params, "mcpServers": conversions.servers_to_v1(params.get("mcpServers"))}
         start = params.get("replayFrom")
         if method == "session/resume" and isinstance(start, dict) and start.get("type") == "start":
             rest = {key: value for key, value in params.items() if key != "replayFrom" or start != _START}
@@ -51,7 +51,7 @@ def to_v2(method: str, params: JsonObject, *, mode: str = MODE) -> tuple[str, Js
         return _NAMES_V2[method], params
     if method in _SETUP:
         if "mcpServers" in params:
-            params = {**params, "mcpServers": shapes.servers_to_v2(params["mcpServers"])}
+            params = {**params, "mcpServers": conversions.servers_to_v2(params["mcpServers"])}
         if method == "session/load":
             return "session/resume", {**params, "replayFrom": params.get("replayFrom", _START)}
         return method, params
@@ -82,8 +82,8 @@ def result_to_v1(method: str, result: Any) -> Any:
         return {key: value for key, value in result.items() if key != "configOptions"}
     if method not in OPTIONS or not isinstance(result.get("configOptions"), list):
         return result
-    options = shapes.options_to_v1(result["configOptions"])
-    modes = shapes.modes_of(options) if method in _SETUP else None
+    options = conversions.options_to_v1(result["configOptions"])
+    modes = conversions.modes_of(options) if method in _SETUP else None
     return {**result, "configOptions": options, **({"modes": modes} if modes is not None else {})}
 
 
@@ -96,7 +96,7 @@ def result_to_v2(method: str, result: Any, *, modes: Any = None) -> Any:
     if not isinstance(result, dict) or method not in OPTIONS:
         return result
     modes = result.get("modes", modes)
-    options = shapes.options_to_v2(result.get("configOptions"), modes)
+    options = conversions.options_to_v2(result.get("configOptions"), modes)
     rest = {key: value for key, value in result.items() if key not in ("modes", "configOptions")}
     said = bool(options) or isinstance(result.get("configOptions"), list) or method not in _SETUP
     return {**rest, "configOptions": options} if said else rest

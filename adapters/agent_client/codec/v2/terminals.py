@@ -13,7 +13,7 @@ import codecs
 import re
 from typing import Any, Final
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.v2.wire import TERMINAL_CHUNK, UPDATE
 from gateway.core.types import JsonObject
 
@@ -50,6 +50,22 @@ class Terminal:
         self._exit: JsonObject | None = None
         self._output = bytearray()
         self._dropped = 0
+
+    def unshown(self) -> None:
+        """Something was said of it, and no call shows it."""
+        self.unsaid = True
+
+    def counted(self) -> None:
+        """That was counted as a loss."""
+        self.unsaid = False
+
+    def shown_in(self, call: str) -> None:
+        """It is in the content of this call."""
+        self.call, self.unsaid = call, False
+
+    def forget(self) -> None:
+        """It is not known by name any more."""
+        self.forgotten = True
 
     @property
     def over(self) -> bool:
@@ -94,7 +110,7 @@ class Terminal:
             lines.append(_ended(self._exit))
         if not lines:
             return None
-        text = plain.fenced("\n".join(lines), "console")
+        text = event_forms.fenced("\n".join(lines), "console")
         more = {"_meta": meta} if isinstance(meta, dict) else {}
         return {"type": "content", "content": {"type": "text", "text": text}, **more}
 
@@ -124,7 +140,7 @@ class Screen:
 
     def __init__(self, terminal: Terminal, call: str, meta: Any) -> None:
         if terminal.call is None:
-            terminal.call, terminal.unsaid = call, False
+            terminal.shown_in(call)
         self.terminal = terminal
         self.mine = terminal.call == call
         self._meta = meta

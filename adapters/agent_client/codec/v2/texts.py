@@ -12,10 +12,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.messages import Messages
-from adapters.agent_client.codec.v2.known import Known
-from adapters.agent_client.codec.v2.marks import SILENT, mine, with_mine
+from adapters.agent_client.codec.v2.beyond_v1 import SILENT, mine, with_mine
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, UPDATE, WHOLE
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
@@ -45,7 +45,7 @@ class Said:
 class Texts:
     """The messages of one run, by kind of chunk and `messageId`."""
 
-    def __init__(self, messages: Messages, known: Known) -> None:
+    def __init__(self, messages: Messages, known: SessionMemory) -> None:
         self._messages = messages
         self._known = known
         self._said: dict[tuple[str, str | None], Said] = {}
@@ -112,7 +112,7 @@ class Texts:
             return self._blocks(kind, id, [{"type": "text", "text": text}] if text else [])
         out: list[e.Event] = []
         for part, pieces in before.parts.items():
-            out.append(e.PartReplaced(part=part, value="" if out else delta.sound(text), origin=plain.SILENT))
+            out.append(e.PartReplaced(part=part, value="" if out else delta.sound(text), origin=event_forms.SILENT))
             pieces[:] = [] if len(out) > 1 else [text]
         out[0] = replace(out[0], origin=None)
         return out

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import turn as v1
-from adapters.agent_client.codec.v2.marks import mine, with_mine
+from adapters.agent_client.codec.v2.beyond_v1 import mine, with_mine
 from adapters.agent_client.codec.v2.wire import IDLE, REQUIRES_ACTION, RUNNING, STATE, UPDATE
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
@@ -73,13 +73,13 @@ def ended(update: JsonObject | Raw | bytes) -> list[e.Event]:
     rest = {key: value for key, value in said.items() if key not in (UPDATE, "state", "stopReason")}
     if word == FAILED:
         error = _error_of(rest.get("error"))
-        own = plain.difference(failure(error), said)
+        own = event_forms.difference(failure(error), said)
         end: e.Event = v1.failed(error)
         return [end if own is None else with_mine(end, own[PROTOCOL])]
     known = word if isinstance(word, str) and word in _KNOWN else StopReason.END_TURN.value
     shared = {key: rest[key] for key in _SHARED if key in rest}
     *before, end = v1.ended(Raw(delta.encode({**shared, "stopReason": known})))
-    own = plain.difference(_idle(known), said)
+    own = event_forms.difference(_idle(known), said)
     return [*before, end if own is None else with_mine(end, own[PROTOCOL])]
 
 
@@ -141,7 +141,7 @@ def over(
             said = {**said, "_meta": {v1.OURS: lost}}
     own = None if end is None else mine(end)
     if own is not None and ("more" in own or "less" in own):
-        kept = plain.restored(plainly, own)
+        kept = event_forms.restored(plainly, own)
         said = kept if lost is None else {**kept, "_meta": {**(kept.get("_meta") or {}), v1.OURS: lost}}
     return [delta.encode(said)]
 

@@ -1,7 +1,7 @@
 """Updates of version 1 in version 2's words: what `updates_out` and `states` make of an agent's of version 1.
 
 An update of version 2 is read as updates of version 1 (updates_in.py), whose events are what the rest of the gateway
-sees; turned back here and completed by the marks of marks.py they are what the agent said.
+sees; turned back here and completed by the marks of beyond_v1.py they are what the agent said.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from adapters.agent_client.codec import plain
-from adapters.agent_client.codec.v2 import calls, shapes
+from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec.v2 import calls, conversions
 from adapters.agent_client.codec.v2.wire import MAIN_PLAN, PLAN
 from gateway.core.types import JsonObject
 
@@ -20,19 +20,23 @@ def to_v2(said: JsonObject, message_id: str) -> JsonObject:
 
     `current_mode_update` is not one by itself: see `states.told`. What is not known is passed on.
     """
-    kind = said.get(plain.KEY)
-    if kind in plain.CHUNKS:
+    kind = said.get(event_forms.KEY)
+    if kind in event_forms.CHUNKS:
         named = said.get("messageId")
         return said if isinstance(named, str) else {**said, "messageId": message_id}
     if kind in ("tool_call", "tool_call_update"):
         return calls.to_v2(said)
     if kind == "plan":
-        rest = {key: value for key, value in said.items() if key not in (plain.KEY, "entries")}
-        return {plain.KEY: PLAN, "plan": {"type": "items", "planId": MAIN_PLAN, "entries": said.get("entries")}, **rest}
+        rest = {key: value for key, value in said.items() if key not in (event_forms.KEY, "entries")}
+        return {
+            event_forms.KEY: PLAN,
+            "plan": {"type": "items", "planId": MAIN_PLAN, "entries": said.get("entries")},
+            **rest,
+        }
     if kind == "available_commands_update":
-        return {**said, "availableCommands": shapes.commands_to_v2(said.get("availableCommands"))}
+        return {**said, "availableCommands": conversions.commands_to_v2(said.get("availableCommands"))}
     if kind == "config_option_update":
-        return {**said, "configOptions": shapes.options_to_v2(said.get("configOptions"))}
+        return {**said, "configOptions": conversions.options_to_v2(said.get("configOptions"))}
     return said
 
 
@@ -50,12 +54,12 @@ def plan_to_v1(plans: Iterable[list[Any]]) -> tuple[JsonObject, bool]:
                 status, priority = entry.get("status"), entry.get("priority")
                 if status == "cancelled" and isinstance(entry.get("content"), str):
                     said = {**said, "status": "completed", "content": f"{entry['content']} (cancelled)"}
-                elif status not in plain.PLAN_STATUSES:
+                elif status not in event_forms.PLAN_STATUSES:
                     said, unknown = {**said, "status": "pending"}, True
-                if priority not in plain.PRIORITIES:
+                if priority not in event_forms.PRIORITIES:
                     said, unknown = {**said, "priority": "medium"}, True
             entries.append(said)
-    return {plain.KEY: "plan", "entries": entries}, unknown
+    return {event_forms.KEY: "plan", "entries": entries}, unknown
 
 
 def as_list(plan: Any) -> list[Any] | None:

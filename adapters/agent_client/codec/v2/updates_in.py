@@ -1,7 +1,7 @@
 """`session/update` of version 2 to core events (docs: prompt-lifecycle, tool-calls, agent-plan; schema: SessionUpdate).
 
 One decoder per run, and one `Known` per session. Every update is said in version 1's words, whose codec makes events of
-it; what it says beyond them is kept in `origin` (marks.py).
+it; what it says beyond them is kept in `origin` (beyond_v1.py).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec import updates_in as v1
 from adapters.agent_client.codec.updates_in import OUTPUT, Chunk
-from adapters.agent_client.codec.v2 import states, updates
+from adapters.agent_client.codec.v2 import thread_updates, updates
+from adapters.agent_client.codec.v2.beyond_v1 import ASIDE, SILENT, difference, with_mine
 from adapters.agent_client.codec.v2.calls import TERMINAL as LOST_TERMINAL
 from adapters.agent_client.codec.v2.calls import WORD, block_to_v1
-from adapters.agent_client.codec.v2.known import Known
-from adapters.agent_client.codec.v2.marks import ASIDE, SILENT, difference, with_mine
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.texts import Texts
 from adapters.agent_client.codec.v2.wire import (
     CALL,
@@ -58,9 +58,9 @@ class UpdateDecoder(v1.UpdateDecoder):
 
     __slots__ = ("_known", "_pieces", "_texts")
 
-    def __init__(self, known: Known | None = None) -> None:
+    def __init__(self, known: SessionMemory | None = None) -> None:
         super().__init__()
-        self._known = known if known is not None else Known()
+        self._known = known if known is not None else SessionMemory()
         self._texts = Texts(self._messages, self._known)
         self._pieces: list[str] = []  # of the part that the chunk before this one went to
 
@@ -99,11 +99,11 @@ class UpdateDecoder(v1.UpdateDecoder):
         kind = said[UPDATE]
         self._kind = ""
         if kind in STATES:
-            return [*states.thread_updates(said)]
+            return [*thread_updates.thread_updates(said)]
         return [*self._events(kind, said)]
 
     def _events(self, kind: str, said: JsonObject) -> list[e.Event]:
-        if kind in plain.CHUNKS:
+        if kind in event_forms.CHUNKS:
             events = self._texts.block(kind, said)
             return [e.Custom(name=PROTOCOL, data=delta.sound(said))] if events is None else events
         if kind in WHOLE:
@@ -119,7 +119,7 @@ class UpdateDecoder(v1.UpdateDecoder):
             return [_own(said)] if found is None else self._said(v1.plan(found[0]), found[0], said, [WORD] * found[1])
         if kind in (TERMINAL, TERMINAL_CHUNK):
             return self._terminal(said)
-        if kind == USAGE and plain.is_usage(said):
+        if kind == USAGE and event_forms.is_usage(said):
             return [e.UsageReported(detail=said)]
         if kind == STATE and said.get("state") in _PLAIN_STATES and (said.keys() <= {UPDATE, "state", "stopReason"}):
             return []
@@ -166,19 +166,19 @@ class UpdateDecoder(v1.UpdateDecoder):
         return [*found[:-1], with_mine(found[-1], marks) if marks else found[-1]]
 
 
-def stray(update: Raw | bytes, known: Known | None = None) -> list[ThreadUpdate]:
+def stray(update: Raw | bytes, known: SessionMemory | None = None) -> list[ThreadUpdate]:
     """An update that belongs to no run, for `note`: what was said is `kept`. Raises AgentBroken as `feed`.
 
     A `state_update` is none.
     """
-    known = known if known is not None else Known()
+    known = known if known is not None else SessionMemory()
     said: JsonObject = delta.sound(v1.read(update))
     kind = said[UPDATE]
     if kind in STATES:
-        return states.thread_updates(said)
+        return thread_updates.thread_updates(said)
     if kind == STATE and said.get("state") in _PLAIN_STATES:
         return []
-    if kind in plain.CHUNKS or kind in WHOLE:
+    if kind in event_forms.CHUNKS or kind in WHOLE:
         return _spoken(kind, said, known)
     told: JsonObject | None = None
     if kind == CALL and isinstance(said.get("toolCallId"), str):
@@ -197,7 +197,7 @@ def stray(update: Raw | bytes, known: Known | None = None) -> list[ThreadUpdate]
         return [ThreadUpdate(protocol=PROTOCOL, kind=kind, data=said)]
     if told is None:
         return [ThreadUpdate(protocol=ORIGIN_V2, kind=OUTPUT, data=said, kept=True)]
-    return [states.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
+    return [thread_updates.noted(OUTPUT, told, updates.to_v2(told, ""), said, kept=True)]
 
 
 def aside(update: ThreadUpdate) -> e.Custom | None:
@@ -221,7 +221,7 @@ def _chunks(said: JsonObject) -> list[JsonObject]:
     return [{UPDATE: WHOLE[said[UPDATE]], "content": block} for block in content]
 
 
-def _spoken(kind: str, said: JsonObject, known: Known) -> list[ThreadUpdate]:
+def _spoken(kind: str, said: JsonObject, known: SessionMemory) -> list[ThreadUpdate]:
     """A message, or a piece of one, as pieces for version 1; the first of them has what was said."""
     id: Any = said.get("messageId")
     whole = kind in WHOLE

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from adapters.agent_client.codec import plain
-from adapters.agent_client.codec.assembly import Assembly
-from adapters.agent_client.codec.plain import MESSAGE, THOUGHT, USER
+from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT, USER, UpdateAssembly
 from adapters.agent_client.codec.updates_out import envelope, update
 from adapters.agent_client.codec.v2 import calls, updates
 from adapters.agent_client.codec.v2.agents import speaks_v2
-from adapters.agent_client.codec.v2.foreign import END, Foreign, Ready, start_of
-from adapters.agent_client.codec.v2.marks import mine
+from adapters.agent_client.codec.v2.beyond_v1 import mine
+from adapters.agent_client.codec.v2.output_text import END, Ready, V2OutputText, start_of
 from adapters.agent_client.codec.v2.wire import CHUNK, ORIGIN_V2, UPDATE
 from adapters.agent_client.wire import PROTOCOL
 from gateway.contract import Snapshot
@@ -38,7 +37,7 @@ class UpdateEncoder:
     the agent's get theirs: the same for every client, each time. replay: the run is history.
 
     What an agent of version 2 said is sent as it was, one of version 1 in version 2's words. Of any other see
-    foreign.py; its tool calls, plans and token counts are told by their own updates.
+    output_text.py; its tool calls, plans and token counts are told by their own updates.
     """
 
     def __init__(self, agent: Agent | None, *, run: str, replay: bool = False) -> None:
@@ -52,8 +51,8 @@ class UpdateEncoder:
         self._v2 = speaks_v2(agent)
         self._ready: dict[str, Ready] = {}
         self._losses: Counter[str] = Counter()
-        self._foreign: Foreign | None = None
-        self._assembly = Assembly(foreign=False)
+        self._foreign: V2OutputText | None = None
+        self._assembly = UpdateAssembly(foreign=False)
         self._decided = agent is not None
         if agent is not None and PROTOCOL not in agent.extra:
             self._listen()
@@ -112,8 +111,8 @@ class UpdateEncoder:
     # --- an agent of another protocol --------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        self._foreign = Foreign(self._agent, self._run, self._ready)
-        self._assembly = Assembly(foreign=True)
+        self._foreign = V2OutputText(self._agent, self._run, self._ready)
+        self._assembly = UpdateAssembly(foreign=True)
 
     def _decide(self, events: Sequence[tuple[int, e.Event]]) -> None:
         """Whose the agent was that nobody knows any more."""
@@ -123,7 +122,7 @@ class UpdateEncoder:
         if keys.isdisjoint(_OURS):
             self._listen()
 
-    def _of_others(self, foreign: Foreign, event: e.Event, out: list[bytes]) -> None:
+    def _of_others(self, foreign: V2OutputText, event: e.Event, out: list[bytes]) -> None:
         match event:
             case e.PartDelta():
                 foreign.grow(event, out)
@@ -146,7 +145,7 @@ class UpdateEncoder:
 
     def _native(self, event: e.Event, out: list[bytes]) -> None:
         marks = mine(event) if self._v2 else None
-        v1 = plain.beyond(event)
+        v1 = event_forms.beyond(event)
         match event:
             case e.MessageStarted():
                 self._roles[event.message] = event.role
@@ -158,8 +157,8 @@ class UpdateEncoder:
                 return
             case e.PartStarted(kind="file"):
                 _, id = self._part(event)
-                said: JsonObject | None = plain.chunk(MESSAGE, event.value, id)
-                said = {**plain.restored(said or {}, v1 or {}), "messageId": id}
+                said: JsonObject | None = event_forms.chunk(MESSAGE, event.value, id)
+                said = {**event_forms.restored(said or {}, v1 or {}), "messageId": id}
             case e.PartStarted():
                 kind, id = self._of[event.part] = self._part(event)
                 if kind == USER and not self._v2:
@@ -173,8 +172,8 @@ class UpdateEncoder:
                 if event.part in self._quiet:
                     return
                 kind, id = self._of.get(event.part, (MESSAGE, f"{self._run}-more"))
-                said = plain.chunk(kind, {"type": "text", "text": event.delta}, id)
-                said = {**plain.restored(said, v1 or {}), "messageId": id}
+                said = event_forms.chunk(kind, {"type": "text", "text": event.delta}, id)
+                said = {**event_forms.restored(said, v1 or {}), "messageId": id}
             case e.PartReplaced():
                 said = self._replaced(event, marks)
             case e.Custom():
@@ -225,7 +224,7 @@ class UpdateEncoder:
     def _other(self, event: e.Event, v1: JsonObject | None, marks: JsonObject | None, out: list[bytes]) -> None:
         if isinstance(event, e.TERMINAL):
             self.end = event
-        elif isinstance(event, e.UsageReported) and not plain.is_usage(event.detail):
+        elif isinstance(event, e.UsageReported) and not event_forms.is_usage(event.detail):
             self.usage = event
         else:
             said = self._assembly.add(event, v1)
@@ -238,13 +237,13 @@ class UpdateEncoder:
         if marks is not None:
             if marks.get("silent"):
                 return
-            said = marks["update"] if "update" in marks else None if said is None else plain.restored(said, marks)
+            said = marks["update"] if "update" in marks else None if said is None else event_forms.restored(said, marks)
         if said:
             out.append(_encode(said))
 
 
 def _is_update(value: Json) -> bool:
-    return isinstance(value, dict) and isinstance(value.get(plain.KEY), str)
+    return isinstance(value, dict) and isinstance(value.get(event_forms.KEY), str)
 
 
 def user(blocks: Iterable[JsonObject], message_id: str) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import turn as turn_v1
-from adapters.agent_client.codec.v2 import marks, turn
+from adapters.agent_client.codec.v2 import beyond_v1, turn
 from adapters.agent_client.codec.v2 import updates_out as out
 from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
@@ -145,7 +145,7 @@ class V2RunUpdates:
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
             return self._state.news(ThreadUpdate(protocol=PROTOCOL, kind=kind, data=data))
-        if (marks.mine(event) or {}).get("aside"):
+        if (beyond_v1.mine(event) or {}).get("aside"):
             return [_Aside(update) for update in self.encoder.feed([(0, event)])]
         if event.name == ORIGIN_V2 and kind == STATE:
             return [] if self._past else self._state.agent_state(data, works=True)

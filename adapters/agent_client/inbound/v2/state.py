@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_client.codec.plain import CHUNKS
-from adapters.agent_client.codec.v2 import shapes, states, turn
+from adapters.agent_client.codec.event_forms import CHUNKS
+from adapters.agent_client.codec.v2 import conversions, thread_updates, turn
 from adapters.agent_client.codec.v2 import updates_out as out
 from adapters.agent_client.codec.v2.wire import (
     CHUNK,
@@ -96,7 +96,7 @@ class V2SessionState:
             elif update.kept:
                 data = self._stray(data, update.after or "session")
         noted = ThreadUpdate(protocol=update.protocol, kind=update.kind, data=data, after=update.after)
-        said = states.told(noted, options=self.options, modes=self.modes)
+        said = thread_updates.told(noted, options=self.options, modes=self.modes)
         if said is None:
             return []
         if self._session.replaying:
@@ -116,8 +116,8 @@ class V2SessionState:
 
     def is_mode(self, option: str) -> bool:
         """See `SessionUpdates.is_mode`."""
-        known = len(shapes.options_to_v2(self.options))
-        return option == MODE and len(shapes.options_to_v2(self.options, self.modes)) > known
+        known = len(conversions.options_to_v2(self.options))
+        return option == MODE and len(conversions.options_to_v2(self.options, self.modes)) > known
 
 
 class MessageFolding:

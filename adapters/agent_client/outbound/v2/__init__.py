@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from adapters.agent_client.codec.v2 import agents, questions, requests, shapes
+from adapters.agent_client.codec.v2 import agents, conversions, questions, requests
 from adapters.agent_client.codec.v2.wire import MODE, VERSION
 from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.dialect import OptionsOf
@@ -44,8 +44,8 @@ class Version2:
         if not isinstance(said, dict):
             return method, params
         found = options(str(said.get("sessionId")))
-        mode = shapes.mode_option(found) if found else None
-        return requests.to_v2(method, said, mode=(shapes.option_id(mode) if mode else None) or MODE)
+        mode = conversions.mode_option(found) if found else None
+        return requests.to_v2(method, said, mode=(conversions.option_id(mode) if mode else None) or MODE)
 
     def result(self, method: str, result: Raw) -> Raw:
         if method not in requests.CHANGED or not result:

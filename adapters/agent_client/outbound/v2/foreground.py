@@ -27,7 +27,7 @@ from msgspec import Raw, Struct
 from adapters.agent_client.codec.updates_in import Chunk
 from adapters.agent_client.codec.v2 import turn as ends
 from adapters.agent_client.codec.v2 import updates_in
-from adapters.agent_client.codec.v2.known import Known
+from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.wire import IDLE, ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, SUBAGENT
 from adapters.agent_client.outbound import forwarded
 from adapters.agent_client.outbound.dialect import PromptOwner, Send
@@ -69,7 +69,7 @@ class Foreground:
 
     def __init__(self) -> None:
         self.working = False
-        self._known = Known()
+        self._known = SessionMemory()
         self._prompt: AcknowledgedPrompt | None = None
         self._last: Any = None
         self._news = False

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from adapters.agent_client.codec import plain
-from adapters.agent_client.codec.v2 import shapes
-from adapters.agent_client.codec.v2.marks import difference
+from adapters.agent_client.codec import event_forms
+from adapters.agent_client.codec.v2 import conversions
+from adapters.agent_client.codec.v2.beyond_v1 import difference
 from adapters.agent_client.codec.v2.updates import to_v2
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, UPDATE
 from adapters.agent_client.wire import PROTOCOL
@@ -35,7 +35,7 @@ def thread_updates(said: JsonObject) -> list[ThreadUpdate]:
     kind = said[UPDATE]
     found = to_v1(said)
     out = [noted(kind, found, to_v2(found, ""), said)]
-    modes = shapes.modes_of(found.get("configOptions")) if kind == _OPTIONS else None
+    modes = conversions.modes_of(found.get("configOptions")) if kind == _OPTIONS else None
     if modes is not None:
         data = {UPDATE: _MODE, "currentModeId": modes["currentModeId"], ORIGIN_V2: {"silent": True}}
         out.append(ThreadUpdate(protocol=PROTOCOL, kind=_MODE, data=delta.sound(data)))
@@ -53,9 +53,9 @@ def to_v1(said: JsonObject) -> JsonObject:
     """A state's update in version 1's words."""
     kind = said.get(UPDATE)
     if kind == "available_commands_update":
-        return {**said, "availableCommands": shapes.commands_to_v1(said.get("availableCommands"))}
+        return {**said, "availableCommands": conversions.commands_to_v1(said.get("availableCommands"))}
     if kind == _OPTIONS:
-        return {**said, "configOptions": shapes.options_to_v1(said.get("configOptions"))}
+        return {**said, "configOptions": conversions.options_to_v1(said.get("configOptions"))}
     return said
 
 
@@ -86,10 +86,10 @@ def told(update: ThreadUpdate, *, options: Any = None, modes: Any = None) -> Jso
     kind = v1[UPDATE]
     if kind == _MODE:
         now = {**modes, "currentModeId": v1.get("currentModeId")} if isinstance(modes, dict) else None
-        found = shapes.options_to_v2(options, now)
+        found = conversions.options_to_v2(options, now)
         return {UPDATE: _OPTIONS, "configOptions": found} if found else None
     if kind == _OPTIONS:
-        v2 = {**v1, "configOptions": shapes.options_to_v2(v1.get("configOptions"), modes)}
+        v2 = {**v1, "configOptions": conversions.options_to_v2(v1.get("configOptions"), modes)}
     else:
         v2 = to_v2(v1, f"{update.after or 'session'}-more")
-    return plain.restored(v2, marks)
+    return event_forms.restored(v2, marks)

@@ -1,4 +1,4 @@
-"""What a client is told of an agent of another protocol: its output as one growing text (see speech.py).
+"""What a client is told of an agent of another protocol: its output as one growing text.
 
 Which parts are the output's is decided as gateway/core/output.py decides it: the first data part, unless text came
 first; else all text of the assistant's.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.document import DocumentText, Said
-from adapters.agent_client.codec.speech import Speech
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
@@ -22,14 +21,16 @@ SMALL = 64 * 1024
 GROWTH = 1.25
 """A larger one, when it has grown by this factor; what is left is told at the end."""
 
+_JOIN = 512
 
-class ForeignText:
+
+class OutputText:
     """The output of one run as text to tell. Every method returns text to be told now, maybe none."""
 
     def __init__(self, agent: Agent | None) -> None:
         self._losses: Counter[str] = Counter()
         self._pointer = agent.text_output if agent is not None else None
-        self.speech = Speech()
+        self.speech = ToldText()
         """What was told. More of `open_part` is simply said here."""
         self._document = DocumentText(self._pointer)
         self.data: str | None = None
@@ -131,7 +132,7 @@ class ForeignText:
             return more, text if self.speech.stale else None
         if document in (None, {}, [], "") or run.status is not RunStatus.SUCCESS:
             return [], None
-        return [(SEPARATOR if self.speech.ever else "") + plain.fenced(document)], None
+        return [(SEPARATOR if self.speech.ever else "") + event_forms.fenced(document)], None
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -169,3 +170,78 @@ class ForeignText:
         if another:
             self.speech.begin()
         return [] if text is None else [self.speech.catch_up(text)]
+
+
+class ToldText:
+    """What of a run's text a client has been told, one message after the other.
+
+    It only grows. All of it together is the text of the output document: the text parts in order, messages a blank line
+    apart; or of a data part the text at the agent's text pointer, followed delta by delta (document.py). What rewrites
+    text that was told already is not told: then `stale` is true, until the text as it is now turns out to go on from
+    what was told (`catch_up`), or the end corrects it. `rewrites` counts what could not be told as it happened.
+    """
+
+    def __init__(self) -> None:
+        self.stale = False
+        self.rewrites = 0
+        self._counted = False
+        self._blocks: list[str] = []
+        self._newest: list[str] = []
+        self._length = 0
+        self._gap = ""
+        self._ever = False
+
+    @property
+    def ever(self) -> bool:
+        """Whether anything has been told, in any message."""
+        return self._ever
+
+    @property
+    def length(self) -> int:
+        """Characters told in this message."""
+        return self._length
+
+    def say(self, text: str) -> str:
+        """Text to tell now, for text to add; empty while stale."""
+        if self.stale or not text:
+            return ""
+        self._newest.append(text)
+        self._length += len(text)
+        if len(self._newest) > _JOIN:
+            self._settle()
+        self._ever = True
+        gap, self._gap = self._gap, ""
+        return gap + text
+
+    def begin(self) -> None:
+        """Another message begins: what was told until now is not looked at again."""
+        if self.stale:
+            self.rewritten()
+        if self._ever:
+            self._gap = SEPARATOR
+        self._blocks, self._newest, self._length = [], [], 0
+        self.stale = self._counted = False
+
+    def told(self) -> str:
+        """All that was told in this message."""
+        self._settle()
+        self._blocks = ["".join(self._blocks)]
+        return self._blocks[0]
+
+    def rewritten(self) -> None:
+        """What was told is not what the text begins with any more."""
+        if not self._counted:
+            self.rewrites += 1
+        self.stale = self._counted = True
+
+    def _settle(self) -> None:
+        self._blocks.append("".join(self._newest))
+        self._newest = []
+
+    def catch_up(self, text: str) -> str:
+        """The text is this now: what to tell, if it goes on from what was told; else it is rewritten."""
+        if len(text) < self._length or not text.startswith(self.told()):
+            self.rewritten()
+            return ""
+        self.stale = self._counted = False
+        return self.say(text[self._length :])

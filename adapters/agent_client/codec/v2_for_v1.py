@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from adapters.agent_client.codec import plain
+from adapters.agent_client.codec import event_forms
 from adapters.agent_client.codec.turn import OURS
-from adapters.agent_client.codec.v2 import shapes
+from adapters.agent_client.codec.v2 import conversions
 from adapters.agent_client.codec.v2.calls import DELETION, UNKNOWN, block_to_v1
-from adapters.agent_client.codec.v2.known import another
+from adapters.agent_client.codec.v2.session_memory import another
 from adapters.agent_client.codec.v2.wire import STATE, TERMINAL, TERMINAL_CHUNK, UPDATE, WHOLE
 from adapters.agent_client.wire import ORIGIN_V2, PROTOCOL
 from gateway.core import events as e
@@ -26,7 +26,7 @@ _QUIET: Final = (STATE, "tool_call_content_chunk", TERMINAL, TERMINAL_CHUNK)
 """What a client of version 1 learns in another way."""
 
 
-class Newer:
+class V2ForV1:
     """One client's view of one run. `losses` is the encoder's."""
 
     def __init__(self, losses: Counter[str]) -> None:
@@ -85,7 +85,7 @@ class Newer:
 
     def sound(self, said: JsonObject | None) -> JsonObject | None:
         """An update without what version 1 does not know in its content; None if nothing is left."""
-        if said is None or said.get(plain.KEY) not in plain.CHUNKS:
+        if said is None or said.get(event_forms.KEY) not in event_forms.CHUNKS:
             return said
         block = block_to_v1(said.get("content"))
         if block is None:
@@ -101,7 +101,7 @@ def told(said: JsonObject) -> tuple[JsonObject, bool]:
     """
     found = {key: value for key, value in said.items() if key != ORIGIN_V2} if ORIGIN_V2 in said else said
     options = found.get("configOptions")
-    known = shapes.known_to_v1(options) if isinstance(options, list) else options
+    known = conversions.known_to_v1(options) if isinstance(options, list) else options
     if known is options:
         return found, False
     meta = _object(found.get("_meta"))

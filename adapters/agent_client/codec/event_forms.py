@@ -41,6 +41,7 @@ PLAN_STATUSES: Final = ("pending", "in_progress", "completed")
 PRIORITIES: Final = ("high", "medium", "low")
 SILENT: Final[JsonObject] = {PROTOCOL: {"silent": True}}
 _NEXT: Final[JsonObject] = {PROTOCOL: {"next": True}}
+_CALLS: Final = (e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnded)
 
 
 # --- origin ------------------------------------------------------------------------------------------------------
@@ -164,6 +165,47 @@ def fenced(value: Json, language: str = "json") -> str:
     while fence in body:
         fence += "`"
     return f"{fence}{language}\n{body}\n{fence}"
+
+
+# --- updates -----------------------------------------------------------------------------------------------------
+
+
+class UpdateAssembly:
+    """Puts the events of one run together to the updates that they stand for, of both versions of the protocol.
+
+    `foreign`: the agent speaks another protocol, and says nothing of what its clients are to be shown.
+    """
+
+    def __init__(self, *, foreign: bool) -> None:
+        self._foreign = foreign
+        self._held: JsonObject | None = None  # an update that the next event goes on with
+        self._shown: set[str] = set()  # tool calls with content
+
+    def add(self, event: e.Event, mine: JsonObject | None) -> JsonObject | None:
+        """The update that is whole with this event, if one is; `mine` is what the agent said beyond it."""
+        said = form(event)
+        if said is None or (mine is not None and mine.get("silent")):
+            return None
+        if self._foreign and isinstance(event, _CALLS):
+            said = self._with_content(event, said)
+        if self._held is not None:
+            said = merged(self._held, said)
+        self._held = None
+        if mine is not None:
+            if mine.get("next"):
+                self._held = said
+                return None
+            said = restored(said, mine)
+        return said
+
+    def _with_content(self, event: e.Event, said: JsonObject) -> JsonObject:
+        """A tool's result where clients look for it, if it is text and nothing else was shown."""
+        call = said["toolCallId"]
+        if said.get("content"):
+            self._shown.add(call)
+        elif isinstance(event, e.ToolCallEnded) and isinstance(event.output, str) and call not in self._shown:
+            return {**said, "content": tool_content(event.output)}
+        return said
 
 
 # --- is it that? -------------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from adapters.agent_client.codec import content, plain
+from adapters.agent_client.codec import content, event_forms
 from adapters.agent_client.codec.document import DocumentText, Said
-from adapters.agent_client.codec.foreign import GROWTH, SMALL
-from adapters.agent_client.codec.plain import MESSAGE, THOUGHT
+from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT
+from adapters.agent_client.codec.output_text import GROWTH, SMALL
 from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
@@ -69,7 +69,7 @@ class _Message:
         return _encode({UPDATE: CHUNK[self.kind], "messageId": self.id, "content": blocks})
 
 
-class Foreign:
+class V2OutputText:
     """One run. Methods append the updates to say to `out`; `ready` gets the parts whose deltas are simply chunks."""
 
     def __init__(self, agent: Agent | None, run: str, ready: dict[str, Ready]) -> None:
@@ -164,7 +164,7 @@ class Foreign:
         """A file of the agent's that the gateway serves."""
         if event.artifact.agent_created:
             message = _Message(f"{self._run}-file-{event.artifact.id}", MESSAGE)
-            out.append(_encode(plain.chunk(MESSAGE, content.link_of(event.artifact), message.id)))
+            out.append(_encode(event_forms.chunk(MESSAGE, content.link_of(event.artifact), message.id)))
 
     def look(self, snapshot: Snapshot | None, out: list[bytes]) -> None:
         """After a batch that left it stale: tell the document's text as it is now."""
@@ -184,7 +184,7 @@ class Foreign:
         text = None if document is None else projection.text_of(document, self._pointer)
         if text is None:
             if document not in (None, {}, [], "") and run.status is RunStatus.SUCCESS:
-                self._say(_Message(f"{self._run}-output", MESSAGE), plain.fenced(document), out)
+                self._say(_Message(f"{self._run}-output", MESSAGE), event_forms.fenced(document), out)
         elif self.data is not None:
             self._look(document, out)
             if self._speech is None and text:
@@ -210,14 +210,14 @@ class Foreign:
             self.grow(e.PartDelta(part=event.part, delta=event.value), out)
 
     def _file(self, event: e.PartStarted, out: list[bytes]) -> None:
-        block = event.value if plain.is_block(event.value) else content.described(event.value)
+        block = event.value if event_forms.is_block(event.value) else content.described(event.value)
         if block is None:
             self.losses["file"] += 1
             return
         message = self._message(event.message, MESSAGE)
         self._ready.pop(next(reversed(message.parts), ""), None)
         message.parts[event.part] = block
-        out.append(_encode(plain.chunk(MESSAGE, block, message.id)))
+        out.append(_encode(event_forms.chunk(MESSAGE, block, message.id)))
 
     def _say(self, message: _Message, text: str, out: list[bytes]) -> None:
         if text:

@@ -89,13 +89,17 @@ class _Call:
         self.kind = kind if isinstance(kind, str) else self.kind
         self.over = self.over or v1.get("status") in _FINAL
 
+    def works_again(self) -> None:
+        """It has ended, and begins anew."""
+        self.over = False
+
     def unsaid(self, said: JsonObject) -> JsonObject:
         """What an update leaves as it is."""
         known = {"title": self.title, "kind": self.kind}
         return {key: value for key, value in known.items() if value is not None and said.get(key) is None}
 
 
-class Known:
+class SessionMemory:
     """Made with a session. Nothing of it needs to outlive the process: what is forgotten is heard of anew."""
 
     def __init__(self) -> None:
@@ -140,7 +144,7 @@ class Known:
         v1, lost = calls.to_v1(said, first=first, shown=shown)
         if call.over and v1.get("status") in _WORKING:
             v1, lost = calls.to_v1({**said, **call.unsaid(said)}, first=True, shown=shown)
-            call.over = False
+            call.works_again()
             self._contents.pop(id, None)
         elif not (open or first):
             v1 = {**v1, **call.unsaid(said)}
@@ -196,7 +200,7 @@ class Known:
         lost = [calls.TERMINAL] if terminal.cut and not cut else []
         shown = None if terminal.call is None else self._contents.get(terminal.call)
         if shown is None or not shown.shows(terminal):
-            terminal.unsaid = True
+            terminal.unshown()
             return None, lost
         if not shown.grow(terminal.size - size) and not now:
             return None, lost
@@ -206,7 +210,7 @@ class Known:
         """How many terminals there are of which something was said that no call shows: before a run ends."""
         found = [terminal for terminal in self._terminals.values() if terminal.unsaid]
         for terminal in found:
-            terminal.unsaid = False
+            terminal.counted()
         return len(found)
 
     def _screen(self, call: str, item: JsonObject) -> Screen | None:
@@ -218,7 +222,7 @@ class Known:
         if terminal is None:
             terminal = self._terminals[id] = Terminal()
             if len(self._terminals) > TERMINALS:
-                self._terminals.pop(next(iter(self._terminals))).forgotten = True
+                self._terminals.pop(next(iter(self._terminals))).forget()
         return terminal
 
     # --- inside --------------------------------------------------------------------------------------------------
