@@ -151,6 +151,21 @@ def test_a_codec_does_no_io(sources: list[Source]) -> None:
             assert not list(source.nodes(ast.Await, ast.AsyncFunctionDef)), source.path
 
 
+def test_the_gateways_parts_are_small() -> None:
+    tree = ast.parse((ROOT / "gateway/contract/gateway.py").read_text())
+    classes = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    parts = {each.returns.id for each in _functions(classes["Gateway"]) if isinstance(each.returns, ast.Name)} & {
+        *classes
+    }
+    assert len(parts) > 5
+    for name in ("Gateway", *sorted(parts)):
+        assert len(_functions(classes[name])) <= 12, name
+
+
+def _functions(of: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [each for each in of.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
 def test_a_file_has_at_most_600_lines(sources: list[Source]) -> None:
     longer = {str(source.path): len(source.text.splitlines()) for source in sources}
     assert not {path: lines for path, lines in longer.items() if lines > MAX_LINES}

@@ -13,7 +13,7 @@ from gateway.access.authentication import Asking
 from gateway.access.people import People
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
-from gateway.contract.inbound import Gateway
+from gateway.contract.gateway import Gateway
 from gateway.core.errors import Unauthenticated
 
 T = TypeVar("T")

@@ -20,8 +20,7 @@ from gateway.access.people import Principal
 from gateway.access.time_left import LastingWatch, waited
 from gateway.access.visit import Visit
 from gateway.contract.backchannel import Caller, ThreadWatch
-from gateway.contract.governing import Governor
-from gateway.contract.inbound import (
+from gateway.contract.gateway import (
     LIST_SECONDS,
     Gateway,
     GatewayAgents,
@@ -33,6 +32,7 @@ from gateway.contract.inbound import (
     Requests,
     Watch,
 )
+from gateway.contract.governing import Governor
 from gateway.core.errors import Conflict, NotFound
 from gateway.core.events import Event
 from gateway.core.files import Attachment

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from gateway.access.visit import Visit
-from gateway.contract.inbound import Batch, Take, Watch
+from gateway.contract.gateway import Batch, Take, Watch
 from gateway.core.types import Run
 
 T = TypeVar("T")

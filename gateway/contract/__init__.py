@@ -7,11 +7,14 @@ knows any other protocol, and neither touches a run's state: only the engine doe
     client -> Inbound -> Gateway (engine) -> Outbound -> agent
     client <- Inbound <- Watch (run log)  <- RunContext.emit <- agent
 
-What passes beside runs (a conversation's modes, files that an agent asks for) is in backchannel.py; agents that an
-inbound half brings are in hosting.py; the rules of a governed route are in governing.py.
-How a client is known by its token is in access/, whether a value fits a schema in fitting.py, what a prompt makes of an
-agent's input, and leaves to ask, in filling.py, and what a text means as
-the answer to a question in reading.py.
+gateway.py      what an inbound half may ask: runs, threads, files, agents, records, and the back-channel
+inbound.py      what an inbound half has
+outbound.py     what an outbound half has, and the run that it is given
+optional.py     what either may have besides, and who asks for it
+backchannel.py  what passes beside runs: a conversation's modes, files that an agent asks its client for
+governing.py    the rules of a governed route
+filling.py      a prompt as an agent's input, and the form for what is missing; reading.py: a text as an answer
+fitting.py      whether a value fits a schema
 """
 
 from __future__ import annotations
@@ -20,7 +23,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.contract.backchannel import Caller, News, Relay, Supervised, ThreadContext, ThreadWatch
+from gateway.contract.backchannel import Caller, News, ThreadContext, ThreadWatch
+from gateway.contract.gateway import (
+    LIST_SECONDS,
+    Batch,
+    Gateway,
+    GatewayAgents,
+    GatewayBackchannel,
+    GatewayFiles,
+    GatewayRecords,
+    GatewayRuns,
+    GatewayThreads,
+    Kept,
+    Requests,
+    Snapshot,
+    Take,
+    Watch,
+    Watched,
+    unwatched,
+)
 from gateway.contract.governing import (
     APPROVAL,
     APPROVALS,
@@ -31,32 +52,22 @@ from gateway.contract.governing import (
     ToolServer,
     risk_of,
 )
-from gateway.contract.hosting import Hosted, Hosting, Kept
-from gateway.contract.inbound import (
-    LIST_SECONDS,
-    Batch,
-    Callback,
+from gateway.contract.inbound import Callback, Inbound
+from gateway.contract.optional import (
     Conversing,
-    Gateway,
-    GatewayAgents,
-    GatewayBackchannel,
-    GatewayFiles,
-    GatewayRecords,
-    GatewayRuns,
-    GatewayThreads,
-    Inbound,
+    Discovering,
+    Hosted,
+    Hosting,
     Informed,
     Knowing,
     Leaving,
-    Requests,
-    Snapshot,
-    Take,
-    Watch,
-    Watched,
-    unwatched,
+    Prefacing,
+    Relay,
+    Stateful,
+    Supervised,
 )
 from gateway.contract.options import Auth, HttpUrl, InboundOptions, Options, TargetOptions
-from gateway.contract.outbound import Discovering, Outbound, Prefacing, RunContext, Stateful
+from gateway.contract.outbound import Outbound, RunContext
 
 __all__ = [
     "APPROVAL",

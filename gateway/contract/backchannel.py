@@ -8,7 +8,7 @@ now, if any, and `ThreadContext.note` tells the conversation's watchers what cha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -78,30 +78,6 @@ class ThreadContext(Protocol):
         While a run is in progress on the context it becomes a `Custom` event of the run's instead (named by the
         update's protocol, with its `data`), in the order of the run's other events. Never blocks.
         """
-
-
-@runtime_checkable
-class Relay(Protocol):
-    """Offered by outbound adapters that pass on, verbatim, what clients of the same protocol say beside runs."""
-
-    async def relay(self, context: ThreadContext, method: str, params: msgspec.Raw) -> msgspec.Raw:
-        """Send a request of the protocol's own to the agent; `params` name the gateway's ids, as does the answer.
-
-        Raises `gateway.wire.jsonrpc.RpcError` with the agent's own error, Unsupported for what it does not relay, and
-        the errors of the tree.
-        """
-
-    async def forward(self, context: ThreadContext, method: str, params: msgspec.Raw) -> None:
-        """The same for a notification."""
-
-
-@runtime_checkable
-class Supervised(Protocol):
-    """Offered by outbound adapters that keep a process or connection: what readiness says of it."""
-
-    @property
-    def reachable(self) -> bool | None:
-        """Whether the agent is there now; None if nobody needed it yet."""
 
 
 News = ThreadUpdate | Run

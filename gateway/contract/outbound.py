@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
 
 from gateway.contract.backchannel import ThreadContext
 from gateway.contract.governing import RunGovernor
 from gateway.core.events import Event
 from gateway.core.memory import Recalled
-from gateway.core.types import Agent, Answer, Artifact, ChatMessage, Checkpoint, Interrupt, Json, JsonObject, Run
+from gateway.core.types import Agent, Answer, Artifact, Checkpoint, Interrupt, JsonObject, Run
 
 
 class RunContext(ThreadContext, Protocol):
@@ -142,62 +142,3 @@ class Outbound(Protocol):
 
     async def aclose(self) -> None:
         """Close connections and processes. Called once, at shutdown or when the route goes."""
-
-
-@runtime_checkable
-class Prefacing(Protocol):
-    """Offered by outbound adapters whose protocol has a place for what an agent is told before it is asked.
-
-    For every other the engine puts it into the text of the run's input.
-    """
-
-    @property
-    def prefaces(self) -> bool:
-        """Whether `run` sends what `RunContext.governed.preface` has."""
-
-
-@runtime_checkable
-class Stateful(Protocol):
-    """Offered by outbound adapters whose agents keep the state of threads where it can be read and changed.
-
-    `upstream` is what the adapter recorded of the thread (`RunContext.set_upstream`). Checkpoints hold the whole state:
-    `values` in the agent's schema, `messages` the conversation (empty if the agent gives none), `id` the agent's own.
-    Every method raises AgentGone (also where the agent has lost the thread), AgentTimeout, AgentBroken, and Unsupported
-    where the agent does not offer it.
-    """
-
-    async def read_thread(self, upstream: JsonObject) -> Checkpoint:
-        """The state as it is now."""
-
-    async def read_history(self, upstream: JsonObject, *, limit: int, before: str | None) -> Sequence[Checkpoint]:
-        """The states so far, newest first, those older than `before`. Raises NotFound if that is unknown."""
-
-    async def copy_thread(self, upstream: JsonObject) -> JsonObject:
-        """What to record of a new thread with the same state."""
-
-    async def update_thread(
-        self, upstream: JsonObject, *, base: str | None, values: Json, messages: Sequence[ChatMessage] | None
-    ) -> None:
-        """Change the state, starting from checkpoint `base` (None: from the newest). None leaves a part as it is.
-
-        Raises NotFound if `base` is unknown, Invalid where the agent refuses the change.
-        """
-
-
-@runtime_checkable
-class Discovering(Protocol):
-    """Offered by outbound adapters whose target may stand for all the agents that live there."""
-
-    @property
-    def discovers(self) -> bool:
-        """Whether this route's does. Then it is never asked to describe or run anything itself."""
-
-    async def discover(self) -> Mapping[str, Outbound]:
-        """The agents that are there now, by their names there, each with an outbound half of its own.
-
-        Each becomes a route, like this one but for the name. A half that was given before for the same name is given
-        again; they share this one's connections, and `aclose` of one closes none. Raises the errors of `describe`.
-        """
-
-    def on_change(self, changed: Callable[[], None]) -> None:
-        """Who is told that `discover` should be asked again."""

@@ -14,7 +14,7 @@ from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.outbound.request import uploads_of
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import Gateway, RunContext
-from gateway.contract.hosting import Hosted
+from gateway.contract.optional import Hosted
 from gateway.core.media import ANY
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject
 
