@@ -14,8 +14,6 @@ from gateway.wire import jsonrpc
 CONNECTION_ID = "Acp-Connection-Id"
 SESSION_ID = "Acp-Session-Id"
 
-JSON = "application/json"
-EVENTS = "text/event-stream"
 
 INITIALIZE = "initialize"
 NEW, FORK = "session/new", "session/fork"

@@ -78,8 +78,6 @@ NAME_HEADER: Final = "Mcp-Name"
 RESUME_HEADER: Final = "Last-Event-ID"
 AUTHORIZATION: Final = "Authorization"
 
-JSON: Final = "application/json"
-EVENTS: Final = "text/event-stream"
 SUBPROTOCOL: Final = "mcp"
 """Of a WebSocket."""
 

@@ -12,10 +12,11 @@ from adapters.agent_client.inbound.clients import EditorClients
 from adapters.agent_client.inbound.connection import EditorConnection
 from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
-from adapters.agent_client.streamable import CONNECTION_ID, JSON
+from adapters.agent_client.streamable import CONNECTION_ID
 from gateway.core.errors import AgentGone, Denied, InterlinguaError
 from gateway.transport.asgi import origin
 from gateway.transport.asgi.refusals import refusal
+from gateway.transport.streamable_http import JSON
 from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)

@@ -88,6 +88,15 @@ class Call:
         finally:
             self._stops.pop(key, None)
 
+    def told_on(self, stream: Call | None) -> None:
+        """Progress of it came on the stream of that call, or on one that is no call's."""
+        self.elsewhere = self.elsewhere or stream is not self
+
+    def heard_elsewhere(self) -> bool:
+        """Whether progress came on another stream since this was last asked."""
+        elsewhere, self.elsewhere = self.elsewhere, False
+        return elsewhere
+
     def named(self, id: Id) -> None:
         """A request of it was sent under this id."""
         self.id = id
@@ -168,7 +177,7 @@ class Calls:
             if call is None:
                 self.stray(f"{method} of {token!r}")
                 return None
-            call.elsewhere = call.elsewhere or call is not on
+            call.told_on(on)
         if call is None:
             self._news(method, params)
             return None

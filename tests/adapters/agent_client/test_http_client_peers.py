@@ -310,10 +310,10 @@ def test_what_is_not_received_is_not_read_for_ever() -> None:
             await here.send([b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}'])
             assert await here.receive()
             there.tell(None, *(update("s1", "x" * 1000) for _ in range(20_000)))
-            await until(lambda: here._arrived_size > 10_000)
+            await until(lambda: here._inbox.size > 10_000)
             for _ in range(50):  # while it is not received, much else happens
                 await here.send([b'{"jsonrpc":"2.0","method":"_tick"}'])
-            assert here._arrived_size < 1 << 20
+            assert here._inbox.size < 1 << 20
             count = 0
             while count < 20_000:
                 count += len(await here.receive())

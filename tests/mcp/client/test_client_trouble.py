@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.core.errors import AgentBroken, AgentGone
-from gateway.mcp.client.http.events import Cursor
+from gateway.mcp.client.http.streamable import pause
+from gateway.transport.streamable_http.client import Cursor
 from gateway.wire.jsonrpc import RpcError
 from tests.mcp.client.rig import (
     PROGRESS,
@@ -92,7 +93,7 @@ def test_a_call_is_sent_again_only_where_it_was_certainly_not_taken(
 def test_a_stream_on_which_nothing_comes_is_opened_less_and_less_often(retry: float | None, first: float) -> None:
     cursor = Cursor()
     cursor.retry = retry
-    delays = [cursor.delay(tries, 30.0) for tries in range(40)]
+    delays = [pause(cursor, tries, 30.0) for tries in range(40)]
     assert delays[0] == first and delays[-1] == 30.0
     assert all(later >= earlier for earlier, later in itertools.pairwise(delays))
 

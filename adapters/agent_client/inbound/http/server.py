@@ -16,13 +16,14 @@ from adapters.agent_client.inbound.http.stream import stream
 from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
-from adapters.agent_client.streamable import CONNECTION_ID, EVENTS, INITIALIZE, JSON, OPENING, SESSION_ID, session_in
+from adapters.agent_client.streamable import CONNECTION_ID, INITIALIZE, OPENING, SESSION_ID, session_in
 from adapters.agent_client.wire import PROTOCOL
 from gateway.access import People, Principal
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
 from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
 from gateway.transport.asgi.refusals import STATUS
+from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from starlette.types import Send
 
 from adapters.agent_client.inbound.http.request_stream import Lane
-from adapters.agent_client.streamable import EVENTS
 from gateway.transport.asgi import Exchange
+from gateway.transport.streamable_http import EVENTS
 from gateway.wire import sse
 
 log = logging.getLogger(__name__)

@@ -1,9 +1,7 @@
 """Streamable HTTP, the client's end (docs/rfds/streamable-http-websocket-transport).
 
-pipe.py     HttpPipe, a Pipe: what we say is POSTed, what we hear comes on streams
-reader.py   one stream: a GET, opened again when it drops
-tracking.py which session a message belongs to, and who waits for what
-answers.py  what a status means
+pipe.py    HttpPipe, a Pipe: our messages are POSTed, the agent's come on streams
+reader.py  EventStreamReader, one stream: a GET, opened again when it drops; the meaning of refusals
 """
 
 from adapters.agent_client.outbound.http.pipe import HttpPipe, connect

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
-from adapters.agent_client.outbound.http.answers import BUSY, GONE, Refused, failure
-from adapters.agent_client.outbound.http.reader import Reader
-from adapters.agent_client.outbound.http.tracking import Asked, Tracking
+from msgspec import Struct
+
+from adapters.agent_client.outbound.http.reader import GONE, EventStreamReader, Refused, failure
 from adapters.agent_client.streamable import (
+    CANCEL_REQUEST,
     CONNECTION_ID,
     ENDING,
-    EVENTS,
     INITIALIZE,
-    JSON,
     LOAD,
     NAMING,
     SESSION_ID,
+    cancelled_in,
     session_in,
 )
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Invalid
-from gateway.transport.http import HttpClient, HttpResponse, Unreachable
+from gateway.transport.http import HttpClient, HttpResponse, StreamResponse, Unreachable
+from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import LIMIT, Unreadable
+from gateway.transport.streamable_http import EVENTS, JSON
+from gateway.transport.streamable_http import client as streamable
 from gateway.transport.tasks import TaskSet
 from gateway.transport.websocket.headers import cookie_header, cookies_of
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Request, Response
+from gateway.wire.jsonrpc import Id, Notification, Request, Response
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +43,11 @@ CLOSE_SECONDS = 2.0
 SETTLE_SECONDS = 0.1
 SETTLE_MOST = 5.0
 MOST_STREAMS = 10_000
-SLOWEST = 100_000
-"""Bytes in a second; a large message has more time."""
-AGAIN = (0.1, 0.3, 0.9)
-"""Seconds after each try to send a message that was not taken; then there is one more."""
+HEAD_SECONDS = 300.0
+IDLE_SECONDS = 300.0
+"""Servers send comments every 15 s. One that sends nothing for this long may have gone without a word."""
+BUSY = frozenset({429, 503})
+"""Of a POST: the message was not taken."""
 
 
 async def connect(
@@ -100,16 +104,12 @@ class HttpPipe:
             pool_size=MOST_STREAMS,
         )
         self.name = parts.netloc.rpartition("@")[2]
-        self._buffer = buffer
+        self._inbox = Inbox(buffer)
         self._connection: str | None = None
-        self._main: Reader | None = None
-        self._readers: dict[str, Reader] = {}
-        self._tracking = Tracking()
+        self._main: EventStreamReader | None = None
+        self._readers: dict[str, EventStreamReader] = {}
+        self._under_way = _UnderWay()
         self._sending = asyncio.Lock()
-        self._arrived: list[bytes | Unreadable] = []
-        self._arrived_size = 0
-        self._some = asyncio.Event()
-        self._room = asyncio.Event()
         self._gone: AgentGone | None = None
         self._closed = False
         self._held = TaskSet()
@@ -141,17 +141,17 @@ class HttpPipe:
         told = f"{self.name} answered {INITIALIZE}"
         connection = response.headers.get(CONNECTION_ID)
         if response.status != 200:
-            self._put([failure(message.id, Refused(told, response.status, response.body))])
+            self._inbox.put([failure(message.id, Refused(told, response.status, response.body))])
         elif connection is None:
-            self._put([failure(message.id, AgentBroken(f"{told} without the header {CONNECTION_ID}"))])
+            self._inbox.put([failure(message.id, AgentBroken(f"{told} without the header {CONNECTION_ID}"))])
         else:
             self._connection = connection
-            self._put([response.body])
-            self._main = Reader(self, None)
+            self._inbox.put([response.body])
+            self._main = EventStreamReader(self, None)
 
     async def _post(self, message: jsonrpc.Message, data: bytes) -> None:
         """Raises AgentGone once the server has forgotten the connection."""
-        session = self._tracking.sent(message)
+        session = self._under_way.sent(message)
         named = session if session is not None and await self._opened(session) else None
         repeatable = not isinstance(message, Request)
         try:
@@ -173,7 +173,7 @@ class HttpPipe:
 
     async def _call(self, data: bytes, session: str | None, repeatable: bool) -> HttpResponse:
         """One POST; again where it was certainly not taken, or may be taken twice. Raises the errors of HttpClient."""
-        for delay in AGAIN:
+        for delay in streamable.AGAIN:
             try:
                 response = await self._once(data, session)
                 if response.status not in BUSY:
@@ -185,7 +185,7 @@ class HttpPipe:
         return await self._once(data, session)
 
     async def _once(self, data: bytes, session: str | None) -> HttpResponse:
-        timeout = self._timeout + len(data) / SLOWEST
+        timeout = self._timeout + len(data) / streamable.SLOWEST
         response = await self.client.request(
             "POST", self.url, json=data, headers=self.headers(session), timeout=timeout
         )
@@ -195,8 +195,8 @@ class HttpPipe:
     def _undelivered(self, message: jsonrpc.Message, why: InterlinguaError) -> None:
         """Nobody else will answer it."""
         if isinstance(message, Request):
-            self._tracking.forget(message.id)
-            self._put([failure(message.id, why)])
+            self._under_way.forget(message.id)
+            self._inbox.put([failure(message.id, why)])
         else:
             log.warning("%s: a message was not taken: %s", self.name, why)
 
@@ -219,38 +219,34 @@ class HttpPipe:
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See `Pipe.receive`."""
-        while not self._arrived:
-            if self._closed:
-                return []
-            if self._gone is not None:
-                raise self._ended()
-            self._some.clear()
-            await self._some.wait()
-        messages, self._arrived, self._arrived_size = self._arrived, [], 0
-        self._room.set()
+        messages = await self._inbox.receive()
+        if not messages and not self._closed:
+            raise self._ended()
         return messages
 
-    async def arrived(self, messages: Sequence[bytes | Unreadable], reader: Reader | None) -> None:
+    @asynccontextmanager
+    async def get(self, session: str | None) -> AsyncIterator[StreamResponse]:
+        """See `StreamHost`."""
+        headers = {"Accept": EVENTS, **self.headers(session)}
+        stream = self.client.stream("GET", self.url, headers=headers, timeout=HEAD_SECONDS, idle_timeout=IDLE_SECONDS)
+        async with stream as response:
+            self.keep_cookies(response.headers)
+            yield response
+
+    async def arrived(self, messages: Sequence[bytes | Unreadable], reader: EventStreamReader | None) -> None:
         """Take what came on a stream, or as the answer of a POST. Waits while too much is not received yet."""
         ready: list[bytes | Unreadable] = []
         for data in messages:
             if isinstance(data, bytes):
                 message = jsonrpc.decode(data)
-                asked = self._tracking.heard(message, reader.session if reader is not None else None)
+                asked = self._under_way.heard(message, reader.session if reader is not None else None)
                 if asked is not None and self._answered(asked, message, data, reader):
                     continue
             ready.append(data)
-        self._put(ready)
-        while self._arrived_size > self._buffer and not (self._closed or self._gone):
-            self._room.clear()
-            await self._room.wait()
+        self._inbox.put(ready)
+        await self._inbox.room()
 
-    def _put(self, messages: Sequence[bytes | Unreadable]) -> None:
-        self._arrived += messages
-        self._arrived_size += sum(len(data) for data in messages if isinstance(data, bytes))
-        self._some.set()
-
-    def _answered(self, asked: Asked, answer: jsonrpc.Message, data: bytes, on: Reader | None) -> bool:
+    def _answered(self, asked: _Asked, answer: jsonrpc.Message, data: bytes, on: EventStreamReader | None) -> bool:
         """What an answer means for our streams. Whether it is held back."""
         if not isinstance(answer, Response) or answer.error is not None:
             return False
@@ -268,7 +264,7 @@ class HttpPipe:
                 return True
         return False
 
-    async def _settled(self, reader: Reader, data: bytes) -> None:
+    async def _settled(self, reader: EventStreamReader, data: bytes) -> None:
         """The answer of `session/load` is sent after the replay, but on another stream, so it may be here first: it is
         handed on once the session's stream is silent."""
         time = asyncio.get_running_loop().time
@@ -276,7 +272,7 @@ class HttpPipe:
         while (now := time()) < began + SETTLE_MOST and now < silent + SETTLE_SECONDS:
             await asyncio.sleep(silent + SETTLE_SECONDS - now)
             silent = max(began, reader.heard)
-        self._put([data])
+        self._inbox.put([data])
 
     # --- streams ---------------------------------------------------------------------------------------------------
 
@@ -291,31 +287,30 @@ class HttpPipe:
         except TimeoutError:
             return True
 
-    def _open(self, session: str) -> Reader | None:
+    def _open(self, session: str) -> EventStreamReader | None:
         """Its stream, opened if it is not yet. None for an id that no header can hold."""
         if session != session.strip() or not (session.isascii() and session.isprintable()):
             return None
         reader = self._readers.get(session)
         if reader is None and not self._closed:
-            reader = self._readers[session] = Reader(self, session)
+            reader = self._readers[session] = EventStreamReader(self, session)
         return reader
 
-    def lost(self, reader: Reader, why: InterlinguaError) -> None:
+    def lost(self, reader: EventStreamReader, why: InterlinguaError) -> None:
         """A stream is not there any more. Without the connection's there is none."""
         if reader is self._main:
             self._fail(why if isinstance(why, AgentGone) else AgentGone(str(why), detail=why.detail))
         elif reader.session is not None and self._readers.get(reader.session) is reader:
             del self._readers[reader.session]
             if reader.served:
-                self._put([failure(id, why) for id in self._tracking.unanswered(reader.session)])
+                self._inbox.put([failure(id, why) for id in self._under_way.unanswered(reader.session)])
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
     def _fail(self, why: AgentGone) -> None:
         if self._gone is None:
             self._gone = why
-            self._some.set()
-            self._room.set()
+            self._inbox.end()
 
     def _ended(self) -> AgentGone:
         """A new one for each who gets it: raising adds a traceback."""
@@ -328,8 +323,7 @@ class HttpPipe:
         if self._closed:
             return
         self._closed = True
-        self._some.set()
-        self._room.set()
+        self._inbox.end()
         readers = [reader.task for reader in (self._main, *self._readers.values()) if reader is not None]
         tasks = [*readers, *self._held]
         for task in tasks:
@@ -341,3 +335,51 @@ class HttpPipe:
                 headers = self.headers(None)
                 await self.client.request("DELETE", self.url, headers=headers, timeout=CLOSE_SECONDS)
         await self.client.aclose()
+
+
+class _Asked(Struct, frozen=True, gc=False):
+    """A request of ours that is not answered yet."""
+
+    method: str
+    session: str | None
+
+
+class _UnderWay:
+    """The requests under way, both ways, and the session that each is about. Told of every message."""
+
+    def __init__(self) -> None:
+        self._ours: dict[Id, _Asked] = {}
+        self._theirs: dict[Id, str] = {}
+
+    def sent(self, message: jsonrpc.Message) -> str | None:
+        """A message of ours; the session that it is about."""
+        if isinstance(message, Response):
+            return self._theirs.pop(message.id, None)
+        if not isinstance(message, Request | Notification):
+            return None
+        session = session_in(message.params)
+        if isinstance(message, Request):
+            self._ours[message.id] = _Asked(message.method, session)
+        return session
+
+    def heard(self, message: jsonrpc.Message, stream: str | None) -> _Asked | None:
+        """A message of the agent's, on the stream of that session; what it answers, if it does."""
+        if isinstance(message, Response):
+            return self._ours.pop(message.id, None)
+        if isinstance(message, Request):
+            session = session_in(message.params) or stream
+            if session is not None:
+                self._theirs[message.id] = session
+        elif isinstance(message, Notification) and message.method == CANCEL_REQUEST:
+            self._theirs.pop(cancelled_in(message.params), None)
+        return None
+
+    def unanswered(self, session: str) -> Iterator[Id]:
+        """Our requests about a session, whose answers will not come. They are forgotten."""
+        for id in [id for id, asked in self._ours.items() if asked.session == session]:
+            del self._ours[id]
+            yield id
+
+    def forget(self, id: Id) -> None:
+        """Nobody will answer this request of ours."""
+        self._ours.pop(id, None)

@@ -1,21 +1,21 @@
-"""One stream of what the agent says: a GET, opened again when it drops."""
+"""One stream of the agent's messages: a GET, opened again when it drops."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
 
-from adapters.agent_client.outbound.http.answers import GONE, LATER, Refused
-from adapters.agent_client.streamable import EVENTS
 from gateway.core.errors import AgentBroken, InterlinguaError
+from gateway.transport.http import StreamResponse
 from gateway.transport.pipe import Unreadable
-from gateway.transport.websocket.limits import hard, judged
-from gateway.wire import sse
-
-if TYPE_CHECKING:
-    from adapters.agent_client.outbound.http.pipe import HttpPipe
-    from gateway.transport.http import StreamResponse
+from gateway.transport.refusal import SHOWN, refusal_reason
+from gateway.transport.streamable_http import client as streamable
+from gateway.transport.websocket.limits import hard
+from gateway.wire import jsonrpc
+from gateway.wire.jsonrpc import ErrorObject, Id
 
 log = logging.getLogger(__name__)
 
@@ -24,33 +24,70 @@ TRIES = 7
 CONFIRM = 2
 """Tries after which a session's stream is taken to have ended."""
 LASTING_SECONDS = 5.0
-"""A stream that was open for this long was a good one: what is between us may cut those that are silent."""
+"""A stream that was open for this long was a good one: proxies may cut those that are silent."""
 FIRST_DELAY = 0.05
 """Seconds; doubled with every further try."""
-HEAD_SECONDS = 300.0
-IDLE_SECONDS = 300.0
-"""Servers send comments every 15 s. One that sends nothing for this long may have gone without a word."""
 BODY = 8 * 1024
+BODY_SECONDS = 1.0
+GONE = frozenset({404, 410})
+"""The session, or the whole connection, is not there."""
+AUTH_REQUIRED = -32000
 
 
-class Reader:
-    """Made for one session, or for the connection itself (None).
+class Refused(InterlinguaError):
+    """A message that the server did not take, or a stream that it does not have."""
+
+    def __init__(self, told: str, status: int, body: bytes) -> None:
+        super().__init__(f"{told} with status {status}{refusal_reason(status, body)}")
+        self.status = status
+        self.body = body
+
+
+def failure(id: Id, why: InterlinguaError) -> bytes:
+    """The answer that a request gets from us instead of from the agent."""
+    if not isinstance(why, Refused):
+        return jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, str(why)))
+    code = AUTH_REQUIRED if why.status in (401, 403) else jsonrpc.INTERNAL_ERROR
+    body = why.body[:SHOWN].decode("utf-8", "replace")
+    return jsonrpc.error(id, ErrorObject(code, str(why), {"status": why.status, "body": body}))
+
+
+class StreamHost(Protocol):
+    """The connection that a stream belongs to."""
+
+    name: str
+    limit: int
+    """Bytes of the largest message that is taken."""
+
+    def get(self, session: str | None) -> AbstractAsyncContextManager[StreamResponse]:
+        """Send the GET of a session's stream, or of the connection's (None)."""
+
+    async def arrived(self, messages: Sequence[bytes | Unreadable], reader: EventStreamReader) -> None:
+        """Take messages of the stream. Waits while too many are not received yet."""
+
+    def lost(self, reader: EventStreamReader, why: InterlinguaError) -> None:
+        """The stream is not there any more."""
+
+
+class EventStreamReader:
+    """Reads the stream of one session, or of the connection itself (None).
 
     open: whether the GET is being answered now.
     first: done when it was answered for the first time, with whether it was served.
     heard: when something last came, on the loop's clock.
     """
 
-    def __init__(self, pipe: HttpPipe, session: str | None) -> None:
+    def __init__(self, host: StreamHost, session: str | None) -> None:
         self.session = session
         self.open = False
         self.heard = 0.0
         loop = asyncio.get_running_loop()
         self.first: asyncio.Future[bool] = loop.create_future()
-        self._pipe = pipe
+        self._host = host
         self._time = loop.time
-        self._count = 0
-        self.task = asyncio.create_task(self._run(), name=f"{pipe.name} stream")
+        self._cursor = streamable.Cursor()
+        self._good = 0
+        self.task = asyncio.create_task(self._run(), name=f"{host.name} stream")
 
     @property
     def served(self) -> bool:
@@ -67,75 +104,55 @@ class Reader:
         try:
             why = await self._read()
         except Exception as error:
-            log.exception("%s: reading %s failed", self._pipe.name, self.name)
+            log.exception("%s: reading %s failed", self._host.name, self.name)
             why = AgentBroken(f"{self.name} could not be read", detail=repr(error))
         finally:
             if not self.first.done():
                 self.first.set_result(False)
-        self._pipe.lost(self, why)
+        self._host.lost(self, why)
 
     async def _read(self) -> InterlinguaError:
         tries = 0
         while True:
-            count = self._count
+            heard, good = self._cursor.heard, self._good
             try:
                 await self._once()
-                why: InterlinguaError = AgentBroken(f"{self._pipe.name} ends {self.name} again and again")
+                why: InterlinguaError = AgentBroken(f"{self._host.name} ends {self.name} again and again")
             except Refused as error:
                 # If it is the connection that has ended, its own stream is to say so first.
                 late = error.status in GONE and self.session is not None and self.served and tries < CONFIRM
-                if error.status not in LATER and not late:
+                if error.status not in streamable.LATER and not late:
                     return error
                 why = error
             except InterlinguaError as error:
                 why = error
-            tries = 1 if self._count > count else tries + 1
+            tries = 1 if self._cursor.heard > heard or self._good > good else tries + 1
             if tries > TRIES + (self.session is not None):  # that of the connection gives up first
                 return why
-            log.debug("%s: %s is opened again: %s", self._pipe.name, self.name, why)
+            log.debug("%s: %s is opened again: %s", self._host.name, self.name, why)
             await asyncio.sleep(FIRST_DELAY * 2 ** (tries - 1))
 
     async def _once(self) -> None:
         """One GET, to its end. Raises Refused and the errors of HttpClient."""
-        pipe = self._pipe
-        headers = {"Accept": EVENTS, **pipe.headers(self.session)}
-        stream = pipe.client.stream("GET", pipe.url, headers=headers, timeout=HEAD_SECONDS, idle_timeout=IDLE_SECONDS)
-        async with stream as response:
-            pipe.keep_cookies(response.headers)
-            if response.status != 200 or response.content_type != EVENTS:
-                told = f"{pipe.name} answered a GET of {self.name}"
-                raise Refused(told, response.status, await _body(response))
+        host = self._host
+        async with host.get(self.session) as response:
+            if not streamable.is_stream(response):
+                told = f"{host.name} answered a GET of {self.name}"
+                raise Refused(told, response.status, await streamable.refusal_body(response, BODY, BODY_SECONDS))
             self.open = True
             if not self.first.done():
                 self.first.set_result(True)
             began = self._time()
             try:
-                await self._take(response)
+                await streamable.read_events(response, self._cursor, host.limit, self._take, named=True)
+            except streamable.EventTooLarge as error:  # what follows comes with the next GET
+                self._good += 1
+                await host.arrived([Unreadable(str(error), b"", hard(host.limit))], self)
             finally:
                 self.open = False
-                self._count += self._time() >= began + LASTING_SECONDS
+                self._good += self._time() >= began + LASTING_SECONDS
 
-    async def _take(self, response: StreamResponse) -> None:
-        limit = self._pipe.limit
-        decoder = sse.SseDecoder(hard(limit))
-        async for chunk in response.chunks():
-            try:
-                frames = decoder.feed(chunk)
-            except AgentBroken as error:
-                # Nobody knows where it ends: what follows comes with the next GET.
-                self._count += 1
-                await self._pipe.arrived([Unreadable(str(error), b"", hard(limit))], self)
-                return
-            if frames:
-                self._count += 1
-                self.heard = self._time()
-                await self._pipe.arrived([judged(frame.data, limit) for frame in frames], self)
-
-
-async def _body(response: StreamResponse) -> bytes:
-    """What a refusal says, as far as that can be had."""
-    try:
-        async with asyncio.timeout(1.0):
-            return await response.read(BODY)
-    except (InterlinguaError, TimeoutError):
-        return b""
+    async def _take(self, messages: Sequence[bytes | Unreadable]) -> bool:
+        self.heard = self._time()
+        await self._host.arrived(messages, self)
+        return False

@@ -11,19 +11,16 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from gateway.core.errors import AgentBroken, AgentFailed, AgentGone, Denied, InterlinguaError
-from gateway.mcp import wire
 from gateway.transport.http import HttpClient, StreamResponse, Unreachable
 from gateway.transport.refusal import SHOWN, refusal_reason
+from gateway.transport.streamable_http import JSON
+from gateway.transport.streamable_http.client import AGAIN, refusal_body
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Response, RpcError
 
-AGAIN = (0.1, 0.3, 0.9)
-"""Seconds after each try to send what was not taken; then there is one more."""
 BUSY = 429
 """Of a POST: it was not taken. So it is with 503 where the server says when to come back; what is between us says 503
 too, of a server that went away over the request (Envoy, say)."""
-LATER = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
-"""Of a GET: worth another try. 409: the server has not noticed yet that the stream before has dropped."""
 _AWAY = frozenset({408, 425, 429, 502, 503, 504})
 _SAME_METHOD = frozenset({307, 308})
 _REDIRECTS = 3
@@ -92,12 +89,12 @@ class Address:
 
     async def refusal(self, response: StreamResponse, what: str) -> InterlinguaError:
         """What a status means that is no success."""
-        body = await _body(response)
+        body = await refusal_body(response, _BODY, _BODY_SECONDS)
         status = response.status
         told = f"{self.name} answered {what} with status {status}"
         if status in (401, 403):
             return Denied(told, detail=body[:SHOWN].decode("utf-8", "replace"))
-        error = _rpc_error(body) if response.content_type == wire.JSON else None
+        error = _rpc_error(body) if response.content_type == JSON else None
         if status in _AWAY:
             return AgentGone(f"{told}{refusal_reason(status, body)}")
         return error or HttpRefused(f"{told}{refusal_reason(status, body)}", status)
@@ -117,15 +114,6 @@ def _rpc_error(body: bytes) -> RpcError | None:
     except (ValueError, RecursionError, KeyError):
         return None
     return RpcError(error.code, error.message, error.data)
-
-
-async def _body(response: StreamResponse) -> bytes:
-    """What a refusal says, as far as that can be had."""
-    try:
-        async with asyncio.timeout(_BODY_SECONDS):
-            return await response.read(_BODY)
-    except (InterlinguaError, TimeoutError):
-        return b""
 
 
 def unexpected(name: str, what: str, response: StreamResponse) -> AgentBroken:

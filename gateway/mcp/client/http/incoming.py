@@ -34,7 +34,6 @@ class Incoming:
         post: Callable[[bytes], Awaitable[None]],
         told: Callable[[], Awaitable[None]],
     ) -> None:
-        self.version = ""
         self._name = name
         self._calls = calls
         self._post = post
@@ -43,12 +42,15 @@ class Incoming:
         self._cancelled: set[asyncio.Task[None]] = set()
         self._mute = False
 
-    async def accept(self, request: Request, on: Call | None) -> None:
-        """Serve it; it came on the stream of the call `on`, or on none's. It has begun when this returns."""
+    async def accept(self, request: Request, on: Call | None, version: str) -> None:
+        """Serve a request that came on the stream of the call `on`, or on none's. It has begun when this returns.
+
+        version: the revision that is spoken.
+        """
         if self._mute:
             return
         crowded = len(self._tasks) >= MOST
-        task = asyncio.create_task(self._serve(request, on, crowded), name=f"{self._name} {request.method}")
+        task = asyncio.create_task(self._serve(request, on, version, crowded), name=f"{self._name} {request.method}")
         if crowded:  # whoever reads goes on when it is answered: then nothing grows
             await asyncio.wait([task])
             return
@@ -71,11 +73,11 @@ class Incoming:
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
 
-    async def _serve(self, request: Request, on: Call | None, crowded: bool) -> None:
+    async def _serve(self, request: Request, on: Call | None, version: str, crowded: bool) -> None:
         try:
             if crowded:
                 raise RpcError(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
-            answer = await self._answer(request, on)
+            answer = await self._answer(request, on, version)
         except asyncio.CancelledError:
             if self._mute:
                 raise
@@ -90,11 +92,11 @@ class Incoming:
         except InterlinguaError as error:
             log.warning("%s: the answer to %s was not taken: %s", self._name, request.method, error)
 
-    async def _answer(self, request: Request, on: Call | None) -> bytes:
+    async def _answer(self, request: Request, on: Call | None, version: str) -> bytes:
         if request.method == wire.PING:
             return jsonrpc.result(request.id, {})
-        if versions.modern(self.version):
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{request.method}: servers ask nothing in {self.version}")
+        if versions.modern(version):
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"{request.method}: servers ask nothing in {version}")
         call = self._calls.asker(request.method, request.params, on)
         task = asyncio.current_task()
         assert task is not None

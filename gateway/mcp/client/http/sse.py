@@ -10,10 +10,12 @@ from contextlib import AsyncExitStack
 from urllib.parse import urljoin, urlsplit
 
 from gateway.core.errors import AgentBroken, AgentGone, AgentTimeout, InterlinguaError
-from gateway.mcp import wire
 from gateway.mcp.client.http.address import Address, unexpected
 from gateway.transport.http import StreamResponse
+from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable
+from gateway.transport.streamable_http import EVENTS, JSON
+from gateway.transport.streamable_http.client import SLOWEST
 from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject, Request, RpcError
@@ -24,8 +26,6 @@ log = logging.getLogger(__name__)
 BUFFER_BYTES = 1024 * 1024
 """What may wait to be received; then nothing more is read."""
 CLOSE_SECONDS = 2.0
-SLOWEST = 100_000
-"""Bytes in a second; a large message has more time."""
 
 
 class SsePipe:
@@ -39,10 +39,7 @@ class SsePipe:
         self._address = address
         self._stack = stack
         self._posts: Address | None = None
-        self._arrived: list[bytes | Unreadable] = []
-        self._size = 0
-        self._some = asyncio.Event()
-        self._room = asyncio.Event()
+        self._inbox = Inbox(BUFFER_BYTES)
         self._endpoint: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._gone: AgentGone | None = None
         self._ended = False
@@ -57,12 +54,12 @@ class SsePipe:
         server speaks something else.
         """
         async with AsyncExitStack() as stack:
-            accept = {"Accept": wire.EVENTS}
+            accept = {"Accept": EVENTS}
             stream = address.client.stream("GET", address.url, headers=accept, timeout=address.timeout)
             response = await stack.enter_async_context(stream)
             if response.status != 200:
                 raise await address.refusal(response, "a GET")
-            if response.content_type != wire.EVENTS:
+            if response.content_type != EVENTS:
                 raise unexpected(address.name, "a GET", response)
             pipe = cls(address, stack.pop_all(), response)
         try:
@@ -85,7 +82,7 @@ class SsePipe:
             assert self._posts is not None
             wait = self._address.timeout + len(data) / SLOWEST
             try:
-                async with self._posts.post(data, {"Accept": wire.JSON}, patient=True, wait=wait) as response:
+                async with self._posts.post(data, {"Accept": JSON}, patient=True, wait=wait) as response:
                     if response.status >= 300:
                         raise await self._posts.refusal(response, "a message")
                     with contextlib.suppress(InterlinguaError):
@@ -100,21 +97,15 @@ class SsePipe:
             log.warning("%s: a message was not taken: %s", self.name, why)
             return
         error = why.error if isinstance(why, RpcError) else ErrorObject(jsonrpc.INTERNAL_ERROR, str(why))
-        self._put([jsonrpc.error(message.id, error)])
+        self._inbox.put([jsonrpc.error(message.id, error)])
 
     # --- in --------------------------------------------------------------------------------------------------------
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See `Pipe.receive`."""
-        while not self._arrived:
-            if self._closed or (self._ended and self._gone is None):
-                return []
-            if self._gone is not None:
-                raise self._end()
-            self._some.clear()
-            await self._some.wait()
-        messages, self._arrived, self._size = self._arrived, [], 0
-        self._room.set()
+        messages = await self._inbox.receive()
+        if not messages and self._gone is not None and not self._closed:
+            raise self._end()
         return messages
 
     async def _run(self, response: StreamResponse) -> None:
@@ -128,7 +119,7 @@ class SsePipe:
             self._gone = AgentGone(f"the stream of {self.name} could not be read", detail=repr(error))
         finally:
             self._ended = True
-            self._some.set()
+            self._inbox.end()
             if not self._endpoint.done():
                 why = self._gone or AgentBroken(f"{self.name} ended its stream and did not say where to post to")
                 self._endpoint.set_exception(why)
@@ -142,10 +133,8 @@ class SsePipe:
                 if frame.event == "endpoint":
                     self._found(frame)
                 elif frame.event == "message" and frame.data:
-                    self._put([judged(frame.data, limit)])
-            while self._size > BUFFER_BYTES and not self._closed:
-                self._room.clear()
-                await self._room.wait()
+                    self._inbox.put([judged(frame.data, limit)])
+            await self._inbox.room()
 
     def _found(self, frame: Frame) -> None:
         """Where to post to. Never at another origin: our credentials go along. Raises AgentBroken."""
@@ -158,11 +147,6 @@ class SsePipe:
         address = self._address
         self._posts = Address(to, address.client, limit=address.limit, timeout=address.timeout)
         self._endpoint.set_result(None)
-
-    def _put(self, messages: Sequence[bytes | Unreadable]) -> None:
-        self._arrived += messages
-        self._size += sum(len(data) for data in messages if isinstance(data, bytes))
-        self._some.set()
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -177,8 +161,7 @@ class SsePipe:
         if self._closed:
             return
         self._closed = True
-        self._some.set()
-        self._room.set()
+        self._inbox.end()
         self._reader.cancel()
         await asyncio.wait([self._reader], timeout=CLOSE_SECONDS)
         await self._stack.aclose()

@@ -6,38 +6,54 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp import versions, wire
 from gateway.mcp.client.calls import Call, Calls
-from gateway.mcp.client.http.address import Address
-from gateway.mcp.client.http.events import Cursor, read
-from gateway.mcp.client.http.exchange import Exchange, SessionLost, rest
+from gateway.mcp.client.http.address import Address, HttpRefused, unexpected
 from gateway.mcp.client.http.incoming import Incoming
 from gateway.mcp.client.piped import cancelled
 from gateway.transport.deadline import Deadline
 from gateway.transport.http import StreamResponse, Unreachable
 from gateway.transport.pipe import Unreadable
+from gateway.transport.streamable_http import EVENTS, JSON
+from gateway.transport.streamable_http.client import LATER, Cursor, is_stream, read_events
 from gateway.transport.tasks import TaskSet
+from gateway.transport.websocket.limits import hard, judged
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request, Response
+from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request, Response, RpcError
 
 log = logging.getLogger(__name__)
 
 OPEN_SECONDS = 0.5
-"""How long a new session waits for its stream of news: some answer a GET only when there is something to say."""
+"""How long a new session waits for its standalone stream: some answer a GET only when there is something to say."""
 LASTING_SECONDS = 5.0
-"""A stream that was open for this long was a good one: what is between us may cut those that are silent."""
+"""A stream that was open for this long was a good one: proxies may cut those that are silent."""
+FIRST_DELAY = 0.1
+"""Seconds before a stream that dropped is opened again, doubled with each try in vain. A server may name another,"""
+LEAST_DELAY = 0.01
+"""which is doubled from here: one that says 0 and has nothing to say is not asked all the time."""
 MOST_DELAY = 30.0
+"""The longest pause before the standalone stream is opened again,"""
+MOST_RESUME_DELAY = 60.0
+"""and before the stream of a request is resumed."""
 TRIES = 7
+"""To open a stream again, in a row without anything heard in between."""
 CLOSE_SECONDS = 2.0
 MOST_RESTS = 50
 """Streams that are read to their end after their answer; of more, the connection is closed."""
+REST_SECONDS = 1.0
+"""How long such a stream is read, so that its connection can serve again."""
+SETTLE_SECONDS = 0.05
+"""How long an answer waits for progress that comes on another stream; again if some came."""
+SETTLE_MOST = 1.0
+TURNS = 3
+"""Of the loop, in which what has come on another stream, if only together with the answer, is heard."""
 _HANDSHAKE = (wire.INITIALIZE, wire.DISCOVER)
 
 
@@ -84,7 +100,7 @@ class StreamableChannel:
 
     @property
     def listens(self) -> bool:
-        """Whether there is a stream of news, on which something about a call may come."""
+        """Whether the standalone stream is open, on which something about a call may come."""
         return self._listener is not None and not self._listener.done()
 
     # --- out -------------------------------------------------------------------------------------------------------
@@ -108,13 +124,13 @@ class StreamableChannel:
         self._next_id += 1
         if call is not None:
             call.named(id)
-        exchange = Exchange(self, id, method, jsonrpc.request(id, method, params), call)
+        request = _StreamableRequest(self, id, method, jsonrpc.request(id, method, params), call)
         headers = self.headers(method, params)
         scope = Deadline()  # for `aclose`, which is not to wait for anybody
         try:
             with scope:
                 self._under_way.add(scope)
-                return await exchange.run(headers)
+                return await request.run(headers)
         except TimeoutError:
             if not scope.expired:
                 raise
@@ -132,7 +148,7 @@ class StreamableChannel:
             self._under_way.discard(scope)
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
-        """See `Channel`. `notifications/initialized` begins the session: its stream of news is opened."""
+        """See `Channel`. `notifications/initialized` begins the session: its standalone stream is opened."""
         await self._post(jsonrpc.notification(method, params))
         if method == wire.INITIALIZED and self.session_id is not None:
             opened = asyncio.Event()
@@ -164,8 +180,8 @@ class StreamableChannel:
             log.debug("%s: it was not told that a request was given up: %s", self.name, error)
 
     def headers(self, method: str = "", params: JsonObject | None = None) -> dict[str, str]:
-        """What goes with a message; `method` and `params` of a request."""
-        headers = {"Accept": f"{wire.JSON}, {wire.EVENTS}"}
+        """The headers of a message; `method` and `params` of a request."""
+        headers = {"Accept": f"{JSON}, {EVENTS}"}
         if method == wire.INITIALIZE:
             return headers
         if self.session_id is not None and not versions.modern(self.version):
@@ -178,6 +194,17 @@ class StreamableChannel:
             if isinstance(named, str):
                 headers[wire.NAME_HEADER] = wire.header_value(named)
         return headers
+
+    def get_headers(self, cursor: Cursor) -> dict[str, str]:
+        """The headers of a GET that goes on behind a cursor."""
+        headers = {**self.headers(), "Accept": EVENTS}
+        if cursor.id:
+            headers[wire.RESUME_HEADER] = cursor.id
+        return headers
+
+    def began(self, session_id: str | None) -> None:
+        """`initialize` was answered; the server named the session so, if it keeps one."""
+        self.session_id = session_id
 
     async def _renew(self, generation: int) -> None:
         """One of those who find the session lost makes a new one."""
@@ -193,17 +220,16 @@ class StreamableChannel:
             self._generation += 1
 
     async def _renew_aside(self, generation: int) -> None:
-        """Nobody waits for it, but there may be news."""
+        """The same where no request waits for it: the standalone stream is to be there again."""
         with contextlib.suppress(InterlinguaError):
             await self._renew(generation)
 
     # --- in --------------------------------------------------------------------------------------------------------
 
     async def take(self, message: Request | Notification, on: Call | None) -> None:
-        """What the server says of itself: on the stream of a call, or on that of news (None)."""
+        """Handle a request or notification that came on the stream of a call, or on the standalone stream (None)."""
         if isinstance(message, Request):
-            self._incoming.version = self.version
-            await self._incoming.accept(message, on)
+            await self._incoming.accept(message, on, self.version)
         elif message.method == wire.CANCELLED:
             self._incoming.cancel(cancelled(message.params))
         else:
@@ -215,11 +241,11 @@ class StreamableChannel:
                 log.exception("%s: handling %s failed", self.name, message.method)
 
     def rest(self, stack: AsyncExitStack, response: StreamResponse) -> None:
-        """A stream whose answer has come."""
-        self._resting.start(stack.aclose() if len(self._resting) >= MOST_RESTS else rest(stack, response))
+        """Read the rest of a stream whose answer has come, or close it."""
+        self._resting.start(stack.aclose() if len(self._resting) >= MOST_RESTS else _read_rest(stack, response))
 
     async def _listen(self, opened: asyncio.Event) -> None:
-        """The stream of what belongs to no call: a GET, opened again when it drops."""
+        """Read the standalone stream: a GET, opened again when it drops."""
         cursor = Cursor()
         time = asyncio.get_running_loop().time
         tries = 0
@@ -243,35 +269,34 @@ class StreamableChannel:
                 opened.set()
             good = cursor.heard > heard or time() - began > LASTING_SECONDS
             tries = 0 if good else tries + 1
-            await asyncio.sleep(cursor.delay(tries, MOST_DELAY))
+            await asyncio.sleep(pause(cursor, tries, MOST_DELAY))
 
     async def _hear(self, cursor: Cursor, opened: asyncio.Event) -> bool:
         """One GET, to its end. False if the server has no such stream. Raises the errors of HttpClient."""
-        headers = {**self.headers(), "Accept": wire.EVENTS}
-        if cursor.id:
-            headers[wire.RESUME_HEADER] = cursor.id
+        headers = self.get_headers(cursor)
         async with self.address.client.stream("GET", self.address.url, headers=headers, timeout=math.inf) as response:
-            if response.status != 200 or response.content_type != wire.EVENTS:
+            if not is_stream(response):
                 error = await self.address.refusal(response, "a GET")
                 if isinstance(error, AgentGone):
                     raise error
                 if response.status == 404 and opened.is_set():
                     self._telling.start(self._renew_aside(self._generation))
-                log.debug("%s: it has no stream of news: %s", self.name, error)
+                log.debug("%s: it has no standalone stream: %s", self.name, error)
                 return False
             opened.set()
-            await read(response, cursor, self.address.limit, self._news)
+            await read_events(response, cursor, self.address.limit, self._take_standalone)
             return True
 
-    async def _news(self, data: bytes | Unreadable) -> bool:
-        message = data if isinstance(data, Unreadable) else jsonrpc.decode(data)
-        for each in message.messages if isinstance(message, Batch) else (message,):
-            if isinstance(each, Request | Notification):
-                await self.take(each, None)
-            elif isinstance(each, Response):
-                self.calls.stray(f"an answer to {each.id!r}")
-            elif isinstance(each, Malformed | Unreadable):
-                self.calls.garbage(each.reason, each.start, each.size)
+    async def _take_standalone(self, messages: Sequence[bytes | Unreadable]) -> bool:
+        for data in messages:
+            message = data if isinstance(data, Unreadable) else jsonrpc.decode(data)
+            for each in message.messages if isinstance(message, Batch) else (message,):
+                if isinstance(each, Request | Notification):
+                    await self.take(each, None)
+                elif isinstance(each, Response):
+                    self.calls.stray(f"an answer to {each.id!r}")
+                elif isinstance(each, Malformed | Unreadable):
+                    self.calls.garbage(each.reason, each.start, each.size)
         return False
 
     # --- the end ---------------------------------------------------------------------------------------------------
@@ -302,3 +327,177 @@ class StreamableChannel:
             with contextlib.suppress(InterlinguaError):
                 headers = self.headers()
                 await self.address.client.request("DELETE", self.address.url, headers=headers, timeout=CLOSE_SECONDS)
+
+
+class SessionLost(AgentGone):
+    """The server does not know the session any more; it has not done anything."""
+
+
+class _StreamableRequest:
+    """One request: its POST, the stream that answers it, and the GETs that go on with a stream that broke off.
+
+    Run once. body: the whole message.
+    """
+
+    def __init__(self, channel: StreamableChannel, id: int, method: str, body: bytes, call: Call | None) -> None:
+        self._channel = channel
+        self._address = channel.address
+        self._id = id
+        self._method = method
+        self._body = body
+        self._call = call
+        self._cursor = Cursor()
+        self._answer: Response | InterlinguaError | None = None
+
+    async def run(self, headers: dict[str, str]) -> Raw:
+        """See `Channel.request`. Raises SessionLost too."""
+        async with AsyncExitStack() as stack:
+            patient = self._method != wire.INITIALIZE
+            response = await stack.enter_async_context(self._address.post(self._body, headers, patient=patient))
+            if response.status != 200:
+                raise await self._refused(response, wire.SESSION_HEADER in headers)
+            if self._method == wire.INITIALIZE:
+                self._channel.began(response.headers.get(wire.SESSION_HEADER) or None)
+            if response.content_type == JSON:
+                body = await response.read(hard(self._address.limit))
+                await self._take([judged(body, self._address.limit)])
+            elif response.content_type == EVENTS:
+                if await self._read(response):
+                    self._channel.rest(stack.pop_all(), response)
+            else:
+                raise unexpected(self._address.name, self._method, response)
+        if self._answer is None:
+            await self._resume(AgentGone(f"{self._address.name} ended its answer to {self._method} before it was one"))
+        if self._call is not None and (self._call.elsewhere or self._channel.listens):
+            await self._settle(self._call)
+        if isinstance(self._answer, Response):
+            error = self._answer.error
+            if error is not None:
+                raise RpcError(error.code, error.message, error.data)
+            return self._answer.result
+        assert self._answer is not None
+        raise self._answer
+
+    async def _refused(self, response: StreamResponse, in_session: bool) -> InterlinguaError:
+        """What a status other than 200 means."""
+        if response.status < 300:
+            return AgentBroken(f"{self._address.name} takes {self._method} and does not answer it")
+        error = await self._address.refusal(response, self._method)
+        if in_session and _lost(response.status, error):
+            return SessionLost(f"{self._address.name} does not know the session any more")
+        return error
+
+    # --- the stream ------------------------------------------------------------------------------------------------
+
+    async def _read(self, response: StreamResponse) -> bool:
+        """Whether the answer came. A stream that breaks off has ended."""
+        try:
+            return await read_events(response, self._cursor, self._address.limit, self._take)
+        except AgentGone as error:
+            if not self._cursor.id:
+                raise
+            log.debug("%s: the stream of %s broke off: %s", self._address.name, self._method, error)
+            return False
+
+    async def _resume(self, why: InterlinguaError) -> None:
+        """Go on with the stream until the answer has come. Raises AgentGone where that cannot be."""
+        tries = 0
+        while self._cursor.id:
+            await asyncio.sleep(pause(self._cursor, tries, MOST_RESUME_DELAY))
+            tries += 1
+            heard = self._cursor.heard
+            try:
+                if await self._once():
+                    return
+            except HttpRefused as error:
+                why = AgentGone(str(error))
+                if error.status not in LATER:
+                    break
+            except AgentGone as error:
+                why = error
+            if self._cursor.heard > heard:
+                tries = 0
+            elif tries >= TRIES:
+                break
+        raise AgentGone(str(why), detail=why.detail)
+
+    async def _once(self) -> bool:
+        headers = self._channel.get_headers(self._cursor)
+        client, address = self._address.client, self._address
+        async with client.stream("GET", address.url, headers=headers, timeout=address.timeout) as response:
+            if not is_stream(response):
+                error = await address.refusal(response, f"going on with {self._method}")
+                raise error if isinstance(error, AgentGone) else HttpRefused(str(error), response.status)
+            return await self._read(response)
+
+    async def _take(self, messages: Sequence[bytes | Unreadable]) -> bool:
+        """Handle messages up to the answer. Returns whether it was among them."""
+        for data in messages:
+            await self._handle(data if isinstance(data, Unreadable) else jsonrpc.decode(data))
+            if self._answer is not None:
+                return True
+        return False
+
+    async def _handle(self, message: jsonrpc.Message | Unreadable) -> None:
+        if isinstance(message, Response):
+            if _same(message, self._id):
+                self._answer = self._answer or message
+            else:
+                self._channel.calls.stray(f"an answer to {message.id!r}")
+        elif isinstance(message, Malformed | Unreadable):
+            self._garbled(message)
+        elif isinstance(message, Batch):
+            for each in sorted(message.messages, key=lambda each: isinstance(each, Response)):
+                await self._handle(each)
+        elif self._answer is None:
+            await self._channel.take(message, self._call)
+
+    def _garbled(self, what: Malformed | Unreadable) -> None:
+        self._channel.calls.garbage(what.reason, what.start, what.size)
+        seen = jsonrpc.glimpse(what.start) if isinstance(what, Unreadable) else what
+        if seen.id is not UNSET and seen.answer and self._answer is None:
+            self._answer = AgentBroken(f"the answer of {self._address.name} cannot be read: {what.reason}")
+
+    async def _settle(self, call: Call) -> None:
+        """Wait for progress on another stream: it was sent before the answer, but may come after it."""
+        time = asyncio.get_running_loop().time
+        end = time() + SETTLE_MOST
+        await _heard_elsewhere(call)
+        while call.heard_elsewhere() and time() < end:
+            await asyncio.sleep(SETTLE_SECONDS)
+            await _heard_elsewhere(call)
+
+
+async def _heard_elsewhere(call: Call) -> None:
+    """Return once it is known whether anything has come, also in a process that was held up meanwhile."""
+    for _ in range(TURNS):
+        if call.elsewhere:
+            return
+        await asyncio.sleep(0)
+
+
+def _same(answer: Response, id: int) -> bool:
+    """Whether it is the answer to the stream's own request: an error may not know which, some make ids strings."""
+    return answer.id == id or (answer.id is None and answer.error is not None) or answer.id == str(id)
+
+
+def _lost(status: int, error: InterlinguaError) -> bool:
+    """Whether a refusal is about the session: 404 by the book, 400 by some, with a word about it."""
+    if isinstance(error, RpcError) and error.error.code == jsonrpc.METHOD_NOT_FOUND:
+        return False
+    return status == 404 or (status == 400 and "session" in str(error).lower())
+
+
+async def _read_rest(stack: AsyncExitStack, response: StreamResponse) -> None:
+    """Read the rest of a stream whose answer has come, so that its connection can serve again."""
+    async with stack:
+        with contextlib.suppress(InterlinguaError, TimeoutError):
+            async with asyncio.timeout(REST_SECONDS):
+                async for _ in response.chunks():
+                    pass
+
+
+def pause(cursor: Cursor, tries: int, most: float) -> float:
+    """Seconds before a stream is opened again, after so many tries on which nothing came."""
+    growth = 2.0 ** min(tries, 20)
+    return min(most, FIRST_DELAY * growth if cursor.retry is None else max(cursor.retry, LEAST_DELAY * growth))

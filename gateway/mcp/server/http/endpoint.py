@@ -18,6 +18,7 @@ from gateway.core.errors import InterlinguaError, lookup
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
 from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
+from gateway.transport.streamable_http import JSON
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
 
@@ -117,8 +118,8 @@ class Endpoint(ABC):
     async def body(self, exchange: Exchange) -> bytes:
         """What was POSTed. Raises Reply, TooLarge, ClientGone."""
         kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
-        if kind != wire.JSON or exchange.header("content-encoding") not in (None, "identity"):
-            raise refusal(415, f"the Content-Type must be {wire.JSON}, not encoded")
+        if kind != JSON or exchange.header("content-encoding") not in (None, "identity"):
+            raise refusal(415, f"the Content-Type must be {JSON}, not encoded")
         return await exchange.body(self.options.max_body, "message")
 
 

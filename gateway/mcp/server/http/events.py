@@ -13,13 +13,13 @@ from msgspec import UNSET
 
 from gateway.access import Visit
 from gateway.core.errors import AgentGone
-from gateway.mcp import wire
 from gateway.mcp.server.http.endpoint import Endpoint, accepts, bearer, no_message, refusal, same
 from gateway.mcp.server.http.stream import EVENTS_HEADERS
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
 from gateway.transport.asgi import Exchange, Reply
 from gateway.transport.pipe import Unreadable
+from gateway.transport.streamable_http import EVENTS
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import Malformed
 
@@ -123,7 +123,7 @@ class Events(Endpoint):
 
     async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
         """See `Endpoint`. One connection, from its beginning to its end, or that of its client's token."""
-        accepts(exchange, wire.EVENTS)
+        accepts(exchange, EVENTS)
         session = PipeSession(self.hub, exchange.agent, bearer=bearer(exchange), visit=visit).admitted()
         with self.hub.seated():
             await self._serve(exchange, EventPipe(exchange, visit), session)

@@ -24,6 +24,7 @@ from gateway.mcp.server.http.stream import Answering
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import PLAIN, ModernSession, check, notified
 from gateway.transport.asgi import ClientGone, Exchange, Reply
+from gateway.transport.streamable_http import EVENTS
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, Notification, Request, RpcError
 
@@ -57,7 +58,7 @@ async def serve(
     if not isinstance(message, Request) or message.id is None:
         return answer(400, None, ErrorObject(jsonrpc.INVALID_REQUEST, "one request with an id is wanted"))
     meta = wire.meta_of(message.params)
-    streams = not plain or wire.EVENTS in (exchange.header("accept") or "")
+    streams = not plain or EVENTS in (exchange.header("accept") or "")
     try:
         if plain:
             meta = {**meta, **PLAIN}

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gateway.core.errors import AgentGone
-from gateway.mcp import wire
 from gateway.transport.asgi import Exchange
+from gateway.transport.streamable_http import EVENTS
 from gateway.wire import sse
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ MOST_NEWS = 64
 NEWS_BYTES = 256 * 1024
 
 EVENTS_HEADERS = (
-    (b"content-type", wire.EVENTS.encode()),
+    (b"content-type", EVENTS.encode()),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )

@@ -20,6 +20,7 @@ from gateway.mcp.server.http.stream import Answering, Stream
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import unsupported
 from gateway.transport.asgi import Exchange, Reply
+from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, ErrorObject, Malformed, Request, RpcError
 
@@ -54,7 +55,7 @@ class Streamable(Endpoint):
         if exchange.method == "DELETE":
             session.end()
             return Reply(200)
-        accepts(exchange, wire.EVENTS)
+        accepts(exchange, EVENTS)
         with self._sessions.used(session):
             await self._get(exchange, session)
         return None
@@ -63,7 +64,7 @@ class Streamable(Endpoint):
 
     async def _post(self, exchange: Exchange, version: str | None, visit: Visit | None) -> Reply | None:
         plain = version is None and exchange.header(wire.SESSION_HEADER) is None
-        accepts(exchange, wire.JSON, *(() if plain else (wire.EVENTS,)))
+        accepts(exchange, JSON, *(() if plain else (EVENTS,)))
         data = await self.body(exchange)
         message = jsonrpc.decode(data)
         if version in versions.MODERN:
@@ -85,7 +86,7 @@ class Streamable(Endpoint):
 
     async def _initialize(self, exchange: Exchange, request: Request, visit: Visit | None) -> Reply:
         """The first request of a session, or once more."""
-        accepts(exchange, wire.JSON, wire.EVENTS)
+        accepts(exchange, JSON, EVENTS)
         if request.id is None:
             raise refusal(400, "the id is null")
         again = exchange.header(wire.SESSION_HEADER) is not None

@@ -1,0 +1,92 @@
+"""The client's end: the events of a GET or of a POST's answer, as messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from gateway.core.errors import AgentBroken, InterlinguaError
+from gateway.transport.http import StreamResponse
+from gateway.transport.pipe import Unreadable
+from gateway.transport.streamable_http import EVENTS
+from gateway.transport.websocket.limits import hard, judged
+from gateway.wire import sse
+
+AGAIN: Final = (0.1, 0.3, 0.9)
+"""Seconds after each try to POST a message that was not taken; then there is one more."""
+LATER: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""Statuses of a GET that is worth another try. 409: the server has not noticed yet that the last stream has dropped."""
+SLOWEST: Final = 100_000
+"""Bytes in a second; a large message has more time."""
+
+
+class EventTooLarge(AgentBroken):
+    """An event far over the limit. Nobody knows where it ends, so the stream is of no more use."""
+
+
+class Cursor:
+    """A place in one stream, over all responses that the stream comes on.
+
+    id: of the last event, "" while the stream cannot be resumed. heard: events so far. retry: seconds to wait before
+    the stream is resumed, as the server said; None if it did not.
+    """
+
+    __slots__ = ("heard", "id", "retry")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.heard = 0
+        self.retry: float | None = None
+
+
+def is_stream(response: StreamResponse) -> bool:
+    """Whether a request was answered with a stream of events."""
+    return response.status == 200 and response.content_type == EVENTS
+
+
+async def read_events(
+    response: StreamResponse,
+    cursor: Cursor,
+    limit: int,
+    take: Callable[[Sequence[bytes | Unreadable]], Awaitable[bool]],
+    *,
+    named: bool = False,
+) -> bool:
+    """Hand over the messages of a response, those of one read together, until `take` returns that it has enough.
+
+    Returns whether it has; the response may have more then. limit: bytes of a message; larger ones are Unreadable.
+    named: events of any name are messages, and those without data; else only `message` with data.
+
+    Raises EventTooLarge, and what `StreamResponse.chunks` and `take` raise.
+    """
+    decoder = sse.SseDecoder(hard(limit))
+    async for chunk in response.chunks():
+        if frames := _frames(decoder, chunk):
+            cursor.heard += len(frames)
+            messages = [
+                judged(frame.data, limit) for frame in frames if named or (frame.event == "message" and frame.data)
+            ]
+            if messages and await take(messages):
+                return True
+        cursor.id = decoder.last_event_id or cursor.id
+        if decoder.retry is not None:
+            cursor.retry = decoder.retry / 1000
+    _frames(decoder, b"")
+    return False
+
+
+def _frames(decoder: sse.SseDecoder, chunk: bytes) -> list[sse.Frame]:
+    try:
+        return decoder.feed(chunk)
+    except AgentBroken as error:
+        raise EventTooLarge(str(error), detail=error.detail) from None
+
+
+async def refusal_body(response: StreamResponse, most: int, seconds: float) -> bytes:
+    """The body of a refusal, as far as it can be had."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await response.read(most)
+    except (InterlinguaError, TimeoutError):
+        return b""
