@@ -17,7 +17,7 @@ from gateway.mcp import wire
 from gateway.mcp.server.http.endpoint import refusal, response
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
-from gateway.transport.asgi import Exchange, origin
+from gateway.transport.asgi import HttpRequest, origin
 from gateway.transport.websocket import ServerSocket
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Upgrade:
     """An ASGI application that answers requests for the paths of WebSockets which ask for none."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Exchange(scope, receive, send).answer(refusal(426, "this is a WebSocket", headers=UPGRADE))
+        await HttpRequest(scope, receive, send).answer(refusal(426, "this is a WebSocket", headers=UPGRADE))
 
 
 class Socket:

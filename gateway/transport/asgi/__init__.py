@@ -12,11 +12,8 @@ from gateway.transport.asgi import origin, refusals
 from gateway.transport.asgi.endpoint import RestEndpoint, RestOperation
 from gateway.transport.asgi.request import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 
-Exchange = HttpRequest
-
 __all__ = [
     "ClientGone",
-    "Exchange",
     "Headers",
     "HttpRequest",
     "Reply",

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from adapters.agent_client.inbound.http import stream as streams
-from adapters.agent_client.inbound.http.request_stream import Lane
-from gateway.transport.asgi import Exchange
+from adapters.agent_client.inbound.http.sessions import session_stream
+from gateway.transport.asgi import HttpRequest
+from gateway.transport.streamable_http.server import MessageStream
 from tests.adapters.agent_client.http_rig import (
     CONNECTION,
     EVENTS,
@@ -109,14 +109,14 @@ def test_what_is_written_to_a_client_that_has_just_gone_is_kept() -> None:
                 bodies.append(message["body"])
                 left.set()
 
-        lane = Lane(lambda _: None)
+        lane = session_stream(lambda _: None)
         lane.put(b"1")
         lane.put(b"2")
         scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "path_params": {}}
-        await streams.stream(lane, Exchange(scope, receive, send), 15.0)
+        await lane.write(HttpRequest(scope, receive, send), 15.0)
         assert bodies == [b"data: 1\n\ndata: 2\n\n"]
         assert not lane.read
-        assert lane.take(100) == [b"1", b"2"]
+        assert lane.take(100) == [b"data: 1\n\n", b"data: 2\n\n"]
 
     run(case())
 
@@ -258,17 +258,20 @@ def test_streams_of_one_connection_are_bounded() -> None:
 
 
 def test_what_is_ready_goes_out_in_one_write() -> None:
-    frames = streams.frames([b'{"a":1}', '{"ü":"\U0001f600"}'.encode()])
-    assert frames == b'data: {"a":1}\n\ndata: {"\\u00fc":"\\ud83d\\ude00"}\n\n'
+    lane = session_stream(lambda _: None)
+    lane.put(b'{"a":1}')
+    lane.put('{"ü":"\U0001f600"}'.encode())
+    assert b"".join(lane.take(100)) == b'data: {"a":1}\n\ndata: {"\\u00fc":"\\ud83d\\ude00"}\n\n'
 
 
 def test_writes_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    whole = streams.frames
+    take = MessageStream.take
 
-    def counted(messages: list[bytes]) -> bytes:
-        sizes.append(len(messages))
-        return whole(messages)
+    def counted(stream: MessageStream, most: int) -> list[bytes]:
+        if events := take(stream, most):
+            sizes.append(len(events))
+        return events
 
     async def case() -> None:
         async with rig() as there, client(there.url) as here, here.stream() as main:
@@ -279,7 +282,7 @@ def test_writes_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
                     pass
                 assert message["id"] == asked
 
-    monkeypatch.setattr(streams, "frames", counted)
+    monkeypatch.setattr(MessageStream, "take", counted)
     run(case())
     assert sum(sizes) == 1002
     assert len(sizes) < 100
@@ -299,7 +302,7 @@ def test_the_server_ends_every_connection_when_it_is_closed() -> None:
 def test_what_a_client_merely_names_is_not_kept() -> None:
     async def case() -> None:
         async with rig() as there, client(there.url) as here, here.stream() as main:
-            (link,) = there.server._links._links.values()
+            (link,) = there.server._links._table.all
             for number in range(20):
                 await here.ask("_echo", {"sessionId": f"no{number}"})
                 assert (await main.next())["result"]

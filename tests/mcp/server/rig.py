@@ -37,7 +37,7 @@ from gateway.core.errors import InterlinguaError, NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server import Call, Identity, InputRequired, McpServeOptions, McpServer, Session
 from gateway.mcp.server.call import ServedCall
-from gateway.mcp.server.http.response_out import ResponseOut
+from gateway.mcp.server.http.post_answer import ResponseOut
 from gateway.routing import FixedPaths
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import ErrorObject
@@ -155,8 +155,8 @@ class Words:
         out = call._out
         assert isinstance(out, ResponseOut)
         self.progress(call, 1, "before")
-        await until(lambda: out._stream.read and not out._stream._waiting)
-        await out._stream.vacate()
+        await until(lambda: out.answer.stream.read and out.answer.stream.empty)
+        await out.answer.stream.vacate()
         self.progress(call, 2, "after")
         return "found"
 

@@ -12,9 +12,9 @@ from starlette.types import Message
 from websockets.asyncio.client import connect
 
 from gateway.mcp import versions
-from gateway.mcp.server.http import stream as streams
-from gateway.mcp.server.http.stream import Stream
-from gateway.transport.asgi import Exchange
+from gateway.mcp.server.http.post_answer import numbered
+from gateway.transport.asgi import HttpRequest
+from gateway.transport.streamable_http import server as streams
 from tests.mcp.server.rig import SESSION, Client, client, initialize, modern_client, rig, stated, tool
 from tests.support.aio import run
 
@@ -140,10 +140,10 @@ def test_a_slow_reader_gets_the_end_of_its_stream_however_long_the_last_of_it_ta
 
     async def case() -> None:
         for gone in (False, True):
-            stream = Stream("1", 0)
+            stream = streams.MessageStream("1", numbered("1"))
             stream.put(b"{}")
             stream.end()
-            writing = asyncio.create_task(stream.write(Exchange({"headers": []}, receive, send), 15.0))
+            writing = asyncio.create_task(stream.write(HttpRequest({"headers": []}, receive, send), 15.0))
             assert not (await asyncio.wait([writing], timeout=0.1))[0]
             (away if gone else taken).set()
             await writing

@@ -9,9 +9,10 @@ from starlette.types import Message
 
 from gateway.mcp import versions
 from gateway.mcp.server.http import session as sessions
+from gateway.mcp.server.http.post_answer import numbered
 from gateway.mcp.server.http.session import HttpSession
-from gateway.mcp.server.http.stream import Stream
-from gateway.transport.asgi import Exchange
+from gateway.transport.asgi import HttpRequest
+from gateway.transport.streamable_http.server import MessageStream
 from tests.mcp.server.rig import SESSION, Client, client, initialize, raw, rig, stalled, tool
 from tests.support.aio import Clock, later, run
 from tests.support.scripted import until
@@ -247,8 +248,8 @@ def test_a_stream_that_is_taken_before_its_response_began_is_a_response_all_the_
         async def send(message: Message) -> None:
             sent.append(message)
 
-        stream = Stream("1", 1000)
-        writing = asyncio.create_task(stream.write(Exchange({"headers": []}, receive, send), 15.0))
+        stream = MessageStream("1", numbered("1"), keep=1000)
+        writing = asyncio.create_task(stream.write(HttpRequest({"headers": []}, receive, send), 15.0))
         await asyncio.sleep(0)
         await stream.vacate()
         await writing

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from adapters.agent_client.inbound.http.request_stream import Lane
-from adapters.agent_client.inbound.http.sessions import Session, Sessions
+from adapters.agent_client.inbound.http.sessions import Session, Sessions, session_stream
 from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.streamable import CANCEL_REQUEST, LOAD, cancelled_in, session_in
 from gateway.core.errors import AgentGone, InterlinguaError
+from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable
+from gateway.transport.streamable_http.server import MessageStream
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Id, Notification, Request, Response
 
@@ -55,16 +56,13 @@ class Link:
         self.agent = agent
         self.visitor = visitor or Visitor(LOCAL)
         self.over = False
-        self.main = Lane(self._on_moved)
+        self.main = session_stream(self._on_moved)
         self.sessions = Sessions(self._on_moved, sessions)
         self._buffer = buffer
         self._stall = stall
         self._size = 0
         self._moved = asyncio.Event()
-        self._arrived: list[bytes | Unreadable] = []
-        self._arrived_size = 0
-        self._some = asyncio.Event()
-        self._room = asyncio.Event()
+        self._inbox = Inbox(INBOX_BYTES)
         self._asked: dict[Id, Asked] = {}
         self._ours: dict[Id, str | None] = {}
         self._first: tuple[Id, asyncio.Future[bytes]] | None = None
@@ -85,8 +83,7 @@ class Link:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._first = (request.id, future)
         if self._why is None:
-            self._arrived.append(message)
-            self._some.set()
+            self._inbox.put([message])
         else:
             future.set_exception(self._why)
         return await future
@@ -100,26 +97,14 @@ class Link:
             self._asked[message.id] = Asked(message.method, asked, named)
         elif isinstance(message, Response):
             self._ours.pop(message.id, None)
-        await self._arrive(data)
-
-    async def _arrive(self, data: bytes) -> None:
-        while self._arrived_size > INBOX_BYTES and not self.over:
-            self._room.clear()
-            await self._room.wait()
+        await self._inbox.room()
         if self.over:
             raise AgentGone("the connection has ended")
-        self._arrived.append(data)
-        self._arrived_size += len(data)
-        self._some.set()
+        self._inbox.put([data])
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See `Pipe.receive`."""
-        while not self._arrived and not self.over:
-            self._some.clear()
-            await self._some.wait()
-        messages, self._arrived, self._arrived_size = self._arrived, [], 0
-        self._room.set()
-        return messages
+        return await self._inbox.receive()
 
     # --- what goes out ---------------------------------------------------------------------------------------------
 
@@ -150,7 +135,7 @@ class Link:
         if asked is not None:
             self.sessions.answered(asked.method, session, response)
 
-    async def _lane_of_answer(self, asked: Asked, session: Session) -> Lane:
+    async def _lane_of_answer(self, asked: Asked, session: Session) -> MessageStream:
         """On the session's own stream, if it has one.
 
         But a client that named the session in the header of `session/load` follows the proposal to the letter, and
@@ -164,7 +149,7 @@ class Link:
             return self.main
         return session.lane
 
-    def _lane_of(self, message: jsonrpc.Message) -> Lane:
+    def _lane_of(self, message: jsonrpc.Message) -> MessageStream:
         """Where a request or a notification goes."""
         name: str | None = None
         if isinstance(message, Request | Notification):
@@ -178,7 +163,7 @@ class Link:
         session = self.sessions.told(name)
         return session.lane if session.own else self.main
 
-    def _put(self, lane: Lane, data: bytes) -> None:
+    def _put(self, lane: MessageStream, data: bytes) -> None:
         self._size += len(data)
         lane.put(data)
 
@@ -210,12 +195,12 @@ class Link:
         """See `Pipe.aclose`. What waits on open streams is written before they end."""
         self._end()
         for lane in (self.main, *self.sessions.lanes()):
-            lane.close()
+            lane.end()
 
     def _end(self) -> None:
         self.over = True
-        for event in (self._some, self._room, self._moved):
-            event.set()
+        self._inbox.end()
+        self._moved.set()
 
     def served(self, why: InterlinguaError | None) -> None:
         """Nobody serves it any more; `why` is told to a client that waits for the answer to `initialize`."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.core.errors import InterlinguaError
+from gateway.transport.streamable_http.server import SessionTable
 from gateway.transport.tasks import TaskSet
 
 log = logging.getLogger(__name__)
@@ -39,14 +39,13 @@ class Links:
         self._converse = converse
         self._buffer = buffer
         self._stall = stall
-        self._links: dict[str, Link] = {}
+        self._table = SessionTable[Link](options.idle, self._on_idle)
+        self.used = self._table.used
         self._tasks = TaskSet()
-        self._timers: dict[Link, asyncio.TimerHandle] = {}
-        self._using: dict[Link, int] = {}
 
     def get(self, id: str) -> Link | None:
         """The connection, while it lasts."""
-        link = self._links.get(id)
+        link = self._table.get(id)
         return None if link is None or link.over else link
 
     def open(self, agent: str | None, visitor: Visitor) -> Link:
@@ -54,28 +53,13 @@ class Links:
         # Twice: a client opens the stream of a session before it asks for it, and is to be told what is wrong then.
         most = 2 * self._options.max_sessions
         link = Link(uuid.uuid4().hex, agent, visitor, buffer=self._buffer, stall=self._stall, sessions=most)
-        self._links[link.id] = link
+        self._table.add(link)
         self._tasks.start(self._serve(link), name=link.name)
-        self._wait(link)
         return link
-
-    @contextlib.contextmanager
-    def used(self, link: Link) -> Iterator[None]:
-        """While the block lasts the connection is not idle."""
-        self._using[link] = self._using.get(link, 0) + 1
-        self._stop_waiting(link)
-        try:
-            yield
-        finally:
-            self._using[link] -= 1
-            if not self._using[link]:
-                del self._using[link]
-                if not link.over:
-                    self._wait(link)
 
     def quiet(self) -> None:
         """End all. What they were about goes on."""
-        for link in list(self._links.values()):
+        for link in self._table.all:
             link.hang_up()
 
     async def aclose(self) -> None:
@@ -95,17 +79,8 @@ class Links:
         finally:
             await link.aclose()
             link.served(why)
-            del self._links[link.id]
-            self._stop_waiting(link)
-
-    def _wait(self, link: Link) -> None:
-        self._timers[link] = asyncio.get_running_loop().call_later(self._options.idle, self._on_idle, link)
-
-    def _stop_waiting(self, link: Link) -> None:
-        if (timer := self._timers.pop(link, None)) is not None:
-            timer.cancel()
+            self._table.remove(link)
 
     def _on_idle(self, link: Link) -> None:
-        del self._timers[link]
         log.info("%s has no stream open for %g s: its connection is ended", link.name, self._options.idle)
         link.hang_up()

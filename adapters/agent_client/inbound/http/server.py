@@ -6,13 +6,13 @@ import asyncio
 import logging
 import uuid
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
 from adapters.agent_client.inbound.http.link import BUFFER_BYTES, STALL_SECONDS, Link
 from adapters.agent_client.inbound.http.links import Converse, Links
-from adapters.agent_client.inbound.http.stream import stream
 from adapters.agent_client.inbound.people import CHALLENGE, UNAUTHORIZED
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
@@ -21,9 +21,9 @@ from adapters.agent_client.wire import PROTOCOL
 from gateway.access import People, Principal
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
-from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
+from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply
 from gateway.transport.asgi.refusals import STATUS
-from gateway.transport.streamable_http import EVENTS, JSON
+from gateway.transport.streamable_http import EVENTS, server
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, Malformed, Notification, Request
 
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 COOKIE = "interlingua"
 INITIALIZE_SECONDS = 60.0
-METHODS = ("POST", "GET", "DELETE")
+METHODS = "POST, GET, DELETE"
 
 WITH_HEADER = frozenset(
     {"session/prompt", "session/cancel", "session/set_mode", "session/set_config_option", "session/close"}
@@ -39,9 +39,18 @@ WITH_HEADER = frozenset(
 """What is refused without the session's header. The others that name a session are sent without by the Python SDK."""
 
 
-def refusal(status: int, why: str, headers: Headers = ()) -> Reply:
-    """An error, as servers of this protocol say it."""
+def refusal(status: int, why: str, *, headers: Headers = ()) -> Reply:
+    """The answer to a request that is not served."""
     return Reply(status, msgspec.json.encode({"error": why}), headers)
+
+
+def _refused(error: InterlinguaError) -> Reply:
+    headers = [(b"retry-after", b"5")] if isinstance(error, Unavailable) else []
+    return refusal(lookup(STATUS, error), str(error), headers=headers)
+
+
+def _failed() -> Reply:
+    return refusal(500, "internal error")
 
 
 class HttpServer:
@@ -67,21 +76,7 @@ class HttpServer:
         self._affinity = uuid.uuid4().hex
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
-        try:
-            reply = await self._answer(exchange)
-        except Reply as refused:
-            reply = refused
-        except ClientGone:
-            return
-        except InterlinguaError as error:
-            headers = [(b"retry-after", b"5")] if isinstance(error, Unavailable) else []
-            reply = refusal(lookup(STATUS, error), str(error), headers)
-        except Exception:
-            log.exception("%s %s failed", exchange.method, scope["path"])
-            reply = refusal(500, "internal error")
-        if reply is not None:
-            await exchange.answer(reply)
+        await server.respond(HttpRequest(scope, receive, send), self._answer, _refused, _failed)
 
     def quiet(self) -> None:
         """End every connection, since its streams would go on for ever. What they were about goes on."""
@@ -91,16 +86,12 @@ class HttpServer:
         """The same, and wait until nobody serves them any more."""
         await self._links.aclose()
 
-    async def _answer(self, exchange: Exchange) -> Reply | None:
+    async def _answer(self, exchange: HttpRequest) -> Reply | None:
         """None where it was answered as a stream. Raises Reply, ClientGone."""
-        page = exchange.header("origin")
-        origin.admit(page, exchange.scope, self._options.origins)
-        if page is not None:
-            exchange.extra += origin.cors(page, f"{CONNECTION_ID}, {SESSION_ID}")
-            if exchange.method == "OPTIONS":
-                return Reply(204, headers=origin.preflight(exchange.header("access-control-request-headers")))
-        if exchange.method not in METHODS:
-            raise refusal(405, f"{exchange.method} is not served here", [(b"allow", ", ".join(METHODS).encode())])
+        exposed = f"{CONNECTION_ID}, {SESSION_ID}"
+        preflight = server.admit(exchange, self._options.origins, exposed, METHODS, refusal)
+        if preflight is not None:
+            return preflight
         shown = self._shown(exchange)
         if exchange.method == "POST":
             return await self._post(exchange, shown)
@@ -110,7 +101,7 @@ class HttpServer:
         self._link(exchange, shown).hang_up()
         return Reply(202)
 
-    def _shown(self, exchange: Exchange) -> Principal | None:
+    def _shown(self, exchange: HttpRequest) -> Principal | None:
         """Who it is by its token. Raises a Reply for one that is nobody's."""
         sent = [value.decode("latin-1") for name, value in exchange.scope["headers"] if name == b"authorization"]
         try:
@@ -122,11 +113,8 @@ class HttpServer:
 
     # --- POST ------------------------------------------------------------------------------------------------------
 
-    async def _post(self, exchange: Exchange, shown: Principal | None) -> Reply:
-        kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
-        if kind != JSON or exchange.header("content-encoding") not in (None, "identity"):
-            raise refusal(415, f"the Content-Type must be {JSON}, not encoded")
-        data = await exchange.body(self._options.max_body, "message")
+    async def _post(self, exchange: HttpRequest, shown: Principal | None) -> Reply:
+        data = await server.posted(exchange, self._options.max_body, refusal)
         message = jsonrpc.decode(data)
         if isinstance(message, Batch) or (isinstance(message, Malformed) and data.lstrip().startswith(b"[")):
             raise refusal(501, "several messages in an array are not taken")
@@ -146,7 +134,7 @@ class HttpServer:
                 raise refusal(404, str(error)) from None
         return Reply(202)
 
-    async def _initialize(self, exchange: Exchange, visitor: Visitor, request: Request, data: bytes) -> Reply:
+    async def _initialize(self, exchange: HttpRequest, visitor: Visitor, request: Request, data: bytes) -> Reply:
         """Raises what `converse` does, AgentGone if it just ends."""
         if request.id is None:
             raise refusal(400, f"{INITIALIZE} needs an id")
@@ -169,12 +157,12 @@ class HttpServer:
             raise ClientGone
         raise refusal(504, f"{INITIALIZE} was not answered within {INITIALIZE_SECONDS:g} s")
 
-    def _cookie(self, exchange: Exchange) -> Headers:
+    def _cookie(self, exchange: HttpRequest) -> Headers:
         """One value for all of this process: a balancer that goes by it leads a client back to where its runs are."""
         secure = "; Secure" if exchange.scope.get("scheme") == "https" else ""
         return [(b"set-cookie", f"{COOKIE}={self._affinity}; Path=/; HttpOnly; SameSite=Lax{secure}".encode())]
 
-    async def _session_of(self, exchange: Exchange, link: Link, message: jsonrpc.Message) -> str | None:
+    async def _session_of(self, exchange: HttpRequest, link: Link, message: jsonrpc.Message) -> str | None:
         """The session that a POST is about. Raises a Reply if it may not be sent like that."""
         header = exchange.header(SESSION_ID)
         if not isinstance(message, Request | Notification):
@@ -208,7 +196,7 @@ class HttpServer:
 
     # --- GET -------------------------------------------------------------------------------------------------------
 
-    async def _get(self, exchange: Exchange, shown: Principal | None) -> None:
+    async def _get(self, exchange: HttpRequest, shown: Principal | None) -> None:
         if EVENTS not in (exchange.header("accept") or "").lower():
             raise refusal(406, f"the Accept header must include {EVENTS}")
         link = self._link(exchange, shown)
@@ -216,11 +204,11 @@ class HttpServer:
         with self._links.used(link):
             if name is None:
                 await link.main.vacate()
-                await stream(link.main, exchange, self._options.keep_alive)
+                await link.main.write(exchange, self._options.keep_alive)
             else:
                 await self._get_session(exchange, link, name)
 
-    async def _get_session(self, exchange: Exchange, link: Link, name: str) -> None:
+    async def _get_session(self, exchange: HttpRequest, link: Link, name: str) -> None:
         if not await self._has(link, name):
             raise refusal(404, f"no session {name}")
         if name not in link.sessions and not link.sessions.room():
@@ -228,11 +216,12 @@ class HttpServer:
         with link.sessions.opening(name) as session:
             await session.lane.vacate()
         try:
-            await stream(session.lane, exchange, self._options.keep_alive, opened=lambda: link.sessions.settle(session))
+            settle = partial(link.sessions.settle, session)
+            await session.lane.write(exchange, self._options.keep_alive, attached=settle)
         finally:
             link.sessions.settle(session)
 
-    def _link(self, exchange: Exchange, shown: Principal | None) -> Link:
+    def _link(self, exchange: HttpRequest, shown: Principal | None) -> Link:
         """The connection that a request belongs to, and may. Raises a Reply."""
         name = exchange.header(CONNECTION_ID)
         if name is None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 
-from adapters.agent_client.inbound.http.request_stream import Lane
 from adapters.agent_client.streamable import ENDING, NAMING, SERVED, session_in
+from gateway.transport.streamable_http.server import MessageStream
+from gateway.wire import sse
 from gateway.wire.jsonrpc import Response
+
+_OUTSIDE = re.compile(r"[^\x00-\x7f]+")
 
 
 class Session:
@@ -23,7 +27,7 @@ class Session:
 
     __slots__ = ("busy", "closed", "known", "lane", "name", "own")
 
-    def __init__(self, name: str, lane: Lane, own: bool) -> None:
+    def __init__(self, name: str, lane: MessageStream, own: bool) -> None:
         self.name = name
         self.lane = lane
         self.own = own
@@ -51,12 +55,12 @@ class Sessions:
         if len(self._sessions) < self._most:
             return True
         idle = (session for session in self._sessions.values() if session.closed and not session.busy)
-        oldest = next((session for session in idle if session.lane.read and not session.lane.ended), None)
+        oldest = next((session for session in idle if session.lane.read and not session.lane.ending), None)
         if oldest is not None:
             oldest.lane.finish()
         return oldest is not None
 
-    def lanes(self) -> Iterator[Lane]:
+    def lanes(self) -> Iterator[MessageStream]:
         """Every lane."""
         return (session.lane for session in self._sessions.values())
 
@@ -104,5 +108,26 @@ class Sessions:
             self._sessions.pop(session.name, None)
 
     def _add(self, name: str, *, own: bool) -> Session:
-        session = self._sessions[name] = Session(name, Lane(self._moved), own)
+        session = self._sessions[name] = Session(name, session_stream(self._moved), own)
         return session
+
+
+def session_stream(moved: Callable[[int], None]) -> MessageStream:
+    """The stream of a session, or of the connection. Its events have no ids."""
+    return MessageStream("", _event, keep=None, moved=moved)
+
+
+def _event(number: int, message: bytes) -> bytes:
+    """An event in ASCII, for which JSON has escapes.
+
+    The Python SDK 0.12 decodes each read of its socket by itself, and fails where a character is cut in two.
+    """
+    return sse.encode(message if message.isascii() else _ascii(message))
+
+
+def _ascii(message: bytes) -> bytes:
+    return _OUTSIDE.sub(_escaped, message.decode()).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "\\u" + found[0].encode("utf-16-be").hex(" ", 2).replace(" ", "\\u")

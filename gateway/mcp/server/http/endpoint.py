@@ -17,8 +17,8 @@ from gateway.core import errors
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
-from gateway.transport.asgi import ClientGone, Exchange, Headers, Reply, origin
-from gateway.transport.streamable_http import JSON
+from gateway.transport.asgi import Headers, HttpRequest, Reply
+from gateway.transport.streamable_http import server
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
 
@@ -76,51 +76,36 @@ class Endpoint(ABC):
         self.options = hub.options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, receive, send)
-        try:
-            reply = await self._served(exchange)
-        except Reply as raised:
-            reply = raised
-        except ClientGone:
-            return
-        except InterlinguaError as error:
-            reply = refused(error)
-        except Exception:
-            log.exception("%s %s failed", exchange.method, scope["path"])
-            reply = refusal(500, "internal error", jsonrpc.INTERNAL_ERROR)
-        if reply is not None:
-            await exchange.answer(reply)
+        await server.respond(HttpRequest(scope, receive, send), self._served, refused, _failed)
 
     @abstractmethod
-    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
+    async def answer(self, request: HttpRequest, visit: Visit | None) -> Reply | None:
         """None where it was answered as a stream. `visit`: who sends it, where clients are asked.
 
         Raises Reply, ClientGone, errors of the tree.
         """
 
-    async def _served(self, exchange: Exchange) -> Reply | None:
-        page = exchange.header("origin")
-        origin.admit(page, exchange.scope, self.options.origins)
-        if page is not None:
-            exchange.extra += origin.cors(page, EXPOSED)
-            if exchange.method == "OPTIONS":
-                return Reply(204, headers=origin.preflight(exchange.header("access-control-request-headers")))
-        if exchange.method not in self.allowed.split(", "):
-            raise self.not_served(exchange, self.allowed)
+    async def _served(self, request: HttpRequest) -> Reply | None:
+        preflight = server.admit(request, self.options.origins, EXPOSED, self.allowed, refusal)
+        if preflight is not None:
+            return preflight
         if self.hub.quiet:
             raise errors.Unavailable("the gateway is stopping")
-        return await self.answer(exchange, self.hub.enter(exchange.scope))
+        return await self.answer(request, self.hub.enter(request.scope))
 
-    def not_served(self, exchange: Exchange, allowed: str) -> Reply:
-        """A method that is not served."""
-        return refusal(405, f"{exchange.method} is not served here", headers=[(b"allow", allowed.encode())])
-
-    async def body(self, exchange: Exchange) -> bytes:
+    async def body(self, request: HttpRequest) -> bytes:
         """What was POSTed. Raises Reply, TooLarge, ClientGone."""
-        kind = (exchange.header("content-type") or "").partition(";")[0].strip().lower()
-        if kind != JSON or exchange.header("content-encoding") not in (None, "identity"):
-            raise refusal(415, f"the Content-Type must be {JSON}, not encoded")
-        return await exchange.body(self.options.max_body, "message")
+        return await server.posted(request, self.options.max_body, refusal)
+
+
+def not_served(request: HttpRequest, allowed: str) -> Reply:
+    """A method that is not served."""
+    return refusal(405, f"{request.method} is not served here", headers=[(b"allow", allowed.encode())])
+
+
+def _failed() -> Reply:
+    """The answer to a fault of ours."""
+    return refusal(500, "internal error", jsonrpc.INTERNAL_ERROR)
 
 
 def _headers(error: InterlinguaError) -> Headers:
@@ -130,9 +115,9 @@ def _headers(error: InterlinguaError) -> Headers:
     return [(b"retry-after", b"5")] if isinstance(error, errors.Unavailable) else []
 
 
-def accepts(exchange: Exchange, *kinds: str) -> None:
+def accepts(request: HttpRequest, *kinds: str) -> None:
     """Raises a Reply unless the client takes answers of all of these kinds; one that does not say takes any."""
-    said = exchange.header("accept")
+    said = request.header("accept")
     if said is None:
         return
     ranges = {one.partition(";")[0].strip().lower() for one in said.split(",")}
@@ -141,10 +126,10 @@ def accepts(exchange: Exchange, *kinds: str) -> None:
             raise refusal(406, f"the Accept header must include {' and '.join(kinds)}")
 
 
-def bearer(exchange: Exchange) -> str | None:
+def bearer(request: HttpRequest) -> str | None:
     """The token that came with a request."""
     name = wire.AUTHORIZATION.lower().encode()
-    return access.bearer([value.decode("latin-1") for found, value in exchange.scope["headers"] if found == name])
+    return access.bearer([value.decode("latin-1") for found, value in request.scope["headers"] if found == name])
 
 
 def json(value: Any) -> Reply:

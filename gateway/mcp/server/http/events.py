@@ -14,12 +14,13 @@ from msgspec import UNSET
 from gateway.access import Visit
 from gateway.core.errors import AgentGone
 from gateway.mcp.server.http.endpoint import Endpoint, accepts, bearer, no_message, refusal, same
-from gateway.mcp.server.http.stream import EVENTS_HEADERS
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.pipe import PipeSession
-from gateway.transport.asgi import Exchange, Reply
+from gateway.transport.asgi import HttpRequest, Reply
+from gateway.transport.inbox import Inbox
 from gateway.transport.pipe import Unreadable
 from gateway.transport.streamable_http import EVENTS
+from gateway.transport.streamable_http.server import EVENTS_HEADERS
 from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import Malformed
 
@@ -35,15 +36,11 @@ END_SECONDS = 1.0
 class EventPipe:
     """See `gateway.transport.pipe.Pipe`."""
 
-    def __init__(self, exchange: Exchange, visit: Visit | None) -> None:
+    def __init__(self, exchange: HttpRequest, visit: Visit | None) -> None:
         self.id = uuid.uuid4().hex
         self.visit = visit
         self._exchange = exchange
-        self._over = False
-        self._arrived: list[bytes | Unreadable] = []
-        self._size = 0
-        self._some = asyncio.Event()
-        self._room = asyncio.Event()
+        self._inbox = Inbox(INBOX_BYTES)
         self._turn = asyncio.Lock()
         self._spoke = True
 
@@ -54,8 +51,7 @@ class EventPipe:
 
     async def open(self) -> None:
         """Begin the response: it says first where messages go."""
-        headers = [*EVENTS_HEADERS, *self._exchange.extra]
-        await self._exchange.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._exchange.begin(200, EVENTS_HEADERS)
         root = self._exchange.scope.get("root_path", "")
         address = f"{root}{MESSAGES}?{NAMES[0]}={self.id}"
         await self._say(sse.encode(address.encode(), event="endpoint"))
@@ -67,7 +63,7 @@ class EventPipe:
 
     async def _say(self, body: bytes) -> None:
         async with self._turn:
-            if self._over:
+            if self._inbox.ended:
                 raise AgentGone(f"{self.name} has gone")
             self._spoke = True
             await self._exchange.send({"type": "http.response.body", "body": body, "more_body": True})
@@ -83,29 +79,18 @@ class EventPipe:
 
     async def receive(self) -> Sequence[bytes | Unreadable]:
         """See `Pipe`."""
-        while not self._arrived and not self._over:
-            self._some.clear()
-            await self._some.wait()
-        messages, self._arrived, self._size = self._arrived, [], 0
-        self._room.set()
-        return messages
+        return await self._inbox.receive()
 
     async def deliver(self, data: bytes) -> None:
         """Hand over what was POSTed. Waits while earlier messages are not taken. Raises AgentGone."""
-        while self._size > INBOX_BYTES and not self._over:
-            self._room.clear()
-            await self._room.wait()
-        if self._over:
+        await self._inbox.room()
+        if self._inbox.ended:
             raise AgentGone("the session has ended")
-        self._arrived.append(data)
-        self._size += len(data)
-        self._some.set()
+        self._inbox.put([data])
 
     def hang_up(self) -> None:
         """Nothing more comes, and nothing goes out."""
-        self._over = True
-        self._some.set()
-        self._room.set()
+        self._inbox.end()
 
     async def aclose(self) -> None:
         """See `Pipe`."""
@@ -121,7 +106,7 @@ class Events(Endpoint):
         super().__init__(hub)
         self.pipes: dict[str, EventPipe] = {}
 
-    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
+    async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
         """See `Endpoint`. One connection, from its beginning to its end, or that of its client's token."""
         accepts(exchange, EVENTS)
         session = PipeSession(self.hub, exchange.agent, bearer=bearer(exchange), visit=visit).admitted()
@@ -132,7 +117,7 @@ class Events(Endpoint):
                 await exchange.send({"type": "http.response.body", "body": b""})
         return None
 
-    async def _serve(self, exchange: Exchange, pipe: EventPipe, session: PipeSession) -> None:
+    async def _serve(self, exchange: HttpRequest, pipe: EventPipe, session: PipeSession) -> None:
         self.pipes[pipe.id] = pipe
         if pipe.visit is not None:
             pipe.visit.enter(pipe.hang_up)
@@ -153,7 +138,7 @@ class Events(Endpoint):
                 task.cancel()
             await asyncio.wait(beside)
 
-    async def _watch(self, exchange: Exchange, pipe: EventPipe) -> None:
+    async def _watch(self, exchange: HttpRequest, pipe: EventPipe) -> None:
         await exchange.gone()
         pipe.hang_up()
 
@@ -167,7 +152,7 @@ class Messages(Endpoint):
         super().__init__(hub)
         self._events = events
 
-    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
+    async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
         """See `Endpoint`."""
         query = parse_qs(exchange.scope.get("query_string", b"").decode("latin-1"))
         names = [query[name][0] for name in NAMES if name in query]

@@ -19,11 +19,10 @@ from gateway.core.types import JsonObject
 from gateway.mcp import wire
 from gateway.mcp.server.call import Nowhere, read
 from gateway.mcp.server.http.endpoint import answer, bearer, no_message
-from gateway.mcp.server.http.response_out import ResponseOut
-from gateway.mcp.server.http.stream import Answering
+from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import PLAIN, ModernSession, check, notified
-from gateway.transport.asgi import ClientGone, Exchange, Reply
+from gateway.transport.asgi import ClientGone, HttpRequest, Reply
 from gateway.transport.streamable_http import EVENTS
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Malformed, Notification, Request, RpcError
@@ -41,7 +40,7 @@ class _Named(Struct, gc=False):
 
 
 async def serve(
-    hub: Hub, exchange: Exchange, message: jsonrpc.Message, visit: Visit | None = None, *, plain: bool = False
+    hub: Hub, exchange: HttpRequest, message: jsonrpc.Message, visit: Visit | None = None, *, plain: bool = False
 ) -> Reply | None:
     """Answer a POST whose header names such a revision. `visit`: see `Session`. Raises ClientGone, Unavailable.
 
@@ -71,7 +70,7 @@ async def serve(
         return await _Exchange(hub, post, session, message, meta, streams=streams).run()
 
 
-def _agree(exchange: Exchange, request: Request, meta: JsonObject) -> None:
+def _agree(exchange: HttpRequest, request: Request, meta: JsonObject) -> None:
     """The headers repeat what the body says, for who routes by them. Raises RpcError."""
     check(meta)
     said = exchange.header(wire.VERSION_HEADER)
@@ -94,7 +93,7 @@ def _agree(exchange: Exchange, request: Request, meta: JsonObject) -> None:
 class Post:
     """See `Carrier`. Not alive once it is not its client that ends it."""
 
-    def __init__(self, exchange: Exchange, visit: Visit | None) -> None:
+    def __init__(self, exchange: HttpRequest, visit: Visit | None) -> None:
         self.alive = True
         self.visit = visit
         self.bearer = bearer(exchange)
@@ -113,7 +112,7 @@ class _Exchange:
         self._session = session
         self._request = request
         self._meta = meta
-        self._stream = Answering("", 0)
+        self._answer = PostAnswer("", 0)
         self._streams = streams
         self._status = 200
         self._why = "the gateway is stopping"
@@ -123,16 +122,16 @@ class _Exchange:
         keep_alive = self._hub.options.keep_alive
         call = asyncio.create_task(self._call(), name=self._request.method)
         gone = asyncio.create_task(self._exchange.gone())
-        silent = asyncio.create_task(self._stream.silent(keep_alive if self._streams else None))
+        silent = asyncio.create_task(self._answer.silent(keep_alive if self._streams else None))
         try:
             with self._hub.told(lambda: self._stop(call)), self._heard(call):
                 await asyncio.wait([gone, silent], return_when=asyncio.FIRST_COMPLETED)
                 if not silent.done():
                     raise ClientGone
                 if silent.result():
-                    return Reply(self._status, self._stream.answers[0])
+                    return Reply(self._status, self._answer.messages[0])
                 gone.cancel()
-                await self._stream.write(self._exchange, keep_alive)
+                await self._answer.stream.write(self._exchange, keep_alive)
                 return None
         finally:
             for task in (call, gone, silent):
@@ -164,16 +163,16 @@ class _Exchange:
 
     async def _call(self) -> None:
         id = self._request.id
-        out = ResponseOut(self._stream) if self._streams else Nowhere()
+        out = ResponseOut(self._answer) if self._streams else Nowhere()
         try:
             result = await self._session.serve(out, self._request, self._meta)
-            self._stream.reply(jsonrpc.result(id, result))
+            self._answer.reply(jsonrpc.result(id, result))
         except RpcError as error:
             self._status = wire.STATUS.get(error.error.code, 200)
-            self._stream.reply(jsonrpc.error(id, error.error))
+            self._answer.reply(jsonrpc.error(id, error.error))
         except asyncio.CancelledError:
-            self._stream.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, self._why)))
+            self._answer.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, self._why)))
             raise
         except Exception:
             log.exception("the answer of %s cannot be said", self._request.method)
-            self._stream.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))
+            self._answer.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))

@@ -14,12 +14,12 @@ from gateway.access import EXPIRED, Visit
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.mcp import wire
 from gateway.mcp.server.call import cancelled
-from gateway.mcp.server.http.response_out import ResponseOut
+from gateway.mcp.server.http.post_answer import PostAnswer, ResponseOut, numbered
 from gateway.mcp.server.http.standalone import StandaloneStream
-from gateway.mcp.server.http.stream import Answering, Stream
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.session import HandshakeSession, cancelled_in
 from gateway.transport.rpc.asking import OutgoingRequests
+from gateway.transport.streamable_http.server import MessageStream, SessionTable
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request, Response, RpcError
 
@@ -49,10 +49,10 @@ class HttpSession(HandshakeSession):
         self._ended = ended
         self._why = cancelled()
         self._names = itertools.count(1)
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, MessageStream] = {}
         self._late: dict[str, asyncio.TimerHandle | None] = {}
         self._live: dict[Id, asyncio.Task[None]] = {}
-        standalone = self._streams["0"] = Stream("0", hub.options.replay, news=True)
+        standalone = self._streams["0"] = MessageStream("0", numbered("0"), keep=hub.options.replay, news=True)
         self._asking = OutgoingRequests(f"session {self.id[:8]}", standalone)
         self.standalone = StandaloneStream(standalone, self._asking, hub.options.max_calls)
 
@@ -86,26 +86,26 @@ class HttpSession(HandshakeSession):
 
     # --- what comes in ---------------------------------------------------------------------------------------------
 
-    def take(self, messages: list[Message]) -> Answering | None:
+    def take(self, messages: list[Message]) -> PostAnswer | None:
         """Handle what was POSTed; what answers it, None where nothing does. `bearer` is that of the POST by now."""
         self.standalone.heard()
         wanted = sum(1 for message in messages if isinstance(message, Request) or _to_answer(message))
-        stream = self._open(wanted) if wanted else None
+        answer = self._open(wanted) if wanted else None
         for message in messages:
-            if isinstance(message, Request) and stream is not None:
-                self._accept(message, stream)
+            if isinstance(message, Request) and answer is not None:
+                self._accept(message, answer)
             elif isinstance(message, Notification):
                 self._notified(message)
             elif isinstance(message, Response):
                 self._answered(message)
-            elif isinstance(message, Malformed) and _to_answer(message) and stream is not None:
+            elif isinstance(message, Malformed) and _to_answer(message) and answer is not None:
                 id = None if message.id is UNSET else message.id
-                stream.reply(jsonrpc.error(id, ErrorObject(message.code, message.reason)))
+                answer.reply(jsonrpc.error(id, ErrorObject(message.code, message.reason)))
             elif isinstance(message, Malformed):
                 self._garbled(message)
-        return stream
+        return answer
 
-    def _accept(self, request: Request, stream: Answering) -> None:
+    def _accept(self, request: Request, answer: PostAnswer) -> None:
         wrong = None
         if request.id is None:
             wrong = "the id is null"
@@ -114,30 +114,31 @@ class HttpSession(HandshakeSession):
         elif len(self._live) >= self.hub.options.max_calls:
             wrong = "too many requests under way; try again later"
         if wrong is not None:
-            stream.reply(jsonrpc.error(request.id, self.untaken(request, wrong).error))
+            answer.reply(jsonrpc.error(request.id, self.untaken(request, wrong).error))
             return
         name = f"session {self.id[:8]} {request.method}"
-        task = asyncio.create_task(self._serve(request, stream, self.bearer), name=name)
+        task = asyncio.create_task(self._serve(request, answer, self.bearer), name=name)
         self._live[request.id] = task
-        task.add_done_callback(lambda _: self._served(request.id, task, stream))
+        task.add_done_callback(lambda _: self._served(request.id, task, answer))
 
-    async def _serve(self, request: Request, stream: Answering, bearer: str | None) -> None:
-        call = self.call(ResponseOut(stream, self._asking), request, wire.meta_of(request.params))
+    async def _serve(self, request: Request, answer: PostAnswer, bearer: str | None) -> None:
+        call = self.call(ResponseOut(answer, self._asking), request, wire.meta_of(request.params))
         call.bearer = bearer
         try:
-            stream.reply(jsonrpc.result(request.id, await self.serve(call)))
+            answer.reply(jsonrpc.result(request.id, await self.serve(call)))
         except RpcError as error:
-            stream.reply(jsonrpc.error(request.id, error.error))
+            answer.reply(jsonrpc.error(request.id, error.error))
 
-    def _served(self, id: Id, task: asyncio.Task[None], stream: Answering) -> None:
+    def _served(self, id: Id, task: asyncio.Task[None], answer: PostAnswer) -> None:
         """However it ended, it is answered: cancelled maybe before it began."""
         if self._live.get(id) is task:
             del self._live[id]
         if task.cancelled():
-            stream.reply(jsonrpc.error(id, self._why.error))
+            answer.reply(jsonrpc.error(id, self._why.error))
         elif (error := task.exception()) is not None:
             log.error("an answer cannot be said", exc_info=error)
-            stream.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))
+            answer.reply(jsonrpc.error(id, ErrorObject(jsonrpc.INTERNAL_ERROR, "internal error")))
+        stream = answer.stream
         if stream.over and stream.opened and not stream.read:
             self.keep(stream)
 
@@ -160,12 +161,13 @@ class HttpSession(HandshakeSession):
 
     # --- streams ---------------------------------------------------------------------------------------------------
 
-    def _open(self, wanted: int) -> Answering:
-        stream = Answering(str(next(self._names)), self.hub.options.replay, wanted)
-        self._streams[stream.name] = stream
-        return stream
+    def _open(self, wanted: int) -> PostAnswer:
+        name = str(next(self._names))
+        answer = PostAnswer(name, self.hub.options.replay, wanted)
+        self._streams[name] = answer.stream
+        return answer
 
-    def find(self, event: str) -> tuple[Stream, int] | None:
+    def find(self, event: str) -> tuple[MessageStream, int] | None:
         """The stream of the event with that id, and its number there; None where there is none (any more)."""
         name, _, number = event.rpartition("-")
         stream = self._streams.get(name)
@@ -175,7 +177,7 @@ class HttpSession(HandshakeSession):
             return None  # a guess: no event of it has gone out, and its own response is still to come
         return stream, int(number)
 
-    def keep(self, stream: Stream) -> None:
+    def keep(self, stream: MessageStream) -> None:
         """A response has ended: its stream may be wanted again, for a while if all of it was written."""
         if self.over or stream is self.standalone.stream:
             return
@@ -195,7 +197,7 @@ class HttpSession(HandshakeSession):
             size -= self._streams[name].size
             self._forget(name)
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: MessageStream) -> None:
         """Nobody can come back to it."""
         self._forget(stream.name)
 
@@ -233,3 +235,56 @@ class HttpSession(HandshakeSession):
 def _to_answer(message: Message) -> bool:
     """Whether it was meant to be a request."""
     return isinstance(message, Malformed) and not message.answer
+
+
+class HttpSessions:
+    """The sessions of Streamable HTTP.
+
+    Where as many clients are connected as may be, over whatever transport, the session that has been idle for longest,
+    and waits for nothing, makes room.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._table = SessionTable[HttpSession](hub.options.idle, self._on_idle)
+        self._ending: set[HttpSession] = set()
+        self.get = self._table.get
+        self.used = self._table.used
+        hub.on_stop(self.quiet)
+        hub.make_room = self._make_room
+
+    def open(self, agent: str | None, visit: Visit | None = None) -> HttpSession:
+        """A new session, which counts as idle from now on. Raises Unavailable."""
+        self._hub.sit()
+        session = HttpSession(self._hub, agent, self._ended, visit)
+        self._table.add(session)
+        return session
+
+    def quiet(self) -> None:
+        """The gateway stops: end all."""
+        for session in self._table.all:
+            session.end("the gateway is stopping")
+
+    async def aclose(self) -> None:
+        """The same, and wait until nothing is left of them."""
+        self.quiet()
+        while self._ending:
+            await asyncio.gather(*(session.wait() for session in self._ending))
+            self._ending = {session for session in self._ending if session.busy}
+
+    def _make_room(self) -> None:
+        idle = next((one for one in self._table.idle if not (one.busy or one.standalone.waiting)), None)
+        if idle is not None:
+            log.info("session %s, which is idle, makes room for another", idle.id[:8])
+            idle.end()
+
+    def _ended(self, session: HttpSession) -> None:
+        self._table.remove(session)
+        self._hub.rise()
+        if session.busy:
+            self._ending.add(session)
+            session.tasks[-1].add_done_callback(lambda _: self._ending.discard(session))
+
+    def _on_idle(self, session: HttpSession) -> None:
+        log.info("session %s was idle for %g s and is ended", session.id[:8], self._hub.options.idle)
+        session.end()

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Raw
 
 from gateway.core.errors import AgentGone, Unavailable
-from gateway.mcp.server.http.stream import Stream
 from gateway.mcp.server.pipe import given_up
 from gateway.transport.rpc.asking import OutgoingRequests
+from gateway.transport.streamable_http.server import MessageStream
 from gateway.wire.jsonrpc import Id
 
 RETURN_SECONDS = 15.0
@@ -29,7 +29,7 @@ class StandaloneStream:
     most: how many questions may be unanswered.
     """
 
-    def __init__(self, stream: Stream, asking: OutgoingRequests, most: int) -> None:
+    def __init__(self, stream: MessageStream, asking: OutgoingRequests, most: int) -> None:
         self.stream = stream
         self._asking = asking
         self._most = most
@@ -111,7 +111,7 @@ class StandaloneStream:
 class _Question:
     """A Sink for one request, and the notification that it is given up."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: MessageStream) -> None:
         self.id: Id = None
         self._stream = stream
         self._number: int | None = None

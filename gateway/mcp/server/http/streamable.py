@@ -13,15 +13,25 @@ from gateway.core.errors import NotFound
 from gateway.mcp import versions, wire
 from gateway.mcp.server.call import Nowhere
 from gateway.mcp.server.http import modern
-from gateway.mcp.server.http.endpoint import Endpoint, accepts, answer, bearer, json, no_message, refusal, same
-from gateway.mcp.server.http.session import HttpSession, Message
-from gateway.mcp.server.http.sessions import HttpSessions
-from gateway.mcp.server.http.stream import Answering, Stream
+from gateway.mcp.server.http.endpoint import (
+    Endpoint,
+    accepts,
+    answer,
+    bearer,
+    json,
+    no_message,
+    not_served,
+    refusal,
+    same,
+)
+from gateway.mcp.server.http.post_answer import PostAnswer
+from gateway.mcp.server.http.session import HttpSession, HttpSessions, Message
 from gateway.mcp.server.hub import Hub
 from gateway.mcp.server.modern import unsupported
-from gateway.transport.asgi import Exchange, Reply
+from gateway.transport.asgi import HttpRequest, Reply
 from gateway.transport.streamable_http import EVENTS, JSON
-from gateway.wire import jsonrpc
+from gateway.transport.streamable_http.server import MessageStream
+from gateway.wire import jsonrpc, sse
 from gateway.wire.jsonrpc import Batch, ErrorObject, Malformed, Request, RpcError
 
 log = logging.getLogger(__name__)
@@ -43,11 +53,11 @@ class Streamable(Endpoint):
         """End all sessions, and wait until nothing is left of them."""
         await self._sessions.aclose()
 
-    async def answer(self, exchange: Exchange, visit: Visit | None) -> Reply | None:
+    async def answer(self, exchange: HttpRequest, visit: Visit | None) -> Reply | None:
         """See `Endpoint`."""
         version = exchange.header(wire.VERSION_HEADER)
         if version in versions.MODERN and exchange.method != "POST":
-            raise self.not_served(exchange, "POST")
+            raise not_served(exchange, "POST")
         if exchange.method == "POST":
             return await self._post(exchange, version, visit)
         self._known(version)
@@ -62,7 +72,7 @@ class Streamable(Endpoint):
 
     # --- POST ------------------------------------------------------------------------------------------------------
 
-    async def _post(self, exchange: Exchange, version: str | None, visit: Visit | None) -> Reply | None:
+    async def _post(self, exchange: HttpRequest, version: str | None, visit: Visit | None) -> Reply | None:
         plain = version is None and exchange.header(wire.SESSION_HEADER) is None
         accepts(exchange, JSON, *(() if plain else (EVENTS,)))
         data = await self.body(exchange)
@@ -79,12 +89,12 @@ class Streamable(Endpoint):
         session = self._session(exchange, visit, message)
         session.bearer = bearer(exchange)
         with self._sessions.used(session):
-            stream = session.take(_taken(message, session))
-            if stream is None:
+            answer = session.take(_taken(message, session))
+            if answer is None:
                 return Reply(202)
-            return await self._answered(exchange, session, stream, isinstance(message, Batch))
+            return await self._answered(exchange, session, answer, isinstance(message, Batch))
 
-    async def _initialize(self, exchange: Exchange, request: Request, visit: Visit | None) -> Reply:
+    async def _initialize(self, exchange: HttpRequest, request: Request, visit: Visit | None) -> Reply:
         """The first request of a session, or once more."""
         accepts(exchange, JSON, EVENTS)
         if request.id is None:
@@ -103,20 +113,19 @@ class Streamable(Endpoint):
         return Reply(200, jsonrpc.result(request.id, result), [(SESSION, session.id.encode())])
 
     async def _answered(
-        self, exchange: Exchange, session: HttpSession, stream: Answering, several: bool
+        self, exchange: HttpRequest, session: HttpSession, answer: PostAnswer, several: bool
     ) -> Reply | None:
         """As JSON where nothing is said before the answer, and it does not take long; else as a stream."""
-        if await stream.silent(self.options.keep_alive):
-            session.drop(stream)
-            answers = stream.answer()
-            return json(answers if several else answers[0])
-        await stream.write(exchange, self.options.keep_alive, first=_primer(session, stream))
-        session.keep(stream)
+        if await answer.silent(self.options.keep_alive):
+            session.drop(answer.stream)
+            return json(answer.messages if several else answer.messages[0])
+        await answer.stream.write(exchange, self.options.keep_alive, first=_primer(session, answer.stream))
+        session.keep(answer.stream)
         return None
 
     # --- GET -------------------------------------------------------------------------------------------------------
 
-    async def _get(self, exchange: Exchange, session: HttpSession) -> None:
+    async def _get(self, exchange: HttpRequest, session: HttpSession) -> None:
         """The standalone stream, or the rest of a stream that broke off."""
         event = exchange.header(wire.RESUME_HEADER)
         found = (session.standalone.stream, None) if event is None else session.find(event)
@@ -133,8 +142,10 @@ class Streamable(Endpoint):
 
     # --- what is refused -------------------------------------------------------------------------------------------
 
-    def _session(self, exchange: Exchange, visit: Visit | None, message: jsonrpc.Message | None = None) -> HttpSession:
-        """The session that a request belongs to; another client's is none. Raises a Reply."""
+    def _session(
+        self, exchange: HttpRequest, visit: Visit | None, message: jsonrpc.Message | None = None
+    ) -> HttpSession:
+        """Return the session of a request; a session of another client is none. Raises a Reply."""
         name = exchange.header(wire.SESSION_HEADER)
         id = message.id if isinstance(message, Request) else None
         if name is None:
@@ -157,9 +168,11 @@ class Streamable(Endpoint):
             raise answer(400, id, unsupported(version, self.hub).error)
 
 
-def _primer(session: HttpSession, stream: Stream) -> bytes:
-    """What a stream begins with: a client that loses it at once can come back then."""
-    return stream.primer() if session.client.version >= versions.V2025_11_25 else b""
+def _primer(session: HttpSession, stream: MessageStream) -> bytes:
+    """The beginning of a stream: an event without a message, whose id a client that loses the stream can resume at."""
+    if session.client.version < versions.V2025_11_25:
+        return b""
+    return sse.encode(b"", id=f"{stream.name}-{stream.next - 1}")
 
 
 def _taken(message: jsonrpc.Message, session: HttpSession) -> list[Message]:
