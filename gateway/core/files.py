@@ -175,9 +175,23 @@ def place(agent: Agent, document: Json, files: Sequence[Artifact]) -> tuple[Json
 
     A place that the client has filled itself stays as it is. Links are written as they are.
     """
+    return _place(slots(agent), document, files)
+
+
+def in_form(schema: Schema, given: Sequence[Attachment]) -> JsonObject | None:
+    """The files as what they answer of a form; None where it has no place for one of them."""
+    stand_ins = [Artifact(id=f"{at:032x}", name=file.name, media_type=file.media_type) for at, file in enumerate(given)]
+    answer, left = _place(_slots(msgspec.json.encode(schema), None), {}, stand_ins)
+    if left or not isinstance(answer, dict):
+        return None
+    filled: JsonObject = fill(answer, {each.id: file.content for each, file in zip(stand_ins, given, strict=True)})
+    return filled
+
+
+def _place(places: Sequence[Slot], document: Json, files: Sequence[Artifact]) -> tuple[Json, list[Artifact]]:
     left: list[Artifact] = []
     for file in files:
-        for slot in slots(agent):
+        for slot in places:
             placed = _placed(document, slot, file) if within(file.media_type, slot.taking.media) else delta.ABSENT
             if placed is not delta.ABSENT:
                 document = placed

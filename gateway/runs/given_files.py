@@ -23,11 +23,86 @@ class GivenFiles:
     """What becomes of a request's files. `lost`: how many of them its agent does not get."""
 
     request: RunRequest
+    entry: Entry
+    agent: Agent
     filled: Filled | None = None
     """The input that was made of the request's words; None where it has none."""
     stored: list[tuple[Artifact, bytes]] = field(default_factory=list)
     """Files that are to be stored before the run is created."""
     lost: int = 0
+    _kept_at: dict[str, str] = field(default_factory=dict)
+    """By id of a file, where its base64 is in the request as it is kept."""
+
+    def take_out(self) -> list[Attachment]:
+        """The files that the client put into its input, for an agent whose protocol has a place for files."""
+        document, found = files.taken(self.agent, self.request.input)
+        if found:
+            self.request = replace(self.request, input=document)
+        return found
+
+    def store(self, attached: Sequence[Attachment], owner: str, public_url: str, limit: int) -> None:
+        """Note the files that the agent takes."""
+        for each in attached:
+            if len(each.content) > limit:
+                raise TooLarge(f"the file {each.name} is larger than {limit} bytes")
+            if self._refused(each.media_type, each.name):
+                self.lost += 1
+                continue
+            artifact = _artifact(each, owner, public_url)
+            self.stored.append((artifact, each.content))
+            if each.at is not None:
+                self._kept_at[artifact.id] = each.at
+
+    def fill(self, uploaded: Sequence[Artifact]) -> None:
+        """Make the input of the request's words, with references to the files in its places for them.
+
+        A message has a place for files only once it is made of the words. Every other place is taken before: what a
+        file is the answer to is not asked.
+        """
+        new = [artifact for artifact, _ in self.stored]
+        waiting = [artifact for artifact in uploaded if not _was_given(artifact)]
+        known = [artifact for artifact in reversed(uploaded) if _was_given(artifact)]
+        self.lost += sum(self._refused(each.media_type, each.name) for each in waiting)
+        fresh, again = self._place([*new, *waiting]), self._place(known)
+        if self.request.prompt is not None:
+            self.filled = self.entry.filling(self.agent).filled(self.request.prompt, self.request.input)
+            self.request = replace(self.request, input=self.filled.document)
+            fresh = self._place(fresh)
+            self._place(again)
+            self.filled = dataclasses.replace(self.filled, document=self.request.input)
+        if fresh and not self.agent.capabilities.files:
+            self._leave([artifact for artifact in fresh if files.takes(self.agent, artifact.media_type)])
+
+    def name(self, uploaded: Sequence[Artifact]) -> None:
+        """Note in the request which files are its own, with references in place of their base64."""
+        creation = self.request.creation
+        for artifact, _ in self.stored:
+            if artifact.id in self._kept_at:
+                creation = delta.pointer_set(creation, self._kept_at[artifact.id], files.reference(artifact))
+        ids = [artifact.id for artifact, _ in self.stored]
+        ids += files.referred(self.request.input, [artifact.id for artifact in uploaded])
+        self.request = replace(self.request, files=tuple(ids), creation=creation)
+
+    def _place(self, given: Sequence[Artifact]) -> list[Artifact]:
+        """Put references to the files into the input; those that find no place."""
+        if not given:
+            return []
+        document, left = files.place(self.agent, self.request.input, given)
+        self.request = replace(self.request, input=document)
+        return left
+
+    def _leave(self, homeless: Sequence[Artifact]) -> None:
+        """Leave out files that found no place in the input. Raises Unsupported where they may not be."""
+        new = {artifact.id for artifact, _ in self.stored}
+        for artifact in homeless:
+            if artifact.id in new and self.entry.route.lossy != "allow":
+                raise Unsupported(f"agent {self.agent.name} has no place for one more file ({artifact.name})")
+        self.lost += len(homeless)
+        self.stored = [pair for pair in self.stored if pair[0] not in homeless]
+
+    def _refused(self, media_type: str, name: str) -> bool:
+        """Whether a file is left out. Raises Unsupported where it may not be."""
+        return not self.entry.takes_file(self.agent, media_type, name)
 
 
 def given(
@@ -47,82 +122,19 @@ def given(
     `attached` come with the request, `uploaded` are those of its thread. `owner`: the id that the files' URLs name,
     `limit`: bytes that one file may have. Raises TooLarge, and Unsupported for a file that the agent does not take.
     """
-    found = GivenFiles(request)
+    found = GivenFiles(request, entry, agent)
     if agent.capabilities.files and entry.route.target.protocol != request.protocol:
-        document, more = files.taken(agent, request.input)
-        found.request, attached = replace(request, input=document), [*attached, *more]
-    if not attached and not uploaded:
-        _fill(found, entry, agent)
-        return found
-    said: dict[str, str] = {}
-    for each in attached:
-        if len(each.content) > limit:
-            raise TooLarge(f"the file {each.name} is larger than {limit} bytes")
-        if _refused(entry, agent, each.media_type, each.name):
-            found.lost += 1
-            continue
-        artifact = _artifact(each, owner, public_url)
-        found.stored.append((artifact, each.content))
-        if each.at is not None:
-            said[artifact.id] = each.at
-    new = [artifact for artifact, _ in found.stored]
-    waiting = [artifact for artifact in uploaded if not _was_given(artifact)]
-    known = [artifact for artifact in reversed(uploaded) if _was_given(artifact)]
-    found.lost += sum(_refused(entry, agent, each.media_type, each.name) for each in waiting)
-    if agent.capabilities.files:
-        _fill(found, entry, agent)
-    else:
-        # A prompt is a message, with a place for files, only once the input is made of it. What else the input asks
-        # for is not asked where a file is the answer.
-        fresh, again = _place(found, agent, [*new, *waiting]), _place(found, agent, known)
-        _fill(found, entry, agent)
-        fresh = _place(found, agent, fresh)
-        _place(found, agent, again)
-        _leave(found, entry, [artifact for artifact in fresh if files.takes(agent, artifact.media_type)])
-    ids = [artifact.id for artifact, _ in found.stored]
-    ids += files.referred(found.request.input, [artifact.id for artifact in uploaded])
-    creation = found.request.creation
-    for artifact, _ in found.stored:
-        if artifact.id in said:
-            creation = delta.pointer_set(creation, said[artifact.id], files.reference(artifact))
-    found.request = replace(found.request, files=tuple(ids), creation=creation)
-    if found.filled is not None:
-        found.filled = dataclasses.replace(found.filled, document=found.request.input)
+        attached = [*attached, *found.take_out()]
+    found.store(attached, owner, public_url, limit)
+    found.fill(uploaded)
+    if found.stored or uploaded:
+        found.name(uploaded)
     return found
-
-
-def _fill(found: GivenFiles, entry: Entry, agent: Agent) -> None:
-    request = found.request
-    if request.prompt is not None:
-        found.filled = entry.filling(agent).filled(request.prompt, request.input)
-        found.request = replace(request, input=found.filled.document)
-
-
-def _place(found: GivenFiles, agent: Agent, given: Sequence[Artifact]) -> list[Artifact]:
-    """Put references to the files into the input; those that find no place."""
-    document, left = files.place(agent, found.request.input, given)
-    found.request = replace(found.request, input=document)
-    return left
-
-
-def _leave(found: GivenFiles, entry: Entry, homeless: Sequence[Artifact]) -> None:
-    """Leave out files that found no place in the input. Raises Unsupported where they may not be."""
-    new = {artifact.id for artifact, _ in found.stored}
-    for artifact in homeless:
-        if artifact.id in new and entry.route.lossy != "allow":
-            raise Unsupported(f"agent {found.request.agent} has no place for one more file ({artifact.name})")
-    found.lost += len(homeless)
-    found.stored = [pair for pair in found.stored if pair[0] not in homeless]
 
 
 def _was_given(artifact: Artifact) -> bool:
     """Whether a file of a thread came with an earlier run, or with one of the thread that this one is a copy of."""
     return artifact.run is not None or EARLIER in artifact.metadata
-
-
-def _refused(entry: Entry, agent: Agent, media_type: str, name: str) -> bool:
-    """Whether a file is left out. Raises Unsupported where it may not be."""
-    return not entry.takes_file(agent, media_type, name)
 
 
 def _artifact(file: Attachment, owner: str, public_url: str) -> Artifact:

@@ -144,6 +144,8 @@ class LiveRun(Asking):
     async def drive(self, *, attach: bool = False) -> None:
         """Let the outbound adapter run, and commit the end whatever happens."""
         with tracing.run_span(self.run, self.agent, resumed=attach) as self.span:
+            for what, count in self._early:
+                self.span.record_loss(what, count)
             target, request = self._route.target, self.run.request
             if not attach and target.protocol != request.protocol:
                 for what in request.native:

@@ -44,6 +44,8 @@ class RunRecord(RunFiles, Beside):
     _ending: bool = field(default=False, init=False)
     """It ends: its end is being written, or has been."""
     _losses: dict[str, int] = field(default_factory=dict, init=False)
+    _early: list[tuple[str, int]] = field(default_factory=list, init=False)
+    """Losses from before the run was driven, which its span is yet to count."""
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
         """See `RunContext.set_upstream`."""
@@ -60,6 +62,8 @@ class RunRecord(RunFiles, Beside):
         self._losses[what] = self._losses.get(what, 0) + count
         if self.span is not None:
             self.span.record_loss(what, count)
+        else:
+            self._early.append((what, count))
 
     def keep(self, task: asyncio.Future[None]) -> None:
         """Hold on to a background task until it is done."""

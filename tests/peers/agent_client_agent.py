@@ -32,9 +32,10 @@ a busy session is -32600, an unknown session -32602.
 
 Sessions have two modes (`ask`, `code`), a select option `model` and a boolean option `loud` (echoes capitals), and can
 be listed, loaded (replayed), resumed, closed and deleted; all connections of a server share them, and `--state FILE`
-keeps them beyond the process. `--without` takes names among `load list resume close delete modes options logout`;
-`--auth` wants `authenticate` with the method `key` first; `--early` sends an update before the answer to `session/new`;
-`--banner` prints a plain line first; `--wire FILE` keeps each message, as the client's option does (stdio).
+keeps them beyond the process. `--without` takes names among `load list resume close delete modes options logout` and
+`image audio embeddedContext`; `--auth` wants `authenticate` with the method `key` first; `--early` sends an update
+before the answer to `session/new`; `--banner` prints a plain line first; `--wire FILE` keeps each message, as the
+client's option does (stdio).
 
 What the SDK does of its own accord: it dispatches no delete and no logout although it has their models, and its HTTP
 server gives no way to switch on close and resume; all are added here. The server insists on `application/json`, has 501
@@ -134,7 +135,7 @@ class Rig(Agent):
         kinds = [name for name in ("list", "resume", "close", "delete") if self.has(name)]
         capabilities: dict[str, Any] = {
             "loadSession": self.has("load"),
-            "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
+            "promptCapabilities": {name: self.has(name) for name in ("image", "audio", "embeddedContext")},
             "mcpCapabilities": {"http": True, "sse": False},
             "sessionCapabilities": {name: {} for name in kinds},
             "auth": {"logout": {}} if self.has("logout") else {},

@@ -167,6 +167,18 @@ def test_a_file_that_a_lossy_route_leaves_out_stays_in_the_request() -> None:
     run(scene())
 
 
+def test_a_file_that_found_no_place_stays_in_the_request() -> None:
+    async def scene() -> None:
+        async with taking(Taker(LOOK), lossy="allow") as gateway:
+            creation: JsonObject = {"prompt": [{"type": "image", "data": BASE64}, {"type": "image", "data": BASE64}]}
+            given = picture(at="/prompt/0/data"), picture("b.png", at="/prompt/1/data")
+            stopped = await said(gateway, "x", *given, creation=creation)
+            first, second = stopped.request.creation["prompt"]
+            assert first["data"] != BASE64 and second["data"] == BASE64 and stopped.losses == {"uploads": 1}
+
+    run(scene())
+
+
 async def upload(gateway: Engine, name: str) -> None:
     async def content() -> AsyncIterator[bytes]:
         yield name.encode()

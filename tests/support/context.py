@@ -170,6 +170,9 @@ class FakeContext:
     async def uploads(self) -> Sequence[Artifact]:
         return [artifact for artifact, _ in self.uploaded]
 
+    async def contents(self, ids: Sequence[str]) -> dict[str, bytes]:
+        return {artifact.id: data for artifact, data in self.uploaded if artifact.id in ids}
+
     async def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
         for artifact, data in [*self.uploaded, *self.artifacts]:
             if artifact.id == artifact_id:

@@ -182,9 +182,8 @@ class EditorSession:
         following = self._following
         question = following.questions.waiting if following else None
         if following is not None and question is not None:
-            if said.files:
-                raise Invalid("an answer is text", path=said.place)
-            await self._answer(turn, following, question, said.text)
+            text = turns.answer_with_files(question, said) if said.files else said.text
+            await self._answer(turn, following, question, text)
         elif turn.cancelled:
             return False
         else:

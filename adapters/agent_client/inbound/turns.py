@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.agent_client import wire
-from adapters.agent_client.codec import agents, content
+from adapters.agent_client.codec import agents, content, questions
 from adapters.agent_client.wire import PROTOCOL, JsonObject
 from gateway.contract import Gateway
 from gateway.core import files, projection
+from gateway.core.delta import encode
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.files import Attachment
-from gateway.core.types import Agent, Run, RunRequest, StopReason, Thread
+from gateway.core.types import Agent, Interrupt, Run, RunRequest, StopReason, Thread
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import RpcError
 
@@ -205,6 +207,24 @@ def read(asked: wire.Prompt, agent: Agent) -> Said:
             found.place = found.place or f"/prompt/{at}"
             found.files.append(file)
     return found
+
+
+def answer_with_files(question: Interrupt, said: Said) -> str:
+    """A prompt with files as the answer of a form that has places for them: JSON. Its text answers the rest.
+
+    Raises Invalid (with path) where there is no place for one of the files.
+    """
+    schema = question.answer_schema
+    answer = files.in_form(schema, said.files)
+    if answer is None:
+        raise Invalid("the question has no place for this file", path=said.place)
+    left = {name: part for name, part in schema.get("properties", {}).items() if name not in answer}
+    if left and said.text.strip():
+        required = [name for name in schema.get("required", ()) if name in left]
+        rest = {**schema, "properties": left, "required": required}
+        more = questions.answer_from_text(replace(question, answer_schema=rest), said.text).value
+        answer = {**more, **answer} if isinstance(more, dict) else answer
+    return encode(answer).decode()
 
 
 def _is_text(block: JsonObject) -> bool:

@@ -197,19 +197,28 @@ class PromptedRun:
         """The prompt. Raises Invalid for what is no content, Unsupported for content that the agent did not declare."""
         request = self.context.run.request
         try:
-            return content.blocks_of(request, _taking(self.context.agent, connection.prompt_capabilities))
+            return content.blocks_of(request, _taking(self.context.agent, self._may_take(connection)))
         except Invalid as error:
             content.blocks_of(request, _taking(self.context.agent, content.EVERYTHING))
             raise Unsupported(str(error), detail=error.detail) from error
 
+    def _may_take(self, connection: AgentConnection) -> JsonObject:
+        """The kinds of content that the agent takes; on a governed route those of them that are promised."""
+        declared, governor = connection.prompt_capabilities, self.context.governor
+        if governor is None:
+            return declared
+        promised = governor.effective({"agent": {"promptCapabilities": declared}})
+        found: JsonObject = promised.get("agent", {}).get("promptCapabilities", {})
+        return found
+
     async def _files(self, given: Sequence[Artifact], connection: AgentConnection) -> list[JsonObject]:
         """Blocks for files that clients gave. What cannot be sent at all is counted."""
         blocks: list[JsonObject] = []
-        left = INLINE_BYTES
+        left, capabilities = INLINE_BYTES, self._may_take(connection)
         for file in given:
             left -= file.size
             contents = await self.context.contents([file.id]) if left >= 0 or not content.is_link(file) else {}
-            block = content.block_for(file, contents.get(file.id), connection.prompt_capabilities)
+            block = content.block_for(file, contents.get(file.id), capabilities)
             if block is None:
                 self.context.lost("file_not_sent")
             else:

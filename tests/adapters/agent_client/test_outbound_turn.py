@@ -8,7 +8,7 @@ import pytest
 
 from gateway.core import events as e
 from gateway.core.errors import Invalid, Unavailable, Unsupported
-from gateway.core.types import StopReason
+from gateway.core.types import Artifact, StopReason
 from tests.adapters.agent_client.outbound_agent import Refusal, chunk, rig, settled, update
 from tests.support.aio import run
 
@@ -56,6 +56,36 @@ def test_a_prompt_of_the_same_protocol_is_sent_as_it_came() -> None:
                 "sessionId": "s1",
                 "_meta": {"k": 1, "traceparent": context.traceparent},
             }
+
+    run(body())
+
+
+@pytest.mark.parametrize(
+    ("can", "url", "size", "block"),
+    [
+        ({"image": True}, "", 3, {"type": "image", "data": "UE5H", "mimeType": "image/png"}),
+        ({}, "http://gateway/a.png", 3, {"type": "resource_link", "uri": "http://gateway/a.png"}),
+        ({"image": True}, "http://gateway/a.png", 1 << 30, {"type": "resource_link", "uri": "http://gateway/a.png"}),
+        ({}, "", 3, None),
+    ],
+    ids=["a block", "no block: a link", "too large: a link", "no block and no address: lost"],
+)
+def test_a_clients_file_is_a_block_or_a_link_or_counted(
+    can: dict[str, bool], url: str, size: int, block: dict[str, str] | None
+) -> None:
+    async def body() -> None:
+        async with rig() as it:
+            it.can(promptCapabilities=can)
+            context = it.context("look")
+            file = Artifact(id="f1", name="a.png", media_type="image/png", size=size, url=url, agent_created=False)
+            context.uploaded = [(file, b"PNG")]
+            await it.turn(context)
+            [prompt] = it.wire.sent("session/prompt")
+            text, *blocks = prompt["prompt"]
+            assert text == {"type": "text", "text": "look"}
+            assert [{key: sent[key] for key in block} for sent in blocks if block] == ([block] if block else [])
+            assert len(blocks) == (block is not None)
+            assert context.losses == ({} if block else {"file_not_sent": 1})
 
     run(body())
 
