@@ -9,10 +9,10 @@ from pathlib import Path
 
 from gateway.cli.codes import FAILED, OK, USAGE, leave
 from gateway.core.errors import Invalid, NotFound, Unavailable
-from gateway.governance.audit import Head, Keyring, Report, Signer, expand, verify
-from gateway.governance.audit.files import Place
-from gateway.governance.audit.heads import stored_head
+from gateway.governance.audit import EntrySigner, Keyring, LogHead, Report, expand, verify
+from gateway.governance.audit.files import LogFiles
 from gateway.governance.audit.keys import keyring
+from gateway.governance.audit.last_heads import stored_head
 from gateway.governance.audit.pointer import path_for
 from gateway.governance.audit.pointer import read as read_pointer
 
@@ -68,17 +68,17 @@ def verify_log(
 def print_keyring(files: Sequence[Path]) -> int:
     """Print the keyring of some private keys."""
     try:
-        print(keyring(*(Signer.load(file) for file in files)).decode(), end="")
+        print(keyring(*(EntrySigner.load(file) for file in files)).decode(), end="")
     except Invalid as error:
         leave(USAGE, str(error))
     return OK
 
 
-def _head(text: str | None) -> Head | None:
-    return Head.parse(text) if text is not None else None
+def _head(text: str | None) -> LogHead | None:
+    return LogHead.parse(text) if text is not None else None
 
 
-def _stored(url: str, name: str | None) -> Head:
+def _stored(url: str, name: str | None) -> LogHead:
     path = url.removeprefix("sqlite:///")
     if path != url and not Path(path).exists():
         raise NotFound(f"{path}: no such store")  # looking into it would make it
@@ -91,7 +91,7 @@ def _count(number: int, one: str, more: str) -> str:
 
 def _published(paths: Sequence[Path]) -> Path | None:
     """The head pointer of the log, if there is one beside it."""
-    found = {path_for(Place(path).active) for path in paths if path.is_dir() or path.suffix == ".jsonl"}
+    found = {path_for(LogFiles(path).active) for path in paths if path.is_dir() or path.suffix == ".jsonl"}
     return next((path for path in found if len(found) == 1 and path.exists()), None)
 
 

@@ -36,9 +36,9 @@ def _files(config: Config) -> Iterator[tuple[Where, Path]]:
     for index, route in enumerate(config.routes):
         folder = route.binding.audit_folder if route.binding is not None else None
         if folder is not None:
-            from gateway.governance.audit.files import Place
+            from gateway.governance.audit.files import LogFiles
 
-            place = Place(folder)
+            place = LogFiles(folder)
             for path in (*place.files(), *place.torn()):
                 yield ("routes", index, "manifest"), path
 

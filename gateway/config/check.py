@@ -228,7 +228,7 @@ def _bindings(document: Document, routes: Any, path: Path | None) -> Iterator[tu
             continue
         from gateway.governance.binding import bind
         from gateway.governance.front_matter import GovernanceError, shown
-        from gateway.governance.places import workspace_of
+        from gateway.governance.references import workspace_of
 
         base = path.parent if path else Path.cwd()
         file = base / name
@@ -246,7 +246,7 @@ def _demands(document: Document, binding: Binding, driven: Driven, key: str | No
     from gateway.governance.declined import declined
     from gateway.governance.demands import unmet
 
-    told = [*declined(binding, driven), *unmet(binding, key=key is not None)]
+    told = [*declined(binding, driven), *unmet(binding.governance, key=key is not None)]
     document.mistakes += [mistake for mistake in told if mistake not in document.mistakes]
 
 

@@ -1,25 +1,24 @@
-"""What governs an agent, as AIP-44 has it: documents in, answers out. Knows no protocol, and enforces nothing.
+"""The rules for an agent, as in AIP-44: reads documents, answers questions. Knows no protocol, and enforces nothing.
 
-    front_matter.py   a Markdown file with YAML on top -> `Page`; GovernanceError, a line a mistake
-    schemas/          the published JSON Schemas, and what they say in words
-    places.py         where a reference leads: inside the workspace, or nowhere
+    front_matter.py   a Markdown file with YAML on top -> `MarkdownPage`; GovernanceError, a line a mistake
+    schemas/          the published JSON Schemas, and their errors in words
+    references.py     resolves references to files of the workspace
     manifests.py      ACP.md, OPERATOR.md, SANDBOX.md, POLICY.md as typed values
-    skills.py         SKILL.md: what the agent of an operator is told
+    skills.py         SKILL.md: instructions for an operator's agent
     mcp_servers.py    MCP.md: the servers that a manifest gives its agent
-    posture.py        what GOVERNANCE.md comes to
-    merging.py        a view on top of what it extends; one-way switches
+    posture.py        the merged GOVERNANCE.md
     workspace.py      GOVERNANCE.md: a chain of `extends` read and merged
-    tiers.py          what a manifest promises, and what of it may be said
-    matching.py       whether a policy speaks of an action
-    budgets.py        how often a policy has allowed
-    policy.py         `Rules.decide`: what is to become of an action
-    roots.py          which paths may be worked on
-    demands.py        what a posture demands of whoever keeps its audit log
-    declined.py       what documents may say and is not done here
-    revision.py       the revision of the Agent Client Protocol that is spoken
+    tiers.py          a manifest's capabilities, and those that may be declared
+    matching.py       whether a policy is about an action
+    budgets.py        counts what policies have allowed
+    policy.py         `PolicyRules.decide`: allow an action, deny it, or have it approved
+    roots.py          the paths that may be worked on
+    demands.py        a posture's demands on its audit log
+    declined.py       what documents demand and the gateway does not do
+    revision.py       the revision of the Agent Client Protocol
     binding.py        `bind(ACP.md)`: all of that for one route
     printing.py       an ACP.md for an agent
-    audit/            the log of what happened
+    audit/            the audit log
 
-Start at `binding.bind`; docs/governance.md says what is decided where the specifications are silent.
+Start at `binding.bind`; docs/governance.md has the decisions where the specifications are silent.
 """

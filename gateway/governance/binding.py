@@ -1,4 +1,4 @@
-"""An ACP.md with everything that it refers to, read and found to fit together: what governs one route.
+"""The documents that govern one route: an ACP.md with everything that it refers to, read and checked.
 
 `bind` is called when routes.yaml is read; the result is immutable, and equal for files that say the same in the same
 places. `Binding.rules` makes the counts and decisions of it.
@@ -27,9 +27,9 @@ from gateway.governance.manifests import (
     load_sandbox,
 )
 from gateway.governance.mcp_servers import McpDocument, load_servers
-from gateway.governance.places import GOVERNANCE_FILE
-from gateway.governance.policy import Rules
+from gateway.governance.policy import PolicyRules
 from gateway.governance.posture import Governance
+from gateway.governance.references import GOVERNANCE_FILE
 from gateway.governance.revision import ANOTHER as DIFFERS
 from gateway.governance.revision import REVISION, spoken
 from gateway.governance.roots import Roots, roots_of
@@ -41,21 +41,21 @@ ANOTHER = "governance_view_of_another"
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """What governs a route."""
+    """The documents that govern a route."""
 
     manifest: Manifest
     operator: Operator | None = None
     governance: Governance | None = None
     sandbox: Sandbox | None = None
     skills: tuple[Skill, ...] = ()
-    """What the agent is to be told of, in this order."""
+    """The skills that the agent is told, in this order."""
     servers: tuple[McpDocument, ...] = ()
-    """Where the manifest's `mcp_servers` are, in its order."""
+    """The documents of the manifest's `mcp_servers`, in its order."""
 
     @property
     def cautions(self) -> tuple[Mistake, ...]:
-        """What is not as it should be, and no mistake."""
-        return (*self._revision(), *self._posture(), *demands.cautions(self))
+        """Warnings: deviations that are not mistakes."""
+        return (*self._revision(), *self._posture(), *demands.cautions(self.governance, self.audit_folder))
 
     def _revision(self) -> tuple[Mistake, ...]:
         page, pinned = self.manifest.page, self.manifest.acp_rev
@@ -114,9 +114,9 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
         stored = folder_of(str(self.governance.effective.get("audit", {}).get("storage", "")))
         return stored or self.governance.path.parent
 
-    def rules(self, spent: Iterable[Spent] = (), *, budgets: Budgets | None = None) -> Rules:
+    def rules(self, spent: Iterable[Spent] = (), *, budgets: Budgets | None = None) -> PolicyRules:
         """A fresh set of rules, its budgets spent as said, or shared with others."""
-        return Rules(self.governance, self.operator, spent=spent, budgets=budgets)
+        return PolicyRules(self.governance, self.operator, spent=spent, budgets=budgets)
 
 
 def bind(path: Path, workspace: Path | None = None) -> Binding:

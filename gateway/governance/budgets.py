@@ -1,4 +1,4 @@
-"""How often a policy has allowed something: the counts behind `budget` (AIP-7).
+"""Counts how often a policy has allowed something: the state of `budget` (AIP-7).
 
 Hours and days are those of UTC and begin at zero; nothing is carried over.
 """

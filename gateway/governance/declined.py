@@ -1,4 +1,4 @@
-"""What documents may say and is not done here: a mistake with file and line, so that nothing is promised in silence.
+"""Reports what documents demand and the gateway does not do, with file and line, so that no promise is silently broken.
 
 `declined` is asked when routes.yaml is read. What may be meant otherwise than it is done is a caution instead.
 """
@@ -26,7 +26,7 @@ LEFT_TO_PROVIDER: Final = "sandbox_left_to_provider"
 
 
 class Driven(msgspec.Struct, frozen=True, kw_only=True):
-    """How a route reaches its agent. `native`: by the Agent Client Protocol. `url`: "" for one that is started here.
+    """A route's way to its agent. `native`: the Agent Client Protocol. `url`: "" for an agent started here.
 
     `near`: whether the agent is on this machine. `served`: whether that protocol is served at the port.
     """
@@ -38,14 +38,14 @@ class Driven(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transport(self) -> str | None:
-        """In AIP-44's words; None for one that it has none for."""
+        """The transport in AIP-44's terms; None if it has none."""
         if not self.url:
             return "stdio"
         return "websocket" if urlsplit(self.url).scheme in ("ws", "wss") else None
 
 
 def declined(binding: Binding, driven: Driven) -> Iterator[Mistake]:
-    """What the documents of a route say that is not done."""
+    """List what the documents of a route demand and the gateway does not do."""
     yield from _audit(binding)
     yield from _memory(binding)
     yield from _reached(binding, driven)
@@ -59,7 +59,7 @@ def declined(binding: Binding, driven: Driven) -> Iterator[Mistake]:
 
 
 def cautions(binding: Binding, driven: Driven) -> Iterator[Mistake]:
-    """What of a sandbox the gateway neither does nor can know to be done."""
+    """List what a sandbox demands and the gateway neither does nor can know to be done."""
     sandbox = binding.sandbox
     if sandbox is None:
         return

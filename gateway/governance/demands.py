@@ -1,30 +1,27 @@
-"""What a posture demands of the gateway that keeps its audit log: it is done, or the gateway does not start.
+"""A posture's demands on the gateway that keeps its audit log. If one cannot be met, the gateway does not start.
 
-`terms` is what is done; `unmet` what cannot be, as mistakes in the file that demands it; `cautions` what is done
-otherwise than somebody might take the document to say.
+`terms` returns those that are met, `unmet` those that cannot be, as mistakes in the file that makes them, and
+`cautions` warns of demands that a reader might understand differently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from gateway.document import Mistake
 from gateway.governance.audit import Terms
 from gateway.governance.audit.canonical import ALGORITHMS
 from gateway.governance.front_matter import shown
-
-if TYPE_CHECKING:
-    from gateway.governance.binding import Binding
-    from gateway.governance.posture import Governance
+from gateway.governance.posture import Governance
 
 DAYS: Final = "days:"
 NO_KEY: Final = "say with which key in the route table's audit.key"
 
 
-def terms(binding: Binding) -> Terms:
-    """How the log of a route is to be kept. An append-only one is kept whole, however long it is to be kept."""
-    governance = binding.governance
+def terms(governance: Governance | None) -> Terms:
+    """Return how a log is to be kept. An append-only log is kept whole, whatever its retention."""
     if governance is None:
         return Terms()
     audit = _section(governance, "audit")
@@ -35,9 +32,8 @@ def terms(binding: Binding) -> Terms:
     )
 
 
-def unmet(binding: Binding, *, key: bool) -> Iterator[Mistake]:
-    """What the posture of a route demands and is not done. `key`: whether there is one to sign entries with."""
-    governance = binding.governance
+def unmet(governance: Governance | None, *, key: bool) -> Iterator[Mistake]:
+    """Yield the demands that cannot be met. `key`: whether there is one to sign entries with."""
     if governance is None:
         return
     audit, signing = _section(governance, "audit"), _section(governance, "signing")
@@ -55,9 +51,8 @@ def unmet(binding: Binding, *, key: bool) -> Iterator[Mistake]:
         yield _at(governance, "audit.retention", "would keep nothing: write days:1 or more, or forever")
 
 
-def cautions(binding: Binding) -> Iterator[Mistake]:
-    """What is done, and may not be what was meant."""
-    governance, folder = binding.governance, binding.audit_folder
+def cautions(governance: Governance | None, folder: Path | None) -> Iterator[Mistake]:
+    """Warn of demands that are met in a way the author may not have meant. `folder`: the audit log's."""
     if governance is None or folder is None:
         return
     audit = _section(governance, "audit")

@@ -31,7 +31,7 @@ class GovernanceError(Exception):
 
 
 @dataclass(frozen=True)
-class Page:
+class MarkdownPage:
     """A file as it was read. `raw` is the whole front matter ({} if it is none), `body` the Markdown below it."""
 
     path: Path
@@ -61,7 +61,7 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def read(path: Path) -> Page:
+def read(path: Path) -> MarkdownPage:
     """The file, with `document.mistakes` saying what is wrong. Never raises for what a file may contain.
 
     `path` is made absolute; links stay what they are.
@@ -80,27 +80,27 @@ def read(path: Path) -> Page:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         document.mistakes.append(Mistake(document.file, 0, "", reason[0].lower() + reason[1:]))
-        return Page(path, {}, "", document)
+        return MarkdownPage(path, {}, "", document)
     except UnicodeDecodeError as error:
         document.mistakes.append(Mistake(document.file, 0, "", f"not UTF-8: byte {error.start} is wrong"))
-        return Page(path, {}, "", document)
+        return MarkdownPage(path, {}, "", document)
     return _parsed(path, text, document)
 
 
-def _parsed(path: Path, text: str, document: Document) -> Page:
+def _parsed(path: Path, text: str, document: Document) -> MarkdownPage:
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[0].rstrip() != FENCE:
         document.refuse((), f"should begin with a line of '{FENCE}' and have its front matter below")
-        return Page(path, {}, text, document)
+        return MarkdownPage(path, {}, text, document)
     ends = [number for number, line in enumerate(lines) if number and line.rstrip() == FENCE]
     if not ends:
         document.refuse((), f"the front matter does not end: no second line of '{FENCE}'")
-        return Page(path, {}, "", document)
+        return MarkdownPage(path, {}, "", document)
     # An empty line for the fence, so that the lines of the YAML are those of the file.
     document = read_yaml("\n".join(["", *lines[1 : ends[0]]]), document.file, None)
     body = "\n".join(lines[ends[0] + 1 :])
     if isinstance(document.value, dict):
-        return Page(path, document.value, body, document)
+        return MarkdownPage(path, document.value, body, document)
     if not document.mistakes:
         document.refuse((), "the front matter should be a mapping of keys")
-    return Page(path, {}, body, document)
+    return MarkdownPage(path, {}, body, document)

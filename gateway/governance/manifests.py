@@ -16,8 +16,8 @@ import msgspec
 from gateway.core.types import JsonObject
 from gateway.document import Where
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, Page, read
-from gateway.governance.places import Misplaced, resolve, workspace_of
+from gateway.governance.front_matter import GovernanceError, MarkdownPage, read
+from gateway.governance.references import Misplaced, resolve, workspace_of
 
 AIP44: Where = ("metadata", "aip44")
 
@@ -25,7 +25,7 @@ AIP44: Where = ("metadata", "aip44")
 class GovernanceDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every document."""
 
-    page: Page
+    page: MarkdownPage
 
     @property
     def path(self) -> Path:
@@ -38,7 +38,7 @@ class GovernanceDocument(msgspec.Struct, frozen=True, kw_only=True):
         return self.page.raw
 
 
-class McpServer(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestMcpServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server of tools that the runtime mounts into new sessions."""
 
     name: str
@@ -68,7 +68,7 @@ class Manifest(GovernanceDocument, frozen=True, kw_only=True):
     audit_kind: str = "governance"
     """governance (the binding's own log), external or off."""
     audit_ref: str | None = None
-    mcp_servers: tuple[McpServer, ...] = ()
+    mcp_servers: tuple[ManifestMcpServer, ...] = ()
     tags: tuple[str, ...] = ()
 
     @property
@@ -89,8 +89,8 @@ class ToolGrant(msgspec.Struct, frozen=True, kw_only=True):
     secrets: tuple[str, ...] | None = None
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator keeps. `kind`: none, thread, operator-context, external."""
+class OperatorMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's memory. `kind`: none, thread, operator-context, external."""
 
     kind: str = "thread"
     policy: str = "summarising"
@@ -113,7 +113,7 @@ class Operator(GovernanceDocument, frozen=True, kw_only=True):
     version: str
     tools: tuple[ToolGrant, ...] = ()
     skills: tuple[str, ...] = ()
-    memory: Memory = Memory()
+    memory: OperatorMemory = OperatorMemory()
     policies: tuple[str, ...] = ()
     """Policies that must be consulted, without their `policy:`."""
     audit_log: str | None = None
@@ -153,7 +153,7 @@ class Sandbox(GovernanceDocument, frozen=True, kw_only=True):
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, and for how much, a policy allows what it allows. None: without that limit."""
+    """The limits of a policy's permissions, in number and amount. None: no limit."""
 
     per_hour: int | None = None
     per_day: int | None = None
@@ -163,7 +163,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Signer(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Who may approve: a person by id, or anyone in a role."""
+    """An approver: a person by id, or anyone in a role."""
 
     role: str = ""
     user: str = ""
@@ -187,7 +187,7 @@ class Policy(GovernanceDocument, frozen=True, kw_only=True):
 
 
 def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
-    """An ACP.md. `workspace` is what its references may lead into (see `places.py`). Raises GovernanceError."""
+    """An ACP.md. `workspace` is what its references may lead into (see `references.py`). Raises GovernanceError."""
     page = read_document(path, schemas.MANIFEST)
     raw, root = page.raw, workspace or workspace_of(path)
     bound = raw.get("metadata", {}).get("aip44", {}) if isinstance(raw.get("metadata"), dict) else {}
@@ -220,7 +220,7 @@ def load_manifest(path: Path, workspace: Path | None = None) -> Manifest:
         audit_kind=audit.get("kind", "governance"),
         audit_ref=audit.get("ref"),
         mcp_servers=tuple(
-            McpServer(name=server["name"], transport=server["transport"], ref=ref)
+            ManifestMcpServer(name=server["name"], transport=server["transport"], ref=ref)
             for server, ref in zip(servers or (), refs, strict=True)
         ),
         **files,
@@ -247,7 +247,7 @@ def load_operator(path: Path) -> Operator:
             *(ToolGrant(tool=tool, source=f"skill:{skill['id']}") for skill in brought for tool in skill["allow"]),
         ),
         skills=tuple(skill if isinstance(skill, str) else skill["id"] for skill in skills),
-        memory=Memory(
+        memory=OperatorMemory(
             kind=memory.get("kind", "thread"),
             policy=memory.get("policy", "summarising"),
             share_with=tuple(memory.get("share_with", ())),
@@ -347,7 +347,7 @@ def load_policy(path: Path) -> Policy:
     )
 
 
-def reference(page: Page, where: Where, workspace: Path) -> Path | None:
+def reference(page: MarkdownPage, where: Where, workspace: Path) -> Path | None:
     """The file that the key refers to; None where it refers to none, or to one that it may not (which is noted)."""
     given: Any = page.raw
     for step in where:
@@ -374,7 +374,7 @@ def folder_of(uri: str) -> Path | None:
     return Path(unquote(parts.path)) if local else None
 
 
-def read_document(path: Path, schema: str, part: str = "", code: str = "") -> Page:
+def read_document(path: Path, schema: str, part: str = "", code: str = "") -> MarkdownPage:
     """A file, validated against its schema; `finished` raises what is wrong."""
     page = read(path)
     if page.raw or not page.document.mistakes:
@@ -382,7 +382,7 @@ def read_document(path: Path, schema: str, part: str = "", code: str = "") -> Pa
     return page
 
 
-def finished(page: Page) -> None:
+def finished(page: MarkdownPage) -> None:
     """Raises GovernanceError with the mistakes that the page has by now."""
     if page.document.mistakes:
         raise GovernanceError(page.document.mistakes)

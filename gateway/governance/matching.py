@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 MUTATES: Final = 1
-"""From this risk on an action changes something."""
+"""The lowest risk of an action that changes something."""
 IRREVERSIBLE: Final = 3
 WORKSPACE: Final = "workspace:"
 _CLASSES: Final = {"mutates": MUTATES, "irreversible": IRREVERSIBLE}
@@ -77,7 +77,7 @@ def subject_matches(pattern: str | None, subject: str) -> bool:
 
 
 def specificity(subject: str | None, risk_min: int) -> tuple[int, int]:
-    """How narrow a policy is: an exact subject before a pattern, that before none; then the higher risk."""
+    """Rank how narrow a policy is: an exact subject, a pattern, none; then the higher risk."""
     exact = 0 if subject in (None, "*", "**") else 1 if "*" in (subject or "") else 2
     return exact, risk_min
 

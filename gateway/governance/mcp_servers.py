@@ -14,7 +14,7 @@ from gateway.governance.manifests import (
     AIP44,
     GovernanceDocument,
     Manifest,
-    McpServer,
+    ManifestMcpServer,
     finished,
     read_document,
     reference,
@@ -31,7 +31,9 @@ class McpDocument(GovernanceDocument, frozen=True, kw_only=True):
 
 
 def load_servers(manifest: Manifest) -> tuple[McpDocument, ...]:
-    """Where the manifest's servers are, in its order. Notes mistakes in the manifest, raises those of other files."""
+    """Load the documents of the manifest's servers, in order. Notes mistakes in the manifest, raises those of other
+    files.
+    """
     found: list[McpDocument] = []
     mistakes: list[Mistake] = []
     for index, one in enumerate(manifest.mcp_servers):
@@ -45,8 +47,8 @@ def load_servers(manifest: Manifest) -> tuple[McpDocument, ...]:
     return tuple(found)
 
 
-def _server(manifest: Manifest, index: int, one: McpServer) -> McpDocument | None:
-    """Where a server of the manifest is; None where that is a mistake of the manifest."""
+def _server(manifest: Manifest, index: int, one: ManifestMcpServer) -> McpDocument | None:
+    """Find the document of a server; None if the manifest is mistaken."""
     where = (*AIP44, "mcp_servers", index)
     if one.name in [each.name for each in manifest.mcp_servers[:index]]:
         manifest.page.refuse((*where, "name"), f"'{one.name}' is given twice")

@@ -1,4 +1,4 @@
-"""What may be done: `Rules(governance, operator).decide(...)`.
+"""What may be done: `PolicyRules(governance, operator).decide(...)`.
 
 Every policy that matches has a say, at every level of the chain of `extends`, and the strictest wins:
 deny > escalate > require-approval > allow. So neither the order of policies nor the depth of a view matters, and no
@@ -20,18 +20,18 @@ import msgspec
 from gateway.governance.budgets import Budgets, Spent
 from gateway.governance.manifests import Operator, Policy, Signer, ToolGrant
 from gateway.governance.matching import MUTATES, action_matches, is_of_actions, specificity, subject_matches
-from gateway.governance.posture import Governance, Level, Registered, named
+from gateway.governance.posture import Governance, Level, RegisteredPolicy, named
 
 TOOL_CALL: Final = "tool.call"
 TURN: Final = "operator.turn"
 ASKED: Final = (TOOL_CALL, TURN)
-"""Every action that `Rules` is asked about here."""
+"""Every action that `PolicyRules` is asked about here."""
 RISKS: Final = range(4)
 """0 reads, 1 changes, 2 changes what others see or is hard to undo, 3 cannot be undone."""
 CEILING: Final = {0: 0, 1: 0, 2: 2, 3: 3}
-"""By the level of a posture: the greatest risk that may be allowed without asking, whatever a policy says."""
+"""By the level of a posture: the highest risk that may be allowed without approval, whatever a policy says."""
 UNMATCHED: Final = {0: 0, 1: 0, 2: 0, 3: 3}
-"""By autonomy: the greatest risk that is allowed where no policy matches and no default approval is given."""
+"""By autonomy: the highest risk that is allowed without a matching policy or a default approval."""
 CLASSES: Final = {"autonomous": 3, "supervised": 2, "gated": 0}
 """An operator's class on the ladder of autonomy, where no posture gives a level."""
 LADDER: Final = 2
@@ -39,7 +39,7 @@ LADDER: Final = 2
 
 
 class Kind(enum.StrEnum):
-    """What is to become of an action, the mildest first."""
+    """The kinds of decisions, the mildest first."""
 
     ALLOW = "allow"
     ASK = "require-approval"
@@ -57,7 +57,7 @@ class Signatory(msgspec.Struct, frozen=True, kw_only=True):
     roles: frozenset[str] = frozenset()
 
 
-class Way(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class ApprovalWay(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """So many of these. No signers: anyone who is asked."""
 
     signers: tuple[Signer, ...] = ()
@@ -73,7 +73,7 @@ class Need(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """An approval that an action needs: one of the ways is enough, and there may be none."""
 
     policy: str
-    ways: tuple[Way, ...]
+    ways: tuple[ApprovalWay, ...]
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,13 +91,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signers(self) -> tuple[Signer, ...]:
-        """Whoever may approve any part of it."""
+        """All who may approve a part of it."""
         found = [signer for need in self.needs for way in need.ways for signer in way.signers]
         return tuple(dict.fromkeys(found))
 
     @property
     def quorum(self) -> int:
-        """How many people it takes at least."""
+        """The least number of people that it takes."""
         return max((min((way.quorum for way in need.ways), default=1) for need in self.needs), default=0)
 
     def released(self, by: Iterable[Signatory]) -> bool:
@@ -109,7 +109,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Act(msgspec.Struct, frozen=True, kw_only=True):
-    """What `decide` is asked."""
+    """The action that `decide` is about."""
 
     action: str
     subject: str
@@ -120,7 +120,7 @@ class _Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What one policy, or one default, says at one level."""
+    """The verdict of one policy, or one default, at one level."""
 
     kind: Kind
     why: str
@@ -128,8 +128,8 @@ class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
     need: Need | None = None
 
 
-class Rules:
-    """What one operator, or any agent where there is none, may do under one posture.
+class PolicyRules:
+    """The rights of one operator, or of any agent without one, under one posture.
 
     Either may be None. The budgets in `spent` are used up already; with `budgets` the counts are shared with whoever
     has them as well, on the same thread.
@@ -152,7 +152,7 @@ class Rules:
     # --- tools --------------------------------------------------------------------------------------------------
 
     def grant(self, tool: str, server: str | None = None) -> ToolGrant | None:
-        """What lets the operator run a tool, of an MCP server or not; None: it may not. Without operator: anything."""
+        """Return the grant for a tool, of an MCP server or not; None: no grant. Without an operator all are granted."""
         if self.operator is None:
             return ToolGrant(tool=tool, server=server)
         for grant in self.operator.tools:
@@ -193,7 +193,7 @@ class Rules:
         cents: int | None = None,
         currency: str = "USD",
     ) -> Decision:
-        """What is to become of an action, now. An answer `allow` is counted against the budgets that it used.
+        """Decide about an action, now. An `allow` counts against the budgets that it used.
 
         `action` is a class with dots (`tool.call`), `subject` what it acts on (an id, or a path of the workspace),
         `risk` as in RISKS, `at` seconds since the epoch, `cents` what it costs if anyone knows. Raises ValueError for
@@ -228,7 +228,7 @@ class Rules:
         )
 
     def _level(self, level: Level, act: _Act, notes: list[str]) -> list[_Verdict]:
-        """What one level says: at least one verdict."""
+        """Return the verdicts of one level, at least one."""
         found: list[_Verdict] = []
         for bound in level.policies:
             if not _speaks(bound, act):
@@ -255,13 +255,15 @@ class Rules:
             kind, why = Kind.ASK, f"{policy.slug} asks: {spent}"
         need = None
         if kind in (Kind.ASK, Kind.ESCALATE):
-            signed = (Way(signers=tuple(sorted(policy.signers)), quorum=policy.quorum),) if policy.signers else ()
+            signed = (
+                (ApprovalWay(signers=tuple(sorted(policy.signers)), quorum=policy.quorum),) if policy.signers else ()
+            )
             ways = signed or (self._above(level, act.action, act.risk) if kind is Kind.ESCALATE else _ANYBODY.ways)
             need = Need(policy=policy.slug, ways=ways)
         return _Verdict(kind=kind, why=why, policy=policy, need=need)
 
     def _default(self, level: Level, act: _Act) -> _Verdict:
-        """What becomes of an action that no policy matches."""
+        """Return the verdict about an action that no policy matches."""
         default = level.default_approval
         if default is None:
             return self._unmatched(level, act.action, act.risk)
@@ -301,20 +303,20 @@ class Rules:
         if not level.approvers:
             return _ANYBODY if _escalation(level, action, risk) is None else Need(policy="", ways=())
         ways = [
-            Way(signers=(Signer(role=approver.role or approver.id),), quorum=approver.quorum)
+            ApprovalWay(signers=(Signer(role=approver.role or approver.id),), quorum=approver.quorum)
             for approver in level.approvers
             if any(action_matches(name, action, risk) for name in approver.may)
         ]
         return Need(policy="", ways=tuple(sorted(ways)))
 
-    def _above(self, level: Level, action: str, risk: int) -> tuple[Way, ...]:
-        """Whoever decides what was escalated; nobody, where the posture does not say."""
-        ways = [Way(signers=(Signer(role=level.escalate_to),))] if level.escalate_to else []
+    def _above(self, level: Level, action: str, risk: int) -> tuple[ApprovalWay, ...]:
+        """Return who decides escalated actions; none if the posture does not say."""
+        ways = [ApprovalWay(signers=(Signer(role=level.escalate_to),))] if level.escalate_to else []
         if (to := _escalation(level, action, risk)) is not None:
             there = [one for one in level.approvers if one.may]
             meant = [one for one in there if to in (one.id, one.role)] or [one for one in there if to in one.may]
-            ways += [Way(signers=(Signer(role=one.role or one.id),), quorum=one.quorum) for one in meant]
-            ways += [] if meant else [Way(signers=(Signer(role=to),))]
+            ways += [ApprovalWay(signers=(Signer(role=one.role or one.id),), quorum=one.quorum) for one in meant]
+            ways += [] if meant else [ApprovalWay(signers=(Signer(role=to),))]
         return tuple(sorted(set(ways)))
 
     def _autonomy(self, level: Level | None) -> int:
@@ -323,7 +325,7 @@ class Rules:
         return LADDER if self.operator is None else CLASSES[self.operator.autonomy]
 
 
-_ANYBODY: Final = Need(policy="", ways=(Way(),))
+_ANYBODY: Final = Need(policy="", ways=(ApprovalWay(),))
 
 
 def _escalation(level: Level, action: str, risk: int) -> str | None:
@@ -336,7 +338,7 @@ def _escalation(level: Level, action: str, risk: int) -> str | None:
     return to if not is_of_actions(which) or action_matches(which, action, risk) else None
 
 
-def _speaks(bound: Registered, act: _Act) -> bool:
+def _speaks(bound: RegisteredPolicy, act: _Act) -> bool:
     policy = bound.policy
     return (
         act.risk >= policy.risk_min

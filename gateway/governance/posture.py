@@ -1,4 +1,4 @@
-"""What GOVERNANCE.md comes to: a posture, merged down a chain of `extends`. Made by `workspace.load_workspace`."""
+"""The posture of a GOVERNANCE.md, merged down a chain of `extends`. Made by `workspace.load_workspace`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import msgspec
 
 from gateway.core.types import JsonObject
 from gateway.document import Mistake
-from gateway.governance.front_matter import Page
+from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Policy
-from gateway.governance.places import found_file
+from gateway.governance.references import found_file
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a value was written."""
+    """The place where a value was written."""
 
     path: Path
     line: int
 
 
-class Registered(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A policy and how the posture binds it."""
 
     id: str
@@ -33,7 +33,7 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approver(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may approve what. `quorum` is how many of them have to; an empty `may` is an approver that was taken away."""
+    """An approver's rights. `quorum`: how many of them are needed. An empty `may` removes an inherited approver."""
 
     id: str
     role: str = ""
@@ -45,7 +45,7 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
     """The posture as it is merged down to one file of the chain."""
 
     effective: JsonObject
-    policies: tuple[Registered, ...]
+    policies: tuple[RegisteredPolicy, ...]
     approvers: tuple[Approver, ...]
 
     @property
@@ -56,19 +56,19 @@ class Level(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def default_approval(self) -> str | None:
-        """What becomes of an action that no policy matches: auto, always, on-mutate, policy:NAME."""
+        """The default for an action that no policy matches: auto, always, on-mutate, policy:NAME."""
         found: str | None = self.effective.get("autonomy", {}).get("defaultApproval")
         return found
 
     @property
     def escalation(self) -> tuple[str, str] | None:
-        """From which class of approvals to whom one goes that nobody else can give (`approvalEscalation`)."""
+        """The class of approvals without an approver, and who gets them (`approvalEscalation`)."""
         found: dict[str, str] | None = self.effective.get("autonomy", {}).get("approvalEscalation")
         return (found["from"], found["to"]) if found is not None else None
 
     @property
     def escalate_to(self) -> str | None:
-        """Who decides what was escalated."""
+        """The decider of escalated actions."""
         found: str | None = self.effective.get("escalateTo")
         return found
 
@@ -80,8 +80,8 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path
     effective: JsonObject
     origin: Mapping[str, Origin]
-    """By dotted key: a leaf of `effective`; of a policy or an approver, `policies.ID`."""
-    chain: tuple[Page, ...]
+    """The origins by dotted key: a leaf of `effective`, or `policies.ID`, `approvers.ID`."""
+    chain: tuple[MarkdownPage, ...]
     levels: tuple[Level, ...]
     cautions: tuple[Mistake, ...]
 
@@ -96,7 +96,7 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
         return self.effective.get("signing", {}).get("required") is True
 
     @property
-    def policies(self) -> tuple[Registered, ...]:
+    def policies(self) -> tuple[RegisteredPolicy, ...]:
         """Those in force here."""
         return self.levels[-1].policies
 
@@ -114,12 +114,12 @@ class Governance(msgspec.Struct, frozen=True, kw_only=True):
                 return found_file(found, of=page.path, workspace=self.workspace)
         return None
 
-    def registered(self, name: str) -> Registered | None:
+    def registered(self, name: str) -> RegisteredPolicy | None:
         """The policy of that id, else of that slug."""
         return named(self.policies, name)
 
 
-def named(policies: Iterable[Registered], name: str) -> Registered | None:
+def named(policies: Iterable[RegisteredPolicy], name: str) -> RegisteredPolicy | None:
     """The policy of that id, else the first of that slug."""
     found = [one for one in policies if name in (one.id, one.policy.slug)]
     return next((one for one in found if one.id == name), found[0] if found else None)

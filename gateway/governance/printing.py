@@ -50,7 +50,7 @@ def bridge(agent: Agent, binding: Binding | None, transports: tuple[str, ...]) -
 
 
 def capabilities(agent: Agent) -> JsonObject:
-    """What the gateway says to `initialize` for the agent, as a map of capabilities.
+    """Return the capabilities that the gateway declares for an agent in `initialize`.
 
     Sessions are kept by the gateway, whoever the agent is; what else it can do it says itself, if it speaks the
     protocol, else the gateway turns resources into text for it.

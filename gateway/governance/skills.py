@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from gateway.document import Where
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, Page, read, shown
+from gateway.governance.front_matter import GovernanceError, MarkdownPage, read, shown
 from gateway.governance.manifests import GovernanceDocument, Operator
-from gateway.governance.places import Misplaced, resolve
+from gateway.governance.references import Misplaced, resolve
 
 SKILL_FILE: Final = "SKILL.md"
 MOST_BYTES: Final = 64 * 1024
@@ -65,7 +65,7 @@ class _Loading:
         self.skills: dict[str, Skill] = {}
         self.mistakes: list[Any] = []
         self.named: dict[str, tuple[dict[str, Any], Where]] = {}
-        """What the operator says of its skills, and where: that holds for those that others build on as well."""
+        """Load the operator's skills and those that they build on."""
         self._operator = operator
         self._workspace = workspace
         self._seen: set[str] = set()
@@ -73,7 +73,7 @@ class _Loading:
             wanted = entry if isinstance(entry, dict) else {"id": entry}
             self.named.setdefault(wanted["id"], (wanted, ("skills", index)))
 
-    def add(self, name: str, page: Page, where: Where) -> None:
+    def add(self, name: str, page: MarkdownPage, where: Where) -> None:
         """The skill that `page` wants at `where`, unless the operator names it, behind those that it builds on."""
         if name in self._seen:
             return
@@ -100,7 +100,7 @@ class _Loading:
             self.mistakes += [one for one in skill.page.document.mistakes if one not in self.mistakes]
         self.skills[name] = skill
 
-    def _file(self, name: str, source: str | None, page: Page, where: Where) -> Path | None:
+    def _file(self, name: str, source: str | None, page: MarkdownPage, where: Where) -> Path | None:
         """Noted where there is none. A `source` that is no file of the workspace may have been put there."""
         if source is not None and "://" not in source:
             try:

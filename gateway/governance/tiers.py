@@ -1,4 +1,4 @@
-"""What a manifest promises, and what of it may be said (AIP-44, "Capability negotiation").
+"""Capabilities that a manifest promises, and those of them that may be declared (AIP-44, "Capability negotiation").
 
 A map of capabilities is `{"client": {...}, "agent": {...}}` with the names of the Agent Client Protocol's
 `initialize`; what is left out is not supported. A tier is short for such a map; an explicit one overrides it, leaf by
@@ -27,7 +27,7 @@ TIERS: Final[Mapping[str, JsonObject]] = MappingProxyType(
 )
 
 LENT: Final = ("fs", "terminal")
-"""What a client does for its agent, of all that `capabilities.client` can speak of."""
+"""The abilities of a client that `capabilities.client` can name."""
 
 
 def promised(manifest: Manifest) -> JsonObject:
@@ -36,7 +36,7 @@ def promised(manifest: Manifest) -> JsonObject:
 
 
 def effective(manifest: Manifest, can: JsonObject) -> JsonObject:
-    """What `initialize` may say: promised by the manifest and among what the agent `can` do."""
+    """Return the capabilities for `initialize`: those that the manifest promises and the agent has."""
     return _both(promised(manifest), can)
 
 

@@ -17,20 +17,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gateway.core.types import JsonObject
 from gateway.document import Mistake, Where, dotted
 from gateway.governance import schemas
-from gateway.governance.front_matter import GovernanceError, Page, read, shown
+from gateway.governance.front_matter import GovernanceError, MarkdownPage, read, shown
 from gateway.governance.manifests import Policy, load_policy
 from gateway.governance.matching import action_matches, is_of_actions
-from gateway.governance.merging import BY_ID, check_switches, merged
-from gateway.governance.places import Misplaced, consumer_exists, found_file, resolve, workspace_of
 from gateway.governance.policy import ASKED, RISKS
-from gateway.governance.posture import Approver, Governance, Level, Origin, Registered, named
+from gateway.governance.posture import Approver, Governance, Level, Origin, RegisteredPolicy, named
+from gateway.governance.references import Misplaced, consumer_exists, found_file, resolve, workspace_of
 
 DEPTH: Final = 8
 """Files in a chain, the view itself among them."""
@@ -42,6 +41,13 @@ UNRESOLVABLE = "governance_appliesto_unresolvable"
 DRIFT = "governance_keyring_drift"
 LOOSER = "governance_view_looser"
 NO_POLICY = "policy.not_found"
+LOCAL_ONLY: Final = ("extends", "appliesTo")
+BY_LEAF: Final = ("autonomy", "signing", "audit", "display")
+BY_ID: Final = ("policies", "approvers")
+SWITCHES: Final[Mapping[tuple[str, str], str]] = {
+    ("audit", "appendOnly"): "governance_append_only_relaxation",
+    ("signing", "required"): "governance_signing_downgrade",
+}
 
 
 def load_workspace(
@@ -49,7 +55,7 @@ def load_workspace(
 ) -> Governance:
     """The posture that a GOVERNANCE.md stands for. Raises GovernanceError.
 
-    `workspace` is what references may lead into (see `places.py`); `consumers` are `ws://` references that exist
+    `workspace` is what references may lead into (see `references.py`); `consumers` are `ws://` references that exist
     although they have no folder there. `strict_keyring` refuses a view's keyring that has keys which its parent's has
     not, instead of a caution.
     """
@@ -74,10 +80,10 @@ class _Loading:
         origin: dict[str, Origin] = {}
         levels: list[Level] = []
         effective: JsonObject = {}
-        bound: dict[str, Registered] = {}
+        bound: dict[str, RegisteredPolicy] = {}
         for page in chain:
-            check_switches(page, effective, origin)
-            effective = merged(effective, page, origin)
+            _check_switches(page, effective, origin)
+            effective = _merged(effective, page, origin)
             bound |= self.registered(page)
             own = tuple(bound[entry["id"]] for entry in effective.get("policies", ()) if entry["id"] in bound)
             approvers = tuple(_approver(entry) for entry in effective.get("approvers", ()))
@@ -107,7 +113,7 @@ class _Loading:
 
     # --- the chain ----------------------------------------------------------------------------------------------
 
-    def chain(self, path: Path) -> list[Page]:
+    def chain(self, path: Path) -> list[MarkdownPage]:
         """Root first. Ends early with a caution where it is broken."""
         page = self.page(path)
         chain, seen = [page], {os.path.realpath(page.path)}
@@ -132,7 +138,7 @@ class _Loading:
             seen.add(os.path.realpath(page.path))
         return chain
 
-    def page(self, path: Path) -> Page:
+    def page(self, path: Path) -> MarkdownPage:
         page = read(path)
         if page.raw or not page.document.mistakes:
             schemas.validate(page.document, page.raw, schemas.GOVERNANCE, "workspace", INVALID)
@@ -141,14 +147,14 @@ class _Loading:
         self.mistakes += page.document.mistakes
         return page
 
-    def caution(self, page: Page, where: Where, message: str, code: str) -> None:
+    def caution(self, page: MarkdownPage, where: Where, message: str, code: str) -> None:
         self.cautions.append(Mistake(page.document.file, page.line(where), dotted(where), message, code=code))
 
     # --- what it refers to --------------------------------------------------------------------------------------
 
-    def registered(self, page: Page) -> dict[str, Registered]:
+    def registered(self, page: MarkdownPage) -> dict[str, RegisteredPolicy]:
         """The policies of one file, by id."""
-        found: dict[str, Registered] = {}
+        found: dict[str, RegisteredPolicy] = {}
         for index, entry in enumerate(page.raw.get("policies", ())):
             where: Where = ("policies", index, "ref")
             try:
@@ -159,7 +165,7 @@ class _Loading:
             policy = self.policy(file)
             if policy is None:
                 continue
-            found[entry["id"]] = Registered(
+            found[entry["id"]] = RegisteredPolicy(
                 id=entry["id"],
                 policy=policy,
                 applies_to=entry.get("appliesTo", "*"),
@@ -179,14 +185,14 @@ class _Loading:
                 self.policies[file] = None
         return self.policies[file]
 
-    def default(self, page: Page, level: Level) -> None:
+    def default(self, page: MarkdownPage, level: Level) -> None:
         name = (page.raw.get("autonomy", {}).get("defaultApproval") or "").partition("policy:")[2]
         if name and named(level.policies, name) is None:
             have = ", ".join(one.id for one in level.policies) or "none"
             message = f"no policy '{name}' is registered; have {have}"
             page.refuse(("autonomy", "defaultApproval"), message, NO_POLICY)
 
-    def escalation(self, page: Page) -> None:
+    def escalation(self, page: MarkdownPage) -> None:
         """An escalation of approvals that nobody here is ever asked for is a promise that is not kept."""
         name: str = page.raw.get("autonomy", {}).get("approvalEscalation", {}).get("from", "")
         if is_of_actions(name) and not any(action_matches(name, action, RISKS[-1]) for action in ASKED):
@@ -195,7 +201,7 @@ class _Loading:
             )
             page.refuse(("autonomy", "approvalEscalation", "from"), message)
 
-    def looser(self, page: Page, parent: Level, child: Level) -> None:
+    def looser(self, page: MarkdownPage, parent: Level, child: Level) -> None:
         """Cautions for what a view says more loosely than its parent: merged as said, without effect on decisions."""
         note = "looser than what it extends: decisions stay as strict as there"
         before, after = parent.autonomy, child.autonomy
@@ -217,7 +223,7 @@ class _Loading:
                 where: Where = ("policies", own[new.id], "severity")
                 self.caution(page, where, f"{new.severity} is {note} ({old.severity})", LOOSER)
 
-    def keys(self, page: Page, above: Iterable[Page]) -> None:
+    def keys(self, page: MarkdownPage, above: Iterable[MarkdownPage]) -> None:
         """A keyring is in the workspace. Cautions: there is none, or it has keys that the one before has not."""
         where: Where = ("signing", "keyring")
         given = page.raw.get("signing", {}).get("keyring")
@@ -243,7 +249,7 @@ class _Loading:
             return
 
 
-def _once(page: Page, key: str) -> None:
+def _once(page: MarkdownPage, key: str) -> None:
     """Ids are what merging goes by: each once in a file."""
     seen: set[str] = set()
     entries = page.raw.get(key)
@@ -272,3 +278,49 @@ def _key_ids(file: Path | None) -> set[str]:
         return set()
     keys = found.get("keys") if isinstance(found, dict) else None
     return {str(key["id"]) for key in keys or () if isinstance(key, dict) and "id" in key}
+
+
+def _check_switches(page: MarkdownPage, above: JsonObject, origin: Mapping[str, Origin]) -> None:
+    """Refuse a page that turns back a one-way switch. `above` is the merged posture of its ancestors."""
+    for (section, key), code in SWITCHES.items():
+        if above.get(section, {}).get(key) is True and page.raw.get(section, {}).get(key) is False:
+            locked = origin[f"{section}.{key}"]
+            message = f"cannot be turned off: {shown(locked.path)}:{locked.line} has locked it"
+            page.refuse((section, key), message, code)
+
+
+def _merged(parent: JsonObject, page: MarkdownPage, origin: dict[str, Origin]) -> JsonObject:
+    """Merge a page into its parent's posture, key by key as AIP-7's table says. Notes the origin of each value."""
+    result = {key: value for key, value in parent.items() if key not in LOCAL_ONLY}
+    for key in LOCAL_ONLY:
+        for known in [name for name in origin if name == key or name.startswith(f"{key}[")]:
+            del origin[known]
+    for key, value in page.raw.items():
+        if key in BY_LEAF:
+            result[key] = {**result.get(key, {}), **value}
+            for leaf in value:
+                origin[f"{key}.{leaf}"] = Origin(page.path, page.line((key, leaf)))
+        elif key in BY_ID:
+            entries = {entry["id"]: entry for entry in result.get(key, ())}
+            for index, entry in enumerate(value):
+                entries[entry["id"]] = entry
+                origin[f"{key}.{entry['id']}"] = Origin(page.path, page.line((key, index)))
+            result[key] = list(entries.values())
+        elif key == "metadata":
+            result[key] = _deep(result.get(key, {}), value, page, ("metadata",), origin)
+        else:
+            result[key] = value
+            origin[key] = Origin(page.path, page.line((key,)))
+    return result
+
+
+def _deep(base: Any, top: JsonObject, page: MarkdownPage, where: Where, origin: dict[str, Origin]) -> JsonObject:
+    result = dict(base) if isinstance(base, dict) else {}
+    for key, value in top.items():
+        here = (*where, key)
+        if isinstance(value, dict):
+            result[key] = _deep(result.get(key), value, page, here, origin)
+        else:
+            result[key] = value
+            origin[dotted(here)] = Origin(page.path, page.line(here))
+    return result

@@ -22,9 +22,9 @@ from gateway.core.memory import Recalled
 from gateway.core.state import Item
 from gateway.core.types import Agent, Answer, Failure, Interrupt, Json, JsonObject, Run, RunStatus
 from gateway.governance.audit.aip44 import State
-from gateway.governance.enforcing import Gate, RouteGovernor, preface
-from gateway.governance.enforcing.approval import Asked, own
-from gateway.governance.enforcing.session import by
+from gateway.governance.enforcing import RouteGovernor, RunGate
+from gateway.governance.enforcing.approval import AskedApproval, own
+from gateway.governance.enforcing.session import SKILLS, by, instructions, instructions_text
 from gateway.governance.skills import Skill
 from gateway.runs import ending
 from gateway.runs.live import LiveRun
@@ -47,8 +47,8 @@ class GovernedRun(LiveRun):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.governor = self.rules
-        self.gate: Gate = self.rules.gate(self.run, self)
-        self.governed = self.gate
+        self.gate: RunGate = self.rules.gate(self.run, self)
+        self.governed = self.gate.judge
         self._prefaces = isinstance(self.outbound, Prefacing)
         self.outbound = _Gated(self.outbound, self)
         self._denied: Failure | None = None
@@ -85,16 +85,16 @@ class GovernedRun(LiveRun):
         """
         recalled = await super().recall(fresh=fresh, knows=knows)
         skills, session = self.rules.skills, self.gate.session
-        told = preface.instructions(skills)
+        told = instructions(skills)
         if not told or session.told_of(skills):
             return recalled
         if self._prefaces:
             await self.tell_again()
             return recalled
-        text = preface.plain(told)
+        text = instructions_text(told)
         given = projection.preceded(recalled.input, self.agent.text_input, text)
         if given is ABSENT:
-            self.lost(preface.SKILLS, len(told))
+            self.lost(SKILLS, len(told))
             return recalled
         if not self._tells:
             await session.tells(skills)
@@ -113,22 +113,23 @@ class GovernedRun(LiveRun):
         """See `Host.show`."""
         super().emit(*events)
 
-    async def put(self, interrupt: Interrupt, asked: Asked) -> Answer:
+    async def put(self, interrupt: Interrupt, asked: AskedApproval) -> Answer:
         """See `Host.put`."""
         call = asked.call
         if self.span is None:  # the run is not driven yet
             return await super().ask(interrupt)
         with self.span.approval(call.tool, call.id, call.decision.policy) as span:
             answer = await super().ask(interrupt)
-            span.decided(answer.outcome, approved=self.gate.granted(interrupt, asked, answer))
+            span.decided(answer.outcome, approved=self.gate.judge.granted(interrupt, asked, answer))
             return answer
 
     async def tell_again(self) -> None:
         """See `Host.tell_again`."""
         skills = self.rules.skills
-        if not self._tells and (told := preface.instructions(skills)):
+        if not self._tells and (told := instructions(skills)):
             await self.gate.session.tells(skills)
-            self.gate.preface, self._tells = told, skills
+            self.gate.judge.tell_first(told)
+            self._tells = skills
 
     def was_asked(self, name: str) -> bool:
         """See `Host.was_asked`."""
@@ -148,12 +149,12 @@ class GovernedRun(LiveRun):
     @property
     def held(self) -> bool:
         """See `LiveRun.held`: a turn that waits for somebody's word has not been sent."""
-        return super().held or self.gate.gated
+        return super().held or self.gate.judge.gated
 
     async def ready(self) -> Json:
         """See `LiveRun.ready`: a person allows the turn with its whole input. Raises Denied, Unavailable."""
         given = await super().ready()
-        await self.gate.turn()
+        await self.gate.judge.turn()
         return given
 
     async def starts(self) -> None:
@@ -176,9 +177,9 @@ class GovernedRun(LiveRun):
     def replayed(self, events: Sequence[tuple[int, e.Event]]) -> None:
         """See `LiveRun.replayed`."""
         for _, event in events:
-            self.gate.replay(event)
+            self.gate.judge.replay(event)
         if self.run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
-            self.gate.goes_on("suspended" if self.run.status is RunStatus.INTERRUPTED else "running")
+            self.gate.judge.goes_on("suspended" if self.run.status is RunStatus.INTERRUPTED else "running")
             self._began = True
 
     def detach(self) -> None:
@@ -192,7 +193,7 @@ class GovernedRun(LiveRun):
         """Somebody who may not approve leaves the question open, and so does who is not enough alone."""
         async with self._answers:
             asked = next((i for i in self.run.interrupts if interrupt_id in (None, i.id)), None)
-            if asked is None or self.cancelled or await self.gate.answering(asked, answer):
+            if asked is None or self.cancelled or await self.gate.judge.answering(asked, answer):
                 await super()._answer(answer, interrupt_id if asked is None else asked.id)
 
     async def _write(self, events: tuple[e.Event, ...], run: Run) -> None:

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli.commands import app
-from gateway.governance.audit import AuditLog, Head, KeptHead, Signer
+from gateway.governance.audit import AuditLog, EntrySigner, KeptHead, LogHead
 from gateway.runs.records import EngineRecords
 from gateway.store.opening import open_store
 from tests.governance.audit.support import event, write_log
@@ -24,13 +24,13 @@ def audit(*words: object) -> tuple[int, str]:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> tuple[Path, Head]:
+def log(tmp_path: Path) -> tuple[Path, LogHead]:
     """A signed log of several files, and its head."""
-    entries = write_log(tmp_path / "log", 7, rotate_bytes=1500, signer=Signer(KEY))
+    entries = write_log(tmp_path / "log", 7, rotate_bytes=1500, signer=EntrySigner(KEY))
     return tmp_path / "log", entries[-1].head
 
 
-def test_a_log_that_is_right_is_said_to_be_and_what_was_not_looked_at_too(log: tuple[Path, Head]) -> None:
+def test_a_log_that_is_right_is_said_to_be_and_what_was_not_looked_at_too(log: tuple[Path, LogHead]) -> None:
     folder, head = log
     code, told = audit("verify", folder)
     assert code == 0
@@ -38,15 +38,15 @@ def test_a_log_that_is_right_is_said_to_be_and_what_was_not_looked_at_too(log: t
     assert "signatures were not checked (--keyring)" in told and "--head, --store, --pointer" in told
 
 
-def test_with_head_and_keyring_nothing_is_left_to_say(log: tuple[Path, Head], tmp_path: Path) -> None:
+def test_with_head_and_keyring_nothing_is_left_to_say(log: tuple[Path, LogHead], tmp_path: Path) -> None:
     folder, head = log
-    ring(tmp_path, Signer(KEY))
+    ring(tmp_path, EntrySigner(KEY))
     files, keys = sorted(folder.glob("*.jsonl")), tmp_path / "governance-keys.json"
     code, told = audit("verify", *files, "--head", head, "--keyring", keys)
     assert (code, told.count("\n")) == (0, 1)
 
 
-def test_a_line_that_was_changed_is_named_with_its_file_and_number(log: tuple[Path, Head]) -> None:
+def test_a_line_that_was_changed_is_named_with_its_file_and_number(log: tuple[Path, LogHead]) -> None:
     folder, _ = log
     path = folder / "audit-log.000000000000.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"n":1', b'"n":2'))
@@ -56,7 +56,7 @@ def test_a_line_that_was_changed_is_named_with_its_file_and_number(log: tuple[Pa
     assert "1 mistake\n" in told
 
 
-def test_a_log_that_was_cut_off_is_found_by_the_head(log: tuple[Path, Head]) -> None:
+def test_a_log_that_was_cut_off_is_found_by_the_head(log: tuple[Path, LogHead]) -> None:
     folder, head = log
     active = folder / "audit-log.jsonl"
     active.write_bytes(b"")
@@ -93,7 +93,7 @@ def test_the_head_that_the_gateway_kept_is_in_the_store(tmp_path: Path) -> None:
     assert audit("verify", tmp_path / "log", "--store", url, "--name", "other")[0] == 1
 
 
-def test_older_files_may_be_left_out_by_name_of_their_last_entry(log: tuple[Path, Head]) -> None:
+def test_older_files_may_be_left_out_by_name_of_their_last_entry(log: tuple[Path, LogHead]) -> None:
     folder, head = log
     first, *rest = sorted(folder.glob("*.jsonl"))
     last = audit("verify", first)[1].split("the last is ")[1].split()[0]
@@ -115,7 +115,7 @@ def test_older_files_may_be_left_out_by_name_of_their_last_entry(log: tuple[Path
     ],
 )
 def test_wrong_usage_and_what_cannot_be_read_are_told_apart(
-    log: tuple[Path, Head], words: list[str], code: int, told: str
+    log: tuple[Path, LogHead], words: list[str], code: int, told: str
 ) -> None:
     done = audit("verify", log[0], *words)
     assert done[0] == code and told in done[1]
@@ -126,7 +126,7 @@ def test_a_folder_without_a_log_is_no_log_that_is_right(tmp_path: Path) -> None:
     assert code == 1 and "there is no audit log in" in told
 
 
-def test_the_keyring_of_a_private_key_is_printed(tmp_path: Path, log: tuple[Path, Head]) -> None:
+def test_the_keyring_of_a_private_key_is_printed(tmp_path: Path, log: tuple[Path, LogHead]) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     pem = tmp_path / "key.pem"

@@ -16,7 +16,7 @@ from gateway.app import App
 from gateway.config import load
 from gateway.core.errors import Invalid, Unavailable
 from gateway.core.types import Agent, JsonObject, RunRequest
-from gateway.governance.audit import Keyring, Signer, expand, verify
+from gateway.governance.audit import EntrySigner, Keyring, expand, verify
 from gateway.governance.audit.keys import keyring
 from tests.cli.conftest import interlingua
 from tests.governance.enforcing.support import documents, told
@@ -160,7 +160,7 @@ def test_a_key_signs_every_entry(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     (tmp_path / "key.pem").write_bytes(pem)
-    (tmp_path / "ring.json").write_bytes(keyring(Signer(key)))
+    (tmp_path / "ring.json").write_bytes(keyring(EntrySigner(key)))
     documents(tmp_path, signing={"required": True})
     (tmp_path / "routes.yaml").write_text(json.dumps({**json.loads(table()), "audit": {"key": "key.pem"}}))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from gateway.document import Document
-from gateway.governance.front_matter import Page
+from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Operator, Policy, ToolGrant
-from gateway.governance.policy import Decision, Kind, Rules, Signatory
-from gateway.governance.posture import Approver, Governance, Level, Registered
+from gateway.governance.policy import Decision, Kind, PolicyRules, Signatory
+from gateway.governance.posture import Approver, Governance, Level, RegisteredPolicy
 
-PAGE = Page(Path("/w/x.md"), {}, "", Document("x.md"))
+PAGE = MarkdownPage(Path("/w/x.md"), {}, "", Document("x.md"))
 RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
 
@@ -20,12 +20,12 @@ def policy(slug: str, decision: str = "allow", **keys: Any) -> Policy:
     return Policy(page=PAGE, slug=slug, decision=decision, **{**base, **keys})
 
 
-def bound(one: Policy, **keys: Any) -> Registered:
-    return Registered(id=one.slug, policy=one, **keys)
+def bound(one: Policy, **keys: Any) -> RegisteredPolicy:
+    return RegisteredPolicy(id=one.slug, policy=one, **keys)
 
 
 def level(
-    *policies: Registered,
+    *policies: RegisteredPolicy,
     autonomy: int | None = None,
     default: str | None = None,
     approvers: tuple[Approver, ...] = (),
@@ -56,7 +56,7 @@ def operator(autonomy: str = "autonomous", *tools: ToolGrant) -> Operator:
 
 
 def decide(*levels: Level, risk: int = 1, subject: str = "write", of: Operator | None = None, **keys: Any) -> Decision:
-    return Rules(posture(*levels) if levels else None, of).decide("tool.call", subject, risk=risk, at=0.0, **keys)
+    return PolicyRules(posture(*levels) if levels else None, of).decide("tool.call", subject, risk=risk, at=0.0, **keys)
 
 
 ANN, BOB = Signatory(id="ann", roles=frozenset({"cfo"})), Signatory(id="bob", roles=frozenset({"security"}))

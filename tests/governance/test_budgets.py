@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from gateway.governance.budgets import DAY, HOUR, WINDOWS, Spent
 from gateway.governance.manifests import Budget
-from gateway.governance.policy import Kind, Rules
+from gateway.governance.policy import Kind, PolicyRules
 from tests.governance.postures import bound, level, policy, posture
 
 
-def budgeted(*spent: Spent, **keys: Any) -> Rules:
-    return Rules(posture(level(bound(policy("p", budget=Budget(**keys))))), spent=spent)
+def budgeted(*spent: Spent, **keys: Any) -> PolicyRules:
+    return PolicyRules(posture(level(bound(policy("p", budget=Budget(**keys))))), spent=spent)
 
 
 def test_a_budget_asks_when_it_is_used_up_and_begins_anew_with_the_hour() -> None:
@@ -58,7 +58,7 @@ def test_an_amount_counts_by_the_day_and_an_unknown_one_asks() -> None:
 
 def test_what_is_not_allowed_in_the_end_costs_nothing() -> None:
     cheap, strict = policy("p", budget=Budget(per_day=1)), policy("q", "deny", subject="bad")
-    rules = Rules(posture(level(bound(cheap), bound(strict))))
+    rules = PolicyRules(posture(level(bound(cheap), bound(strict))))
     assert rules.decide("tool.call", "bad", risk=1, at=0.0).kind is Kind.DENY
     assert rules.decide("tool.call", "good", risk=1, at=0.0).kind is Kind.ALLOW
 
@@ -88,7 +88,7 @@ def test_a_budget_is_never_exceeded_in_whatever_order_calls_come(
 ) -> None:
     one = policy("p", subject="a", budget=Budget(per_hour=per_hour, per_day=per_day, cents=cents))
     two = policy("q", budget=Budget(per_day=7))
-    rules = Rules(posture(level(bound(one), bound(two)), level(bound(one), bound(two))))
+    rules = PolicyRules(posture(level(bound(one), bound(two)), level(bound(one), bound(two))))
     hours: Counter[int] = Counter()
     days: Counter[int] = Counter()
     paid: Counter[int] = Counter()

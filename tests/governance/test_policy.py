@@ -8,8 +8,8 @@ import pytest
 
 from gateway.governance.manifests import Budget, Signer, ToolGrant
 from gateway.governance.matching import action_matches, subject_matches
-from gateway.governance.policy import Decision, Kind, Need, Rules, Signatory
-from gateway.governance.posture import Approver, Level, Registered
+from gateway.governance.policy import Decision, Kind, Need, PolicyRules, Signatory
+from gateway.governance.posture import Approver, Level, RegisteredPolicy
 from tests.governance.postures import ANN, BOB, bound, decide, level, operator, policy, posture
 
 # --- matching --------------------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_a_default_may_be_a_policy() -> None:
 
 def test_a_default_is_the_policy_of_that_id_before_one_of_that_slug() -> None:
     never = {"action": "never.matches"}
-    slug = Registered(id="other", policy=policy("strict", "allow", **never))
-    id_ = Registered(id="strict", policy=policy("another", "deny", **never))
+    slug = RegisteredPolicy(id="other", policy=policy("strict", "allow", **never))
+    id_ = RegisteredPolicy(id="strict", policy=policy("another", "deny", **never))
     for order in ((slug, id_), (id_, slug)):
         assert decide(level(*order, default="policy:strict")).policy == "another"
     assert decide(level(slug, default="policy:strict")).policy == "strict"
@@ -186,7 +186,7 @@ def test_an_operators_class_bounds_what_it_may_do(autonomy: str, wanted: str) ->
 
 
 def test_a_call_of_unknown_cost_is_not_allowed_where_an_amount_is_limited() -> None:
-    rules = Rules(
+    rules = PolicyRules(
         posture(level(bound(policy("p", budget=Budget(cents=10))))), operator("autonomous", ToolGrant(tool="pay"))
     )
     unknown = rules.call("pay", risk=0, at=0.0)
@@ -204,14 +204,14 @@ def test_what_nobody_can_approve_takes_somebody_and_is_never_released() -> None:
 
 
 def test_only_a_gated_operator_needs_approval_for_a_turn() -> None:
-    alone = Rules(None, operator("gated")).turn()
+    alone = PolicyRules(None, operator("gated")).turn()
     assert (alone.kind, alone.released([ANN]), alone.released([])) == (Kind.ASK, True, False)
-    assert Rules(None, operator("supervised")).turn().kind is Kind.ALLOW
-    assert Rules(None, None).turn().kind is Kind.ALLOW
+    assert PolicyRules(None, operator("supervised")).turn().kind is Kind.ALLOW
+    assert PolicyRules(None, None).turn().kind is Kind.ALLOW
     lead = Approver(id="lead", may=("operator.turn",))
-    found = Rules(posture(level(approvers=(lead,)), level(approvers=(lead,))), operator("gated")).turn()
+    found = PolicyRules(posture(level(approvers=(lead,)), level(approvers=(lead,))), operator("gated")).turn()
     assert found.kind is Kind.ASK and found.signers == (Signer(role="lead"),)
-    assert Rules(posture(level(approvers=(Approver(id="x"),))), operator("gated")).turn().kind is Kind.ESCALATE
+    assert PolicyRules(posture(level(approvers=(Approver(id="x"),))), operator("gated")).turn().kind is Kind.ESCALATE
 
 
 def test_without_governance_reading_is_free_and_changing_is_asked() -> None:
@@ -272,7 +272,7 @@ def test_an_operators_class_asks_the_approvers_of_the_posture() -> None:
     free = level(bound(policy("p")), approvers=(lead,))
     found = decide(free, of=operator("supervised"))
     assert found.kind is Kind.ASK and found.released([Signatory(id="lead")]) and not found.released([ANN])
-    turn = Rules(posture(free), operator("gated")).turn()  # a turn changes nothing yet
+    turn = PolicyRules(posture(free), operator("gated")).turn()  # a turn changes nothing yet
     assert turn.kind is Kind.ESCALATE and not turn.released([Signatory(id="lead")])
 
 
@@ -280,8 +280,10 @@ def test_a_decision_names_a_policy_only_if_one_says_so() -> None:
     gated = operator("gated")
     both = decide(level(bound(policy("p", "require-approval"))), of=gated)
     assert (both.kind, both.policy) == (Kind.ASK, "p")
-    rules = Rules(None, gated)
-    assert [found.policy for found in (rules.turn(), Rules(None).turn(), rules.call("x", risk=0, at=0.0))] == [None] * 3
+    rules = PolicyRules(None, gated)
+    assert [found.policy for found in (rules.turn(), PolicyRules(None).turn(), rules.call("x", risk=0, at=0.0))] == [
+        None
+    ] * 3
 
 
 def test_what_no_approver_may_approve_is_escalated() -> None:
@@ -352,7 +354,7 @@ def test_an_escalation_to_nobody_is_released_by_nobody() -> None:
 
 def test_an_operator_runs_only_the_tools_that_it_has() -> None:
     grants = (ToolGrant(tool="notes"), ToolGrant(server="github", allow=("list",)), ToolGrant(server="clock"))
-    rules = Rules(posture(level(default="auto")), operator("autonomous", *grants))
+    rules = PolicyRules(posture(level(default="auto")), operator("autonomous", *grants))
 
     def may(tool: str, server: str | None = None) -> bool:
         return rules.call(tool, server=server, risk=0, at=0.0).kind is Kind.ALLOW
@@ -364,14 +366,14 @@ def test_an_operator_runs_only_the_tools_that_it_has() -> None:
 
 
 def test_an_operator_without_tools_runs_none() -> None:
-    found = Rules(posture(level(default="auto")), operator()).call("notes", risk=0, at=0.0)
+    found = PolicyRules(posture(level(default="auto")), operator()).call("notes", risk=0, at=0.0)
     assert (found.kind, found.why) == (Kind.DENY, "coder has no tool notes")
 
 
 def test_a_tool_that_an_operator_has_is_still_subject_to_policy() -> None:
-    rules = Rules(posture(level(bound(policy("p", "deny")))), operator("autonomous", ToolGrant(tool="notes")))
+    rules = PolicyRules(posture(level(bound(policy("p", "deny")))), operator("autonomous", ToolGrant(tool="notes")))
     assert rules.call("notes", risk=0, at=0.0).policy == "p"
 
 
 def test_without_an_operator_tools_are_a_matter_of_policy_alone() -> None:
-    assert Rules(posture(level(default="auto"))).call("any", server="x", risk=0, at=0.0).kind is Kind.ALLOW
+    assert PolicyRules(posture(level(default="auto"))).call("any", server="x", risk=0, at=0.0).kind is Kind.ALLOW

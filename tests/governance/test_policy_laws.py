@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from gateway.governance.budgets import HOUR
 from gateway.governance.manifests import Budget, Signer
-from gateway.governance.policy import Kind, Rules
-from gateway.governance.posture import Approver, Level, Registered
+from gateway.governance.policy import Kind, PolicyRules
+from gateway.governance.posture import Approver, Level, RegisteredPolicy
 from tests.governance.postures import ANN, BOB, RANK, bound, level, operator, policy, posture
 
 
-def pool() -> list[Registered]:
+def pool() -> list[RegisteredPolicy]:
     """Policies of every kind in all sorts of combinations: drawn once, since drawing is slow."""
     draw = random.Random(7)
     found = []
@@ -36,7 +36,7 @@ def pool() -> list[Registered]:
     return found
 
 
-def as_level(drawn: tuple[list[Registered], int | None, str | None, tuple[Approver, ...]]) -> Level:
+def as_level(drawn: tuple[list[RegisteredPolicy], int | None, str | None, tuple[Approver, ...]]) -> Level:
     policies, autonomy, default, approvers = drawn
     own = {one.id: one for one in policies}.values()
     return level(*own, autonomy=autonomy, default=default, approvers=approvers)
@@ -61,8 +61,8 @@ ASKED = st.lists(
 )
 
 
-def rules(levels: list[Level], autonomy: str | None) -> Rules:
-    return Rules(posture(*levels), operator(autonomy) if autonomy else None)
+def rules(levels: list[Level], autonomy: str | None) -> PolicyRules:
+    return PolicyRules(posture(*levels), operator(autonomy) if autonomy else None)
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.document import Document
-from gateway.governance.front_matter import Page
+from gateway.governance.front_matter import MarkdownPage
 from gateway.governance.manifests import Manifest
 from gateway.governance.tiers import TIERS, effective, promised, promised_but_missing, tier_of
 
@@ -26,7 +26,7 @@ ALL = {
 
 def manifest(tier: str, capabilities: dict[str, Any] | None = None) -> Manifest:
     return Manifest(
-        page=Page(Path("/w/a/ACP.md"), {}, "", Document("ACP.md")),
+        page=MarkdownPage(Path("/w/a/ACP.md"), {}, "", Document("ACP.md")),
         name="a",
         id="a",
         description="a",

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.governance.front_matter import GovernanceError
-from gateway.governance.places import workspace_of
 from gateway.governance.posture import Governance
+from gateway.governance.references import workspace_of
 from gateway.governance.workspace import CYCLE, DEPTH, LOOSER, MISSING, TOO_DEEP, load_workspace
 from tests.governance.support import Keys, governance, policy, told
 

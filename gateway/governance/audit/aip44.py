@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from gateway.core.types import JsonObject
-from gateway.governance.audit.event import HOST, Actor, Event, Policy, Subject
+from gateway.governance.audit.event import HOST, Actor, AppliedPolicy, AuditEvent, AuditSubject
 
 AUTO = "auto"
 """The approval of a call that nobody was asked about."""
@@ -26,19 +26,19 @@ def tool_call(
     call: str,
     arguments: Any,
     approval: str | None = AUTO,
-    policy: Policy | None = None,
+    policy: AppliedPolicy | None = None,
     signatures: tuple[str, ...] = (),
     refused: bool = False,
     why: str = "",
     **more: Any,
-) -> Event:
+) -> AuditEvent:
     """A call that an agent wants. `approval` is who approved it, AUTO, or None as long as nobody has; `call` is the
     call's id in the session.
 
     Arguments that are no JSON object become `{"value": ...}`. `refused`: it was not authorised and is never shown.
     `why` says what decided; `more` is of the record as well.
     """
-    return Event(
+    return AuditEvent(
         actor=_actor(operator),
         action="tool.refused" if refused else "tool.call",
         subject=_subject("tool", tool),
@@ -53,9 +53,9 @@ def tool_call(
 
 def tool_result(
     *, operator: str, session: str, tool: str, call: str, result: Any = None, error: Any = None, approval: str = AUTO
-) -> Event:
-    """How a call ended: `output` is `{"result": ...}`, or `{"error": ...}` if `error` is given."""
-    return Event(
+) -> AuditEvent:
+    """The end of a call: `output` is `{"result": ...}`, or `{"error": ...}` if `error` is given."""
+    return AuditEvent(
         actor=_actor(operator),
         action="tool.result",
         subject=_subject("tool", tool),
@@ -65,10 +65,10 @@ def tool_result(
 
 
 def approval_asked(
-    *, operator: str, session: str, tool: str, call: str, policy: Policy | None, of: list[str], why: str = ""
-) -> Event:
+    *, operator: str, session: str, tool: str, call: str, policy: AppliedPolicy | None, of: list[str], why: str = ""
+) -> AuditEvent:
     """A call waits for somebody. `of` is who may approve it."""
-    return Event(
+    return AuditEvent(
         actor=Actor(HOST, "system"),
         action="approval.requested",
         subject=_subject("tool", tool),
@@ -86,13 +86,13 @@ def approval_given(
     tool: str,
     call: str,
     approved: bool,
-    policy: Policy | None,
+    policy: AppliedPolicy | None,
     role: str = "",
     enough: bool = True,
-) -> Event:
-    """Somebody answered. Where that is an approval which is not `enough`, others have to give theirs as well."""
+) -> AuditEvent:
+    """An answer to a question. An approval that is not `enough` needs others as well."""
     missing = False if approved and not enough else None
-    return Event(
+    return AuditEvent(
         actor=_actor(by, role),
         action="approval.granted" if approved else "approval.rejected",
         subject=_subject("tool", tool),
@@ -103,9 +103,9 @@ def approval_given(
 
 def transition(
     *, operator: str, session: str, before: State | None, after: State, why: JsonObject | None = None
-) -> Event:
+) -> AuditEvent:
     """An operator's state changed. `why` says what else there is to say, e.g. the stop reason or the error."""
-    return Event(
+    return AuditEvent(
         actor=_actor(operator),
         action=f"operator.{after}",
         subject=_subject("session", session),
@@ -114,9 +114,9 @@ def transition(
     )
 
 
-def closed(*, operator: str, session: str) -> Event:
+def closed(*, operator: str, session: str) -> AuditEvent:
     """A session was closed, and with it its audit."""
-    return Event(
+    return AuditEvent(
         actor=Actor(HOST, "system"),
         action="audit.closed",
         subject=_subject("session", session),
@@ -124,10 +124,10 @@ def closed(*, operator: str, session: str) -> Event:
     )
 
 
-def skill(*, operator: str, session: str, skill: str, version: str | None, sha256: str, size: int) -> Event:
+def skill(*, operator: str, session: str, skill: str, version: str | None, sha256: str, size: int) -> AuditEvent:
     """The agent of a session is given the instructions of a skill: `sha256` and `size` (bytes) are theirs."""
     given: JsonObject = {"skill": skill, "version": version, "sha256": sha256, "bytes": size}
-    return Event(
+    return AuditEvent(
         actor=Actor(HOST, "system"),
         action="skill.activated",
         subject=_subject("skill", skill),
@@ -140,8 +140,8 @@ def _actor(name: str, role: str = "operator") -> Actor:
     return Actor((name or "unknown")[:256], role[:64]) if role else Actor((name or "unknown")[:256])
 
 
-def _subject(kind: str, ref: str) -> Subject:
-    return Subject(kind, ref[:256])  # AIP-7's longest; the whole is in the metadata
+def _subject(kind: str, ref: str) -> AuditSubject:
+    return AuditSubject(kind, ref[:256])  # AIP-7's longest; the whole is in the metadata
 
 
 def _metadata(kind: str, operator: str, session: str, **more: Any) -> JsonObject:

@@ -18,10 +18,10 @@ from gateway.core.errors import InterlinguaError, TooLarge, Unavailable
 from gateway.core.types import JsonObject
 from gateway.governance.audit import files
 from gateway.governance.audit.canonical import canonical, digest
-from gateway.governance.audit.event import AuditBroken, Entry, Event, Head
-from gateway.governance.audit.keys import Signer
+from gateway.governance.audit.event import AuditBroken, AuditEntry, AuditEvent, LogHead
+from gateway.governance.audit.keys import EntrySigner
 from gateway.governance.audit.line import DOCTYPE, LONGEST, SCHEMA
-from gateway.governance.audit.recovery import Found, recover
+from gateway.governance.audit.recovery import LogEnd, recover
 from gateway.governance.audit.redact import Redactor, snapshot
 
 logger = logging.getLogger(__name__)
@@ -43,10 +43,10 @@ class Appender:
 
     def __init__(
         self,
-        place: files.Place,
+        place: files.LogFiles,
         *,
         redactor: Redactor,
-        signer: Signer | None = None,
+        signer: EntrySigner | None = None,
         algorithm: str = "sha256",
         rotate_bytes: int = 16 * 1024 * 1024,
     ) -> None:
@@ -63,7 +63,7 @@ class Appender:
         self._first = 0
         self._since = 0.0
         self._suspect = False
-        self._last = Found()
+        self._last = LogEnd()
 
     @property
     def newest(self) -> float:
@@ -71,11 +71,11 @@ class Appender:
         return self._last.ts
 
     @property
-    def head(self) -> Head | None:
+    def head(self) -> LogHead | None:
         """The newest entry on disk."""
-        return Head(self._last.seq, self._last.hash) if self._last.seq >= 0 else None
+        return LogHead(self._last.seq, self._last.hash) if self._last.seq >= 0 else None
 
-    def open(self, known: Head | None, now: float) -> None:
+    def open(self, known: LogHead | None, now: float) -> None:
         """Take the lock, look at what is there, and make good what a crash left behind.
 
         Raises Unavailable (locked, disk), AuditBroken if the log is not what was written or lacks the entry `known`.
@@ -107,7 +107,7 @@ class Appender:
                 os.close(fd)
         self._fd = self._lock = -1
 
-    def write(self, pieces: Sequence[Piece]) -> list[Entry | InterlinguaError]:
+    def write(self, pieces: Sequence[Piece]) -> list[AuditEntry | InterlinguaError]:
         """Append them in order, durably. One that cannot be an entry fails alone.
 
         Raises Unavailable if the disk failed, AuditBroken if somebody else wrote the file: then none is in the log.
@@ -122,8 +122,8 @@ class Appender:
         except OSError as error:
             raise Unavailable("the audit log cannot be written", detail=str(error)) from error
 
-    def _append(self, pieces: Sequence[Piece]) -> list[Entry | InterlinguaError]:
-        out: list[Entry | InterlinguaError] = []
+    def _append(self, pieces: Sequence[Piece]) -> list[AuditEntry | InterlinguaError]:
+        out: list[AuditEntry | InterlinguaError] = []
         lines: list[bytes] = []
         last = self._last
         for piece in pieces:
@@ -136,7 +136,7 @@ class Appender:
                 self._since = ts
             lines.append(line)
             out.append(entry)
-            last = Found(entry.seq, entry.hash, ts)
+            last = LogEnd(entry.seq, entry.hash, ts)
         data = b"".join(lines)
         self._suspect = True
         try:
@@ -151,7 +151,7 @@ class Appender:
         self._last = last
         return out
 
-    def _line(self, piece: Piece, last: Found) -> tuple[bytes, Entry, float]:
+    def _line(self, piece: Piece, last: LogEnd) -> tuple[bytes, AuditEntry, float]:
         try:
             ready = self._redactor(piece.raw)
             ts = max(last.ts, int(piece.at * 1000) / 1000)
@@ -179,7 +179,7 @@ class Appender:
             raise TooLarge(f"audit event: {len(body)} bytes, over the limit of {LONGEST}")
         value = digest(body, self.algorithm)
         line = canonical({**entry, "hash": value}, simple=ready.simple) + b"\n"
-        return line, Entry(entry["seq"], entry["ts"], value, last.hash), ts
+        return line, AuditEntry(entry["seq"], entry["ts"], value, last.hash), ts
 
     def _repair(self) -> None:
         """Take back what a failed batch may have left in the file. Raises OSError."""
@@ -219,9 +219,9 @@ class Appender:
         self._fd, self._size, self._first = fd, 0, self._last.seq + 1
         files.sync_folder(self._place.folder)
 
-    def _note(self, event: Event, now: float) -> None:
+    def _note(self, event: AuditEvent, now: float) -> None:
         (entry,) = self.write([Piece(snapshot(event), now)])
-        if not isinstance(entry, Entry):
+        if not isinstance(entry, AuditEntry):
             raise entry
 
 

@@ -13,13 +13,13 @@ import msgspec
 import rfc8785
 
 ALGORITHMS = ("sha256", "sha512", "blake2b-256")
-"""What an audit event's `hashAlg` may be."""
+"""The values of an audit event's `hashAlg`."""
 
 GENESIS = "GENESIS"
 """The `prevHash` of the first entry of a log."""
 
 LARGEST = 2**53 - 1
-"""Of the integers: canonical JSON has no others, and a larger one is read as the float that JavaScript reads."""
+"""The largest integer of canonical JSON. A larger one is read as a float, as in JavaScript."""
 
 _ASTRAL = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
 """First bytes of characters that sort otherwise as UTF-16 than as code points."""
@@ -42,7 +42,7 @@ def canonical(value: dict[str, Any], *, simple: bool = False) -> bytes:
 
 
 def plain(value: dict[str, Any]) -> bytes:
-    """What is canonical for most objects, fast: keys sorted, no spaces. Raises like `canonical`."""
+    """Encode most objects canonically, fast: sorted keys, no spaces. Raises as `canonical` does."""
     return msgspec.json.encode(value, order="sorted")
 
 

@@ -1,4 +1,4 @@
-"""What is recorded, and what of an entry is known to whoever recorded it. The shapes are AIP-7's `audit-event`."""
+"""Events to record, and entries that are recorded. The shapes are AIP-7's `audit-event`."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ Action = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9._-]*[a-z0-9]\Z", ma
 Slug = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]*[a-z0-9]\Z", min_length=2, max_length=64)]
 
 HOST = "host:interlingua"
-"""The actor of what the gateway itself records."""
+"""The actor of the gateway's own entries."""
 
 
 class AuditBroken(GatewayError):
-    """The log on disk is not what was written. Nothing is appended to it until somebody has looked at it."""
+    """The log on disk is not as it was written. It takes no entries until a person has repaired it."""
 
 
 class Actor(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Who did it: `operator:atlas`, `user:abc123`, an e-mail address; `role` is that of the moment."""
+    """The actor: `operator:atlas`, `user:abc123`, an e-mail address. `role`: the actor's role at the time."""
 
     id: Principal
     role: Text64 | msgspec.UnsetType = msgspec.UNSET
 
 
-class Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What it was done to: a tool, a session, a file."""
+class AuditSubject(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The object of an event: a tool, a session, a file."""
 
     kind: Text32
     ref: Text256 | msgspec.UnsetType = msgspec.UNSET
     path: Text1024 | msgspec.UnsetType = msgspec.UNSET
 
 
-class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The policy that applied, by slug, and what it decided."""
+class AppliedPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The slug and decision of the policy that applied."""
 
     ref: Slug
     decision: Literal["allow", "deny", "require-approval", "escalate"] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to be recorded. `input` and `output` are JSON objects; None is left out.
+class AuditEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event to record. `input` and `output` are JSON objects; None is left out.
 
-    `metadata` has one key a vendor or specification (`aip44`, ...), each a JSON object; `interlingua` is the log's own.
+    `metadata` has a JSON object per vendor or specification (`aip44`, ...); `interlingua` is the log's own.
     """
 
     actor: Actor
     action: Action
-    subject: Subject
+    subject: AuditSubject
     input: JsonObject | None = None
     output: JsonObject | None = None
-    policy: Policy | None = None
+    policy: AppliedPolicy | None = None
     signatures: tuple[str, ...] = ()
-    """Workspace-relative paths of the signature files of whoever approved."""
+    """Workspace-relative paths of the approvers' signature files."""
     metadata: JsonObject = {}
 
 
-class Head(msgspec.Struct, frozen=True):
+class LogHead(msgspec.Struct, frozen=True):
     """The newest entry of a log, or any other: its number, from 0, and its hash in hex."""
 
     seq: int
@@ -75,16 +75,16 @@ class Head(msgspec.Struct, frozen=True):
         return f"{self.seq}:{self.hash}"
 
     @classmethod
-    def parse(cls, text: str) -> Head:
-        """From SEQ:HASH. Raises ValueError."""
+    def parse(cls, text: str) -> LogHead:
+        """Parse SEQ:HASH. Raises ValueError."""
         seq, colon, value = text.strip().partition(":")
         if not colon or not seq.isascii() or not seq.isdigit() or not re.fullmatch("[0-9a-f]{32,128}", value):
             raise ValueError(f"{text!r} is not SEQ:HASH")
         return cls(int(seq), value)
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """An event that is on disk: its number, its time (RFC 3339, UTC), its hash and that of the entry before."""
+class AuditEntry(msgspec.Struct, frozen=True):
+    """An event on disk: its number, its time (RFC 3339, UTC), its hash and that of the entry before."""
 
     seq: int
     ts: str
@@ -92,5 +92,5 @@ class Entry(msgspec.Struct, frozen=True):
     prev_hash: str
 
     @property
-    def head(self) -> Head:
-        return Head(self.seq, self.hash)
+    def head(self) -> LogHead:
+        return LogHead(self.seq, self.hash)

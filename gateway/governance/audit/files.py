@@ -1,4 +1,4 @@
-"""Where a log's files are, and how they come to be there.
+"""The files of a log: their names, and how they are made.
 
 audit-log.jsonl                   being written
 audit-log.000000000000.jsonl      full, named by its first entry's number: the order of names is that of entries
@@ -19,7 +19,7 @@ NAME = "audit-log"
 CHUNK_BYTES = 1024 * 1024
 
 
-class Place:
+class LogFiles:
     """A folder and the name of the log in it. A path that ends in `.jsonl` names the file, any other the folder."""
 
     def __init__(self, path: Path) -> None:
@@ -48,11 +48,11 @@ class Place:
         return self.folder / f"{self.name}.{seq:012d}.{sha256[:8]}.torn.new"
 
     def torn(self) -> list[Path]:
-        """What was moved aside and not yet noted."""
+        """List fragments that were moved aside and are not noted yet."""
         return sorted(self._matching(r"\d{12,}\.[0-9a-f]{8}\.torn\.new"))
 
     def torn_until(self, seq: int) -> list[Path]:
-        """What was moved aside where an entry up to that number should have been."""
+        """List fragments moved aside in the place of entries up to that number."""
         found = self._matching(r"\d{12,}\.[0-9a-f]{8}\.torn")
         return [path for path in found if int(path.name.removeprefix(f"{self.name}.").partition(".")[0]) <= seq]
 

@@ -31,7 +31,7 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 RAW_BYTES = 32
 
 
-class Signer:
+class EntrySigner:
     """A private key and the name under which the keyring has its public half (left out: its RFC 7638 thumbprint)."""
 
     def __init__(self, key: Ed25519PrivateKey, key_id: str | None = None) -> None:
@@ -39,8 +39,8 @@ class Signer:
         self.key_id = key_id or thumbprint(key.public_key())
 
     @classmethod
-    def load(cls, path: Path, key_id: str | None = None) -> Signer:
-        """From a PEM file without a password. Raises Invalid."""
+    def load(cls, path: Path, key_id: str | None = None) -> EntrySigner:
+        """Read a PEM file without a password. Raises Invalid."""
         try:
             key = load_pem_private_key(path.read_bytes(), None)
         except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -101,7 +101,7 @@ class Keyring:
 
     @classmethod
     def load(cls, path: Path) -> Keyring:
-        """From AIP-7's `governance-keys.json`, and `governance-revoked.json` beside it. Raises Invalid."""
+        """Read AIP-7's `governance-keys.json`, and `governance-revoked.json` beside it. Raises Invalid."""
         revoked = path.with_name("governance-revoked.json")
         try:
             keys = msgspec.json.decode(path.read_bytes(), type=_Ring).keys
@@ -135,7 +135,7 @@ class Keyring:
         return None
 
 
-def keyring(*signers: Signer) -> bytes:
+def keyring(*signers: EntrySigner) -> bytes:
     """The keyring file of some keys."""
     ring = {"$schema": "agentgovernance/v1", "doctype": "keyring", "keys": [signer.public() for signer in signers]}
     return json.dumps(ring, indent=2).encode() + b"\n"

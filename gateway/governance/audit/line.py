@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.core.types import JsonObject
-from gateway.governance.audit.event import Action, Actor, Policy, Subject
+from gateway.governance.audit.event import Action, Actor, AppliedPolicy, AuditSubject
 
 SCHEMA = "agentgovernance/v1"
 DOCTYPE = "audit-event"
@@ -16,8 +16,8 @@ LONGEST = 8 * 1024 * 1024
 """Bytes of a line that is still read: bounds the memory of who reads a log that somebody tampered with."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What AIP-7 demands of an entry. Strings stay as they are, so that what was read can be written again."""
+class AuditLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An entry as AIP-7 requires it. Strings stay as they are, so that the line can be written again unchanged."""
 
     schema: Literal["agentgovernance/v1"] = msgspec.field(name="$schema")
     doctype: Literal["audit-event"]
@@ -25,10 +25,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     ts: Annotated[datetime, msgspec.Meta(tz=True)]
     actor: Actor
     action: Action
-    subject: Subject
+    subject: AuditSubject
     input: JsonObject | msgspec.UnsetType = msgspec.UNSET
     output: JsonObject | msgspec.UnsetType = msgspec.UNSET
-    policy: Policy | msgspec.UnsetType = msgspec.UNSET
+    policy: AppliedPolicy | msgspec.UnsetType = msgspec.UNSET
     signatures: list[str] | msgspec.UnsetType = msgspec.UNSET
     prevHash: Annotated[str, msgspec.Meta(pattern=r"^(GENESIS|[0-9a-f]{32,128})\Z")]
     hash: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32,128}\Z")]

@@ -23,10 +23,10 @@ from gateway.core.errors import InterlinguaError, Invalid, TooLarge, Unavailable
 from gateway.governance.audit import pointer
 from gateway.governance.audit.appender import Appender, Piece
 from gateway.governance.audit.canonical import ALGORITHMS
-from gateway.governance.audit.event import Entry, Event, Head
-from gateway.governance.audit.files import Place
-from gateway.governance.audit.heads import Keeper
-from gateway.governance.audit.keys import Signer
+from gateway.governance.audit.event import AuditEntry, AuditEvent, LogHead
+from gateway.governance.audit.files import LogFiles
+from gateway.governance.audit.keys import EntrySigner
+from gateway.governance.audit.last_heads import HeadKeeper
 from gateway.governance.audit.pointer import Pointer
 from gateway.governance.audit.redact import SECRETS, Redactor, snapshot
 from gateway.governance.audit.upkeep import Upkeep
@@ -40,7 +40,7 @@ ROTATE_BYTES = 16 * 1024 * 1024
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """How a log is kept: `days` is how long (None: for ever), `pointer` whether its head is published, signed."""
+    """The terms of a log: `days` it is kept (None: for ever), `pointer`: its signed head is published."""
 
     algorithm: str = "sha256"
     days: int | None = None
@@ -68,12 +68,12 @@ class AuditLog:
         self,
         path: Path,
         *,
-        signer: Signer | None = None,
+        signer: EntrySigner | None = None,
         algorithm: str = "sha256",
         rotate_bytes: int = ROTATE_BYTES,
         redact: Collection[str] = SECRETS,
         limit: int = LIMIT_BYTES,
-        head: Head | None = None,
+        head: LogHead | None = None,
         on_head: OnHead | None = None,
         waiting: int = WAITING_BYTES,
     ) -> None:
@@ -81,7 +81,7 @@ class AuditLog:
         _known(algorithm)
         if not 0 < limit <= MOST_LIMIT:
             raise Invalid(f"audit: a limit of {limit} bytes; it is at most {MOST_LIMIT}")
-        self._place = Place(path)
+        self._place = LogFiles(path)
         self._appender = Appender(
             self._place,
             redactor=Redactor(redact, limit),
@@ -92,17 +92,17 @@ class AuditLog:
         self._head_known = head
         self._signer = signer
         self._terms = Terms(algorithm=algorithm)
-        self._pointer: Keeper | None = None
+        self._pointer: HeadKeeper | None = None
         self._pointing = False
         self._upkeep = Upkeep(self._place, self._put, lambda: self._appender.newest, self._kept)
         self._most_waiting = waiting
         self._waiting = 0
-        self._queue: queue.SimpleQueue[tuple[Piece, asyncio.Future[Entry]] | None] = queue.SimpleQueue()
-        self._keeper = Keeper(on_head) if on_head is not None else None
+        self._queue: queue.SimpleQueue[tuple[Piece, asyncio.Future[AuditEntry]] | None] = queue.SimpleQueue()
+        self._keeper = HeadKeeper(on_head) if on_head is not None else None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._gone: asyncio.Future[None] | None = None
         self._usable = False
-        self.head: Head | None = None
+        self.head: LogHead | None = None
         """The newest entry that is on disk; None while there is none."""
 
     @property
@@ -148,7 +148,7 @@ class AuditLog:
                 await keeper.aclose()
 
     def keep(self, terms: Terms) -> None:
-        """How it is kept from now on. Raises Invalid for what cannot be done: then nothing has changed."""
+        """Keep the log on these terms from now on. Raises Invalid, and changes nothing, if that is impossible."""
         _known(terms.algorithm)
         if terms.pointer and self._signer is None:
             raise Invalid("audit: there is no key to sign the head pointer with")
@@ -158,7 +158,7 @@ class AuditLog:
             return  # `open` does the rest
         self._upkeep.keep(terms.days)
         if terms.pointer and self._pointer is None and self._signer is not None:
-            self._pointer = Keeper(Pointer(self.path, self._signer).publish, every=pointer.EVERY_SECONDS)
+            self._pointer = HeadKeeper(Pointer(self.path, self._signer).publish, every=pointer.EVERY_SECONDS)
         if terms.pointer and not self._pointing and self._pointer is not None and self.head is not None:
             self._pointer.put(self.head)
         self._pointing = terms.pointer
@@ -172,7 +172,7 @@ class AuditLog:
     ) -> None:
         await self.aclose()
 
-    def append(self, event: Event) -> asyncio.Future[Entry]:
+    def append(self, event: AuditEvent) -> asyncio.Future[AuditEntry]:
         """Record `event` as it is now; the future is done when it is on disk. Order is the order of calls.
 
         Show nobody what the event is about before: a future that fails means that it is not in the log. Cancelling it
@@ -184,7 +184,7 @@ class AuditLog:
             raise Invalid("audit event: metadata.interlingua is the log's own", path="/metadata/interlingua")
         return self._put(event)
 
-    def _put(self, event: Event) -> asyncio.Future[Entry]:
+    def _put(self, event: AuditEvent) -> asyncio.Future[AuditEntry]:
         if not self._usable:
             raise Unavailable("the audit log is closed")
         assert self._loop is not None
@@ -197,23 +197,23 @@ class AuditLog:
             raise TooLarge(f"audit event: {size} bytes, over the limit of {self._most_waiting}")
         if self._waiting + size > self._most_waiting:
             raise Unavailable("the audit log cannot keep up")
-        future: asyncio.Future[Entry] = self._loop.create_future()
+        future: asyncio.Future[AuditEntry] = self._loop.create_future()
         self._waiting += size
         self._queue.put((piece, future))
         return future
 
     def _settle(
         self,
-        batch: Sequence[tuple[Piece, asyncio.Future[Entry]]],
-        results: Sequence[Entry | InterlinguaError],
-        head: Head | None,
+        batch: Sequence[tuple[Piece, asyncio.Future[AuditEntry]]],
+        results: Sequence[AuditEntry | InterlinguaError],
+        head: LogHead | None,
     ) -> None:
         """On the loop: wake those who wait."""
         for (piece, future), result in zip(batch, results, strict=True):
             self._waiting -= len(piece.raw)
             if future.done():
                 continue  # whoever waited was cancelled
-            if isinstance(result, Entry):
+            if isinstance(result, AuditEntry):
                 future.set_result(result)
             else:
                 future.set_exception(result)
@@ -230,7 +230,7 @@ class AuditLog:
 
     # --- runs in the thread
 
-    def _main(self, ready: asyncio.Future[Head | None]) -> None:
+    def _main(self, ready: asyncio.Future[LogHead | None]) -> None:
         try:
             self._appender.open(self._head_known, time.time())
         except BaseException as error:
@@ -245,9 +245,9 @@ class AuditLog:
             self._appender.close()
             self._call(_done, self._gone, None)
 
-    def _take(self) -> list[tuple[Piece, asyncio.Future[Entry]]]:
-        """What waits, at least one event; nothing when it is time to stop."""
-        batch: list[tuple[Piece, asyncio.Future[Entry]]] = []
+    def _take(self) -> list[tuple[Piece, asyncio.Future[AuditEntry]]]:
+        """Return the events that wait, at least one; none when it is time to stop."""
+        batch: list[tuple[Piece, asyncio.Future[AuditEntry]]] = []
         size = 0
         item = self._queue.get()
         while item is not None:
@@ -260,7 +260,7 @@ class AuditLog:
             self._queue.put(None)  # written first, then it stops
         return batch
 
-    def _write(self, pieces: Sequence[Piece]) -> Sequence[Entry | InterlinguaError]:
+    def _write(self, pieces: Sequence[Piece]) -> Sequence[AuditEntry | InterlinguaError]:
         try:
             return self._appender.write(pieces)
         except InterlinguaError as error:

@@ -16,22 +16,22 @@ import msgspec
 from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.governance.audit.canonical import canonical
-from gateway.governance.audit.event import HOST, Head
+from gateway.governance.audit.event import HOST, LogHead
 from gateway.governance.audit.files import sync_folder, write
-from gateway.governance.audit.keys import Keyring, Signer
+from gateway.governance.audit.keys import EntrySigner, Keyring
 from gateway.governance.audit.line import SCHEMA
 
 FOLDER = ".well-known"
 NAME = "head-pointer.json"
 DOCTYPE = "head-pointer"
 EVERY_SECONDS = 10.0
-"""At most one in this time."""
+"""The shortest time between two pointers."""
 
 
 class Pointer:
     """Publishes the head of the log at `chain`, in `.well-known` beside it."""
 
-    def __init__(self, chain: Path, signer: Signer) -> None:
+    def __init__(self, chain: Path, signer: EntrySigner) -> None:
         self.path = path_for(chain)
         self._chain = chain.name
         self._signer = signer
@@ -67,7 +67,7 @@ class Pointer:
 
 
 def path_for(chain: Path) -> Path:
-    """Where the pointer of a log is, by the file that is being written."""
+    """Return the path of a log's pointer, by its active file."""
     return chain.parent / FOLDER / NAME
 
 
@@ -79,12 +79,12 @@ class _Said(msgspec.Struct, frozen=True, rename="camel"):
     signature: dict[str, Any] = {}
 
 
-def read(path: Path, keyring: Keyring | None) -> Head:
+def read(path: Path, keyring: Keyring | None) -> LogHead:
     """The entry that a pointer names; with a keyring its signature is checked. Raises Invalid."""
     try:
         document = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         said = msgspec.convert(document, _Said)
-        head = Head.parse(f"{said.head_seq}:{said.head_hash}")
+        head = LogHead.parse(f"{said.head_seq}:{said.head_hash}")
     except (OSError, ValueError) as error:
         raise Invalid(f"{path}: no head pointer: {error}") from error
     if keyring is not None:

@@ -1,9 +1,9 @@
-"""What is found when a log is opened, and what is done about what a crash left behind.
+"""Checks a log when it is opened, and repairs what a crash left behind.
 
-A process that is killed in mid-write leaves half a line, a machine that loses its power perhaps a hole of zeros. Nobody
-was told that those are written. They are moved aside, and the log's next entry says so. The order makes every step safe
-to be killed in: the copy is on disk before the file is cut, and has a name that says "not noted" until the note is on
-disk. Anything else that is not as it was written is not repaired: the log does not open.
+A process killed while it writes leaves half a line; a power cut may leave a hole of zeros. No append of these
+has succeeded. They are moved aside, and the log's next entry says so. The order makes every step safe
+to be killed in: the copy is on disk before the file is cut, and its name says "not noted" until the note is on
+disk. Any other damage is not repaired: the log does not open.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import msgspec
 
 from gateway.governance.audit import files
 from gateway.governance.audit.canonical import GENESIS
-from gateway.governance.audit.event import HOST, Actor, AuditBroken, Event, Head, Subject
-from gateway.governance.audit.line import LONGEST, Line
-from gateway.governance.audit.walk import Fault, Walk
+from gateway.governance.audit.chain import ChainCheck, Fault
+from gateway.governance.audit.event import HOST, Actor, AuditBroken, AuditEvent, AuditSubject, LogHead
+from gateway.governance.audit.line import LONGEST, AuditLine
 
 
-class Found(msgspec.Struct, frozen=True):
+class LogEnd(msgspec.Struct, frozen=True):
     """The end of a log: number (-1 if it is empty), hash and time of the last entry.
 
     `first` is the number of the active file's first entry, `since` its time; `notes` is what the log must say next,
@@ -35,11 +35,12 @@ class Found(msgspec.Struct, frozen=True):
     ts: float = 0.0
     first: int = 0
     since: float = 0.0
-    notes: tuple[tuple[Event, Path], ...] = ()
+    notes: tuple[tuple[AuditEvent, Path], ...] = ()
 
 
-def recover(place: files.Place, fd: int, known: Head | None) -> Found:
-    """Check the active file and that it follows the one before; cut off what was torn. `fd` is the active file's.
+def recover(place: files.LogFiles, fd: int, known: LogHead | None) -> LogEnd:
+    """Check that the active file is sound and follows the one before, and cut off a torn end. `fd` is the active
+    file's.
 
     Raises AuditBroken, OSError.
     """
@@ -62,26 +63,26 @@ def recover(place: files.Place, fd: int, known: Head | None) -> Found:
             notes.append((note, path))
     ts = walk.ts.timestamp() if walk.ts is not None else 0.0
     began = since.ts.timestamp() if since is not None else 0.0
-    return Found(walk.seq, walk.hash, ts, first, began, tuple(notes))
+    return LogEnd(walk.seq, walk.hash, ts, first, began, tuple(notes))
 
 
-def _before(place: files.Place, known: Head | None) -> Walk:
-    """A walk that stands at the end of the last full file. Raises AuditBroken."""
+def _before(place: files.LogFiles, known: LogHead | None) -> ChainCheck:
+    """Return a check that stands at the end of the last full file. Raises AuditBroken."""
     closed = place.closed()
     if not closed:
-        return Walk(head=known)
+        return ChainCheck(head=known)
     raw = files.last_line(closed[-1], LONGEST)
-    last = Walk.at(raw)
+    last = ChainCheck.at(raw)
     if isinstance(last, Fault):
         raise AuditBroken(f"{closed[-1]}: its last line: {last.what}")
-    return Walk.following(last, head=known)
+    return ChainCheck.following(last, head=known)
 
 
-def _read(place: files.Place, walk: Walk) -> tuple[Line | None, set[str], int | None]:
-    """Walk the active file. Returns its first entry, the fragments that it has notes of, and where a torn end begins
+def _read(place: files.LogFiles, walk: ChainCheck) -> tuple[AuditLine | None, set[str], int | None]:
+    """Check the active file. Returns its first entry, the fragments that it has noted, and the offset of a torn end
     if it has one.
     """
-    first: Line | None = None
+    first: AuditLine | None = None
     noted: set[str] = set()
     torn_at: int | None = None
     offset = number = 0
@@ -105,25 +106,25 @@ def _read(place: files.Place, walk: Walk) -> tuple[Line | None, set[str], int | 
     return first, noted, torn_at
 
 
-def _broken(place: files.Place, number: int, fault: Fault) -> AuditBroken:
+def _broken(place: files.LogFiles, number: int, fault: Fault) -> AuditBroken:
     return AuditBroken(f"{place.active}#L{number}:{fault.field} {fault.code} {fault.what}")
 
 
-def _look_for(place: files.Place, known: Head) -> None:
+def _look_for(place: files.LogFiles, known: LogHead) -> None:
     """Raise AuditBroken unless the full files hold `known`."""
     holding = [path for path in place.closed() if (place.first_of(path) or 0) <= known.seq]
     if holding:
         with holding[-1].open("rb") as file:
             while raw := file.readline(LONGEST + 1):
-                walk = Walk.at(raw)
-                if isinstance(walk, Walk) and walk.seq == known.seq:
+                walk = ChainCheck.at(raw)
+                if isinstance(walk, ChainCheck) and walk.seq == known.seq:
                     if walk.hash == known.hash:
                         return
                     break
     raise AuditBroken(f"{place.active}: the files before it do not hold entry {known.seq} as it was written")
 
 
-def _move_aside(place: files.Place, fd: int, seq: int, offset: int) -> None:
+def _move_aside(place: files.LogFiles, fd: int, seq: int, offset: int) -> None:
     """Copy what follows `offset` into a file of its own, durably, then cut it off. Raises OSError."""
     with place.active.open("rb") as source:
         source.seek(offset)
@@ -138,16 +139,16 @@ def _move_aside(place: files.Place, fd: int, seq: int, offset: int) -> None:
     files.sync(fd)
 
 
-def _note(path: Path) -> Event:
-    """What the log says of a fragment."""
+def _note(path: Path) -> AuditEvent:
+    """Make the log's note of a fragment."""
     with path.open("rb") as file:
         sha256 = _hash(file)
         size = file.tell()
     name = path.name.removesuffix(".new")
-    return Event(
+    return AuditEvent(
         actor=Actor(HOST, "system"),
         action="audit.note",
-        subject=Subject("audit-log", path=name),
+        subject=AuditSubject("audit-log", path=name),
         output={"note": "the end of the log was torn by a crash; what was no entry was moved aside"},
         metadata={"interlingua": {"torn": {"file": name, "bytes": size, "sha256": sha256}}},
     )

@@ -1,4 +1,4 @@
-"""What must not, or cannot, stand in a log is replaced before it is hashed, and the log says that it was.
+"""Replaces what must not, or cannot, be in a log before it is hashed, and notes that in the log.
 
 AIP-7: the key stays, the value becomes `{"$redacted": true, "reason": ...}`. A value over the limit leaves its SHA-256
 behind, in the entry's `metadata.interlingua.sha256`: whoever has the value can show that it was this one. A secret
@@ -18,7 +18,7 @@ import msgspec
 from gateway.core.errors import Invalid
 from gateway.core.types import JsonObject
 from gateway.governance.audit.canonical import LARGEST, canonical, digest
-from gateway.governance.audit.event import Event
+from gateway.governance.audit.event import AuditEvent
 
 SECRETS = (
     "access_token", "api_key", "api-key", "apikey", "authorization", "client_secret", "cookie", "credentials",
@@ -30,7 +30,7 @@ SECRETS = (
 DEEPEST = 64
 
 
-def snapshot(event: Event) -> bytes:
+def snapshot(event: AuditEvent) -> bytes:
     """The event as it is now, as JSON: who recorded it may change its arguments the moment after."""
     try:
         return msgspec.json.encode(event)
@@ -57,7 +57,7 @@ class Redactor:
 
     def __init__(self, keys: Collection[str] = SECRETS, limit: int = 64 * 1024) -> None:
         self._limit = limit
-        self._typed = msgspec.json.Decoder(Event)
+        self._typed = msgspec.json.Decoder(AuditEvent)
         self._decoder = msgspec.json.Decoder(float_hook=self._float)
         self._floats = 0
         words = re.compile("|".join(f"(?:{fnmatch.translate(key)})" for key in keys) or "(?!)", re.IGNORECASE)
@@ -123,7 +123,7 @@ def redacted(reason: str) -> JsonObject:
 
 
 def _sayable(value: Any, depth: int = DEEPEST) -> Any:
-    """What JSON can say of `value`."""
+    """Return the nearest JSON value of `value`."""
     if isinstance(value, dict | list | tuple) and not depth:
         return redacted(f"nested more than {DEEPEST} deep")
     if isinstance(value, dict):

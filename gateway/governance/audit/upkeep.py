@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 from gateway.core.errors import InterlinguaError
 from gateway.governance.audit import retention
-from gateway.governance.audit.event import Entry, Event
-from gateway.governance.audit.files import Place
+from gateway.governance.audit.event import AuditEntry, AuditEvent
+from gateway.governance.audit.files import LogFiles
 
 EVERY_SECONDS = 3600.0
 
@@ -24,8 +24,8 @@ class Upkeep:
 
     def __init__(
         self,
-        place: Place,
-        append: Callable[[Event], Awaitable[Entry]],
+        place: LogFiles,
+        append: Callable[[AuditEvent], Awaitable[AuditEntry]],
         newest: Callable[[], float],
         kept: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -37,7 +37,7 @@ class Upkeep:
         self._days: int | None = None
 
     def keep(self, days: int | None) -> None:
-        """What is older goes from now on; None: nothing does."""
+        """Remove from now on what is older; None: remove nothing."""
         if days == self._days:
             return
         self._days = days

@@ -1,4 +1,4 @@
-"""Is a log what was written? Any file of any size, line by line, in constant memory."""
+"""Verifies a log line by line, in constant memory for files of any size."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import BinaryIO
 import msgspec
 
 from gateway.core.errors import Unavailable
-from gateway.governance.audit.event import Head
-from gateway.governance.audit.files import CHUNK_BYTES, Place
+from gateway.governance.audit.chain import ChainCheck, Fault
+from gateway.governance.audit.event import LogHead
+from gateway.governance.audit.files import CHUNK_BYTES, LogFiles
 from gateway.governance.audit.keys import Keyring
 from gateway.governance.audit.line import LONGEST
-from gateway.governance.audit.walk import Fault, Walk
 
 MOST_MISTAKES = 100
 
 
-class Mistake(msgspec.Struct, frozen=True):
-    """One thing that is wrong: where (`line` from 1, 0 for the whole file), AIP-7's code, and why."""
+class LogMistake(msgspec.Struct, frozen=True):
+    """One mistake in a log: its place (`line` from 1, 0 for the whole file), AIP-7's code, and the reason."""
 
     file: str
     line: int
@@ -34,24 +34,24 @@ class Mistake(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """What a verification found. `more` is whether it stopped at the limit of mistakes. Right if there is none."""
+    """The result of a verification. `more`: it stopped at the limit of mistakes. The log is sound if there is none."""
 
     files: int = 0
     entries: int = 0
     signed: int = 0
     unsigned: int = 0
-    head: Head | None = None
-    removed: Head | None = None
-    """The last entry of those that were removed as too old, as the log itself says."""
-    mistakes: list[Mistake] = []
+    head: LogHead | None = None
+    removed: LogHead | None = None
+    """The last of the entries that were removed as too old, according to the log itself."""
+    mistakes: list[LogMistake] = []
     more: bool = False
 
 
 def expand(paths: Iterable[Path]) -> list[Path]:
-    """The files of a log: folders stand for all in them, and full files come before the one that is being written."""
+    """List the files of a log. A folder stands for all logs in it; full files come before the active one."""
     found: list[Path] = []
     for path in paths:
-        found += Place(path).files() if path.is_dir() else [path]
+        found += LogFiles(path).files() if path.is_dir() else [path]
     numbered = {path: _number(path) for path in found}
     return sorted(found, key=lambda path: numbered[path])  # a stable sort: files of other names stay as they were given
 
@@ -59,18 +59,18 @@ def expand(paths: Iterable[Path]) -> list[Path]:
 def verify(
     paths: Iterable[Path],
     *,
-    after: Head | None = None,
-    head: Head | None = None,
+    after: LogHead | None = None,
+    head: LogHead | None = None,
     keyring: Keyring | None = None,
     any_form: bool = False,
     most: int = MOST_MISTAKES,
 ) -> Report:
-    """Read the files in order (`expand` puts them in it) as one log, and say what is wrong with it.
+    """Read files, in the order of `expand`, as one log, and report its mistakes.
 
     `after` is the entry before the first, where older files are elsewhere. `head`, `keyring` and `any_form` are
-    `Walk`'s. Raises Unavailable for a file that cannot be read.
+    `ChainCheck`'s. Raises Unavailable for a file that cannot be read.
     """
-    walk = Walk(after, head=head, keyring=keyring, any_form=any_form)
+    walk = ChainCheck(after, head=head, keyring=keyring, any_form=any_form)
     report = Report()
     path, first = Path(), ""
     for path in paths:
@@ -84,25 +84,27 @@ def verify(
         if report.more:
             break
     else:
-        report.mistakes += [Mistake(str(path), number if report.files else 0, *_parts(fault)) for fault in walk.end()]
-        report.mistakes[:0] = [Mistake(first, 1, *_parts(fault)) for fault in walk.beginning()]
+        report.mistakes += [
+            LogMistake(str(path), number if report.files else 0, *_parts(fault)) for fault in walk.end()
+        ]
+        report.mistakes[:0] = [LogMistake(first, 1, *_parts(fault)) for fault in walk.beginning()]
     report.signed, report.unsigned = walk.signed, walk.unsigned
-    report.head = Head(walk.seq, walk.hash) if report.entries else None
+    report.head = LogHead(walk.seq, walk.hash) if report.entries else None
     report.removed = walk.before if walk.vouched else None
     return report
 
 
-def _file(path: Path, file: BinaryIO, walk: Walk, report: Report, most: int) -> int:
-    """The number of its last line."""
+def _file(path: Path, file: BinaryIO, walk: ChainCheck, report: Report, most: int) -> int:
+    """Verify one file. Returns the number of its last line."""
     number = 0
     for number, raw in _lines(file):
         faults = walk.feed(raw) if raw is not None else walk.skip(f"longer than {LONGEST} bytes")
         report.entries += walk.line is not None
-        report.mistakes += [Mistake(str(path), number, *_parts(fault)) for fault in faults]
+        report.mistakes += [LogMistake(str(path), number, *_parts(fault)) for fault in faults]
         first = _number(path) if number == 1 else None
         if first is not None and first != walk.seq and first != float("inf"):
             what = f"the file is named after entry {int(first)} and begins with {walk.seq}"
-            report.mistakes.append(Mistake(str(path), 1, "seq", "chain.seq_gap", what))
+            report.mistakes.append(LogMistake(str(path), 1, "seq", "chain.seq_gap", what))
         if len(report.mistakes) >= most:
             report.more = True
             break
@@ -110,7 +112,7 @@ def _file(path: Path, file: BinaryIO, walk: Walk, report: Report, most: int) -> 
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Lines by number from 1; None for one that is too long to be an entry."""
+    """Yield lines with their numbers from 1; None for one that is too long to be an entry."""
     number = 0
     while raw := file.readline(LONGEST + 1):
         number += 1

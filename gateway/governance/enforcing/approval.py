@@ -1,4 +1,4 @@
-"""The question whether a tool may be called, and whose answer counts."""
+"""The question about a tool call, and the people whose answers count."""
 
 from __future__ import annotations
 
@@ -12,59 +12,59 @@ from gateway.access.patterns import fits
 from gateway.contract.governing import APPROVAL, APPROVALS, APPROVE, DECISION
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome, RunRequest
-from gateway.governance.enforcing.calls import Call
+from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.policy import TURN, Decision, Kind, Signatory
 
 NOBODY: Final = "nobody may approve it"
 
 
 def approves(answer: Answer) -> bool:
-    """Whether the answer to one of our own questions is yes."""
+    """Whether the answer to one of our questions is yes."""
     return isinstance(answer.value, dict) and answer.value.get(DECISION) == APPROVE
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question about a call. `grants`: whether an answer to it is yes."""
+class AskedApproval:
+    """A call that a question is about. `grants`: whether an answer is a yes."""
 
-    call: Call
+    call: GovernedCall
     grants: Callable[[Answer], bool] = approves
 
     def yes(self, answer: Answer) -> bool:
-        """Nothing is approval but an answer that says so."""
+        """Whether the answer approves. Only an explicit yes does."""
         return answer.outcome is Outcome.ANSWERED and self.grants(answer)
 
 
 def within(request: RunRequest, tool: str) -> bool:
-    """Whether whoever asked for the run may have the tool called at all."""
+    """Whether the run's client may have the tool called at all."""
     return request.tools is None or fits(tool, request.tools)
 
 
-def check(call: Call, by: Signatory) -> None:
-    """Raise Denied for somebody whose yes does not count."""
+def check(call: GovernedCall, by: Signatory) -> None:
+    """Raise Denied for a person whose approval does not count."""
     if call.decision.kind is not Kind.ALLOW and not counts(call.decision, by):
         who = by.id or "who is not authenticated"
         raise Denied(f"{who} may not approve {call.tool}: {whom(call.decision)}")
 
 
 def signatory(answer: Answer) -> Signatory:
-    """Who answered. An anonymous client has no id, and no roles: only where anybody may approve does it count."""
+    """Return who answered. An anonymous client has no id and no roles, so it counts only where anybody may approve."""
     by = answer.by
     return Signatory(id=by.id, roles=frozenset(by.roles)) if by is not None else Signatory(id="")
 
 
 def counts(decision: Decision, by: Signatory) -> bool:
-    """Whether somebody's approval is a part of any that the decision needs."""
+    """Whether a person's approval counts towards one that the decision needs."""
     return any(replace(way, quorum=1).met([by]) for need in decision.needs for way in need.ways)
 
 
 def approvers(decision: Decision) -> list[str]:
-    """Who may approve: roles and people. Empty where anybody may."""
+    """List the roles and people that may approve. Empty if anybody may."""
     return list(dict.fromkeys(signer.user or signer.role for signer in decision.signers))
 
 
 def whom(decision: Decision) -> str:
-    """The same in words."""
+    """Say in words who may approve."""
     if any(not need.ways for need in decision.needs):
         return NOBODY
     names, quorum = approvers(decision), decision.quorum
@@ -73,8 +73,8 @@ def whom(decision: Decision) -> str:
     return f"it takes {f'{quorum} of ' if quorum > 1 else ''}{', '.join(names)}"
 
 
-def question(call: Call, name: str) -> Interrupt:
-    """The interrupt by which the run's caller is asked. `name` is its id."""
+def question(call: GovernedCall, name: str) -> Interrupt:
+    """Make the interrupt that asks the run's caller. `name` is its id."""
     decision = call.decision
     payload: JsonObject = {
         "call": call.id,
@@ -99,18 +99,18 @@ def question(call: Call, name: str) -> Interrupt:
 
 
 def own(interrupt: Interrupt) -> Interrupt:
-    """An agent's question, so that it is none of ours whatever it looks like."""
+    """Change an agent's question that looks like one of ours, so that it is not taken for one."""
     if recalled(interrupt) is None:
         return interrupt
     return replace(interrupt, answer_schema={**interrupt.answer_schema, "title": "The agent's own question"})
 
 
-def recalled(interrupt: Interrupt) -> Call | None:
-    """The call that a question of ours, asked before a restart, is about; None if it is another's question."""
+def recalled(interrupt: Interrupt) -> GovernedCall | None:
+    """Return the call of a question that we asked before a restart; None for any other question."""
     said: Json = interrupt.payload
     if interrupt.kind != APPROVAL or interrupt.answer_schema != APPROVALS.answer_schema or not isinstance(said, dict):
         return None
-    return Call(
+    return GovernedCall(
         id=str(said.get("call")),
         tool=str(said.get("tool")),
         server=said.get("server"),
@@ -120,8 +120,8 @@ def recalled(interrupt: Interrupt) -> Call | None:
     )
 
 
-def why_not(call: Call) -> str:
-    """Why a call is not made, for whoever wanted to see the run."""
+def why_not(call: GovernedCall) -> str:
+    """Say why a call is not made, for the run's client."""
     decision = call.decision
     what = "the turn" if call.turn else f"the tool {call.tool}"
     by = f" by policy {decision.policy}" if decision.policy else ""

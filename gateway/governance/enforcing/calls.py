@@ -1,9 +1,10 @@
-"""One tool call: what is known of it, what the rules say of it, and how far it has come."""
+"""One tool call of a governed run: its facts, the rules' decision, and its phase. No IO; only it changes itself."""
 
 from __future__ import annotations
 
 import asyncio
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,65 +15,80 @@ from gateway.governance.policy import Decision, Kind, Signatory
 
 UNDECIDED: Final = Decision(kind=Kind.DENY, policy=None, why="it was not decided")
 WAITING: Final = (None, "pending", "created")
-"""What a call that has not begun is said to be."""
+"""The statuses of a call that has not begun."""
 
 
-class Phase(enum.Enum):
-    """How far a call has come."""
+class CallPhase(enum.Enum):
+    """Where a call is. `MOVES` has the legal transitions."""
 
     NEW = "not decided"
     ANNOUNCED = "needs approval, and its agent may still ask for it"
-    ASKING = "somebody is asked"
+    ASKING = "a question about it is open"
     ALLOWED = "shown"
     REFUSED = "never shown"
     ENDED = "over"
 
 
+MOVES: Final[Mapping[CallPhase, frozenset[CallPhase]]] = {
+    CallPhase.NEW: frozenset(
+        {CallPhase.ANNOUNCED, CallPhase.ASKING, CallPhase.ALLOWED, CallPhase.REFUSED, CallPhase.ENDED}
+    ),
+    CallPhase.ANNOUNCED: frozenset({CallPhase.NEW, CallPhase.ASKING, CallPhase.REFUSED}),
+    CallPhase.ASKING: frozenset({CallPhase.ANNOUNCED, CallPhase.ALLOWED, CallPhase.REFUSED}),
+    CallPhase.ALLOWED: frozenset({CallPhase.NEW, CallPhase.ENDED}),
+    CallPhase.REFUSED: frozenset(),
+    CallPhase.ENDED: frozenset(),
+}
+"""Where a call may go from each phase. Back to NEW goes one that has changed since it was decided."""
+
+
 @dataclass(eq=False)
-class Call:
-    """One per tool call of a run, from the first that is heard of it to its end."""
+class GovernedCall:
+    """A tool call, from the first mention of it to its end. Others read its fields, and call its methods to change
+    it.
+    """
 
     id: str
     tool: str = ""
     server: str | None = None
     risk: int = 0
     arguments: Json = None
-    phase: Phase = Phase.NEW
+    phase: CallPhase = CallPhase.NEW
     decision: Decision = UNDECIDED
     rules: object = None
-    """Whose decision it is."""
+    """The rules that made the decision."""
     approval: str = AUTO
-    """Who approved it."""
+    """The approver's id."""
     signed: set[Signatory] = field(default_factory=set)
     turn: bool = False
-    """It is no tool's: the operator's next turn waits for approval as a call does."""
+    """Whether it is the operator's next turn, which waits for approval as a tool call does."""
     named: bool = False
-    """The adapter has said which tool it is; `risk` likewise `rated`."""
+    """Whether the adapter has named the tool; `rated` says the same of the risk."""
     rated: bool = False
     pending: bool = False
-    """Its agent has announced it, and not begun it."""
+    """Whether its agent has announced it and not begun it."""
     over: bool = False
-    """Its agent has ended it without having begun."""
+    """Whether its agent has ended it without having begun."""
     judged: bool = False
-    """The rules were asked, though it may not be recorded yet what they say."""
+    """Whether the rules were asked, even if their decision is not recorded yet."""
     recorded: bool = False
-    """The log has what was decided."""
+    """Whether the log has the decision."""
     stale: bool = False
-    """It is another tool than was decided about, or a riskier one, or has other arguments than a person approved."""
+    """Whether it has another tool than was decided about, a higher risk, or other arguments than a person approved."""
     another: bool = False
-    """It is stale, and not only for its risk: who has approved it has not approved this."""
+    """Whether it is stale for more than its risk, so that earlier approvals do not count."""
     earlier: frozenset[tuple[str, str | None]] = frozenset()
-    """Tools, and their servers, that it was said to be before anything was decided."""
+    """The tools and servers that it was said to have before a decision."""
     grown: bool = False
-    """Its arguments are others than the log has."""
+    """Whether its arguments differ from those in the log."""
     content: Json = None
-    """What it has given so far."""
+    """Its result so far."""
     old: bool = False
-    """It was shown before a restart, and there is no end of it yet."""
+    """Whether it was shown before a restart, and has not ended."""
     act: bool = False
-    """No event speaks of it: it is done by way of the gateway."""
-    twin: Call | None = None
-    """The same call: of an act, the one that events speak of, and the other way round."""
+    """Whether the gateway carries it out for the agent, without an event."""
+    twin: GovernedCall | None = None
+    """The same call as the agent told it the other way: of an act, the one that events tell, and vice versa."""
 
     def __post_init__(self) -> None:
         self.deciding = asyncio.Lock()
@@ -81,10 +97,102 @@ class Call:
     @property
     def allowed(self) -> bool:
         """Whether it may be shown."""
-        return self.phase in (Phase.ALLOWED, Phase.ENDED)
+        return self.phase in (CallPhase.ALLOWED, CallPhase.ENDED)
+
+    # --- transitions ---------------------------------------------------------------------------------------------
+
+    def to(self, phase: CallPhase) -> None:
+        """Go to another phase, and wake all that wait for a change. Raises RuntimeError for an illegal transition.
+
+        Nothing is woken for NEW, since a decision follows at once.
+        """
+        if phase not in MOVES[self.phase]:
+            raise RuntimeError(f"call {self.id} cannot go from {self.phase.name} to {phase.name}")
+        self.phase = phase
+        if phase is not CallPhase.NEW:
+            self.moved()
+
+    def take_up(self) -> bool:
+        """Begin a decision if one is due: the call is new, or has changed since it was decided."""
+        if self.phase in (CallPhase.ALLOWED, CallPhase.ANNOUNCED) and self.stale:
+            self.to(CallPhase.NEW)
+        if self.phase is not CallPhase.NEW:
+            return False
+        if self.another:
+            self.signed = set()
+        self.stale = self.another = self.grown = self.recorded = False
+        self.judged = True
+        return True
+
+    def decided(self, decision: Decision) -> None:
+        """Take the decision about its twin."""
+        self.decision = decision
+
+    def ruled(self, decision: Decision, rules: object) -> None:
+        """Take the decision that these rules made about every tool that it was said to have."""
+        self.decision, self.rules, self.earlier = decision, rules, frozenset()
+
+    def allow(self, approval: str = AUTO) -> None:
+        """It may be shown, and the log says so."""
+        self.recorded, self.approval = True, approval
+        self.to(CallPhase.ALLOWED)
+
+    def as_before(self) -> None:
+        """It was shown before a restart."""
+        self.logged()
+        self.old = True
+        self.allow()
+
+    def approved(self, approval: str) -> None:
+        """Note the approver of before a restart."""
+        self.approval = approval
+
+    def follow(self, twin: GovernedCall) -> None:
+        """Take the decision about the same call."""
+        self.decision, self.approval = twin.decision, twin.approval
+        self.to(twin.phase)
+
+    def ended(self) -> None:
+        """It has ended, and the log has its result."""
+        self.content = self.arguments = None
+
+    # --- facts -----------------------------------------------------------------------------------------------------
+
+    def announce(self, pending: bool = True) -> None:
+        """Note whether its agent may still ask for permission, unless it was decided."""
+        if self.phase is CallPhase.NEW:
+            self.pending = pending
+
+    def begun(self) -> None:
+        """Its agent has begun it, and asks for no permission any more."""
+        self.pending = False
+        self.moved()
+
+    def stopped(self, *, unbegun: bool) -> None:
+        """Its agent has told its end. `unbegun`: if it was only announced, it never began."""
+        self.over = self.pending = self.pending and unbegun
+        self.moved()
+
+    def abandoned(self) -> None:
+        """The run ends, so a call that was only announced never begins."""
+        self.over = self.over or self.pending
+        self.moved()
+
+    def logged(self) -> None:
+        """The log has, or is about to get, its arguments as they are now."""
+        self.grown = False
+
+    def gave(self, content: Json) -> None:
+        """Note a part of its result, if there is one."""
+        if content is not None:
+            self.content = content
+
+    def pair(self, other: GovernedCall) -> None:
+        """Both are the same call."""
+        self.twin, other.twin = other, self
 
     def describe(self, tool: str | None, server: str | None, risk: int | None, arguments: Json) -> None:
-        """Something is said of it. What raises no risk and names no other tool changes nothing that was decided."""
+        """Note what is said of it. A decision stands unless the tool changes or the risk rises."""
         before = (self.tool, self.server, self.risk)
         if tool is not None:
             self.tool, self.named = tool, True
@@ -97,7 +205,7 @@ class Call:
             self.arguments = arguments
             self.grown = True
             self.twin = None
-            if self.phase is Phase.ASKING or (self.phase is Phase.ALLOWED and self.approval != AUTO):
+            if self.phase is CallPhase.ASKING or (self.phase is CallPhase.ALLOWED and self.approval != AUTO):
                 self.stale = self.another = True
         if not self.judged and before[0] and (self.tool, self.server) != before[:2]:
             self.earlier |= {before[:2]}
@@ -106,28 +214,28 @@ class Call:
             self.another = self.another or (self.tool, self.server) != before[:2]
 
     def started(self, event: e.ToolCallStarted, risk: int) -> None:
-        """Its first event. What the adapter has said of it counts for more than what the event says."""
+        """Note its first event. What the adapter has said of it counts for more."""
         self.describe(
             None if self.named else event.name, None, None if self.rated else risk, _either(event.input, self.arguments)
         )
 
-    def like(self, other: Call) -> bool:
-        """Whether it is of the same tool, with the same arguments."""
+    def like(self, other: GovernedCall) -> bool:
+        """Whether both have the same tool and the same arguments."""
         known = (self.tool, self.server, self.arguments)
         return known == (other.tool, other.server, other.arguments)
 
-    def same(self, other: Call) -> bool:
-        """Whether what was approved of this one is approved of the other."""
+    def same(self, other: GovernedCall) -> bool:
+        """Whether an approval of this call is one of the other."""
         return self.like(other) and self.risk >= other.risk
 
     def moved(self) -> None:
-        """Wake whoever waits for it."""
+        """Wake all that wait for a change."""
         if self._moved is not None:
             self._moved.set()
             self._moved = None
 
     async def change(self) -> None:
-        """Wait until something about it has moved. Several may."""
+        """Wait until something about it changes. Several tasks may wait."""
         if self._moved is None:
             self._moved = asyncio.Event()
         await self._moved.wait()

@@ -1,4 +1,4 @@
-"""What governs all routes of a gateway: their audit logs, opened and closed with it, and a governor for each."""
+"""The governance of all routes of a gateway: their audit logs, opened and closed with it, and a governor for each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from gateway.core.errors import Invalid, Unavailable
 from gateway.document import Mistake
 from gateway.governance import demands
-from gateway.governance.audit import AuditLog, KeptHead, Signer
-from gateway.governance.audit.heads import Keeping
+from gateway.governance.audit import AuditLog, EntrySigner, KeptHead
+from gateway.governance.audit.last_heads import Keeping
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
@@ -30,13 +30,13 @@ class Enforcement:
         self._told: set[Mistake] = set()
 
     def governor(self, binding: Binding) -> RouteGovernor:
-        """What governs a route. Its audit log is opened by `open`, or by `prepare` where that was before."""
+        """Make the governor of a route. `open` opens its audit log, or `prepare` if `open` was called before."""
         for caution in binding.cautions:
             if caution not in self._told:
                 self._told.add(caution)
                 log.warning("%s", caution)
         journal = self._journal(binding)
-        journal.want(binding.manifest.path, demands.terms(binding))
+        journal.want(binding.manifest.path, demands.terms(binding.governance))
         return RouteGovernor(binding, journal)
 
     async def open(self) -> None:
@@ -99,13 +99,13 @@ class Enforcement:
         kept = KeptHead(self._keeping, str(folder))
         return AuditLog(
             folder,
-            signer=Signer.load(self._key) if self._key is not None else None,
-            algorithm=demands.terms(binding).algorithm,
+            signer=EntrySigner.load(self._key) if self._key is not None else None,
+            algorithm=demands.terms(binding.governance).algorithm,
             head=await kept.newest(),
             on_head=kept.keep,
         )
 
     def _demanded(self, binding: Binding) -> None:
         """Raises Invalid where the posture demands what is not done here."""
-        if unmet := [*demands.unmet(binding, key=self._key is not None)]:
+        if unmet := [*demands.unmet(binding.governance, key=self._key is not None)]:
             raise Invalid("\n".join(map(str, unmet)))

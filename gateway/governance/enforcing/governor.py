@@ -1,4 +1,4 @@
-"""The rules of one route, at work (see `gateway.contract.Governor`)."""
+"""Applies the rules of one route (see `gateway.contract.Governor`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gateway.core.types import Agent, Json, JsonObject, Run
 from gateway.document import Mistake
 from gateway.governance import tiers
 from gateway.governance.binding import Binding
-from gateway.governance.enforcing.calls import Call
-from gateway.governance.enforcing.gate import Gate
+from gateway.governance.enforcing.calls import GovernedCall
+from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.host import Host
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.enforcing.session import Session, by
+from gateway.governance.enforcing.session import AuditedSession, by
 from gateway.governance.printing import capabilities
 from gateway.governance.revision import ANOTHER, REVISION, same, spoken, stated
 from gateway.governance.roots import Roots
@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 
 
 class RouteGovernor:
-    """One for each route with a manifest, from one reload to the next. Runs that go on are judged by the next then."""
+    """One per route with a manifest, until a reload replaces it by `next`, which then decides for runs in progress,
+    too.
+    """
 
     def __init__(self, binding: Binding, journal: Journal) -> None:
         self.binding = binding
@@ -85,7 +87,7 @@ class RouteGovernor:
             await session.moved("invoked", by(principal, protocol))
 
     async def stray(self, thread: str, tool: str, arguments: Json, *, call: str = "", why: str = "") -> None:
-        found = Call(id=call, tool=tool, arguments=arguments)
+        found = GovernedCall(id=call, tool=tool, arguments=arguments)
         try:
             await self._session(thread).refused(found, why or "it came outside of any run")
         except InterlinguaError as error:
@@ -98,24 +100,24 @@ class RouteGovernor:
 
     @property
     def judges(self) -> bool:
-        """Whether runs have to pass a gate: not where a manifest stands alone and nothing governs its agent."""
+        """Whether runs pass a gate. They do not if a manifest stands alone and nothing governs its agent."""
         return self.binding.governed or self.binding.operator is not None
 
-    def gate(self, run: Run, host: Host) -> Gate:
-        """What the run's events pass."""
-        return Gate(host, lambda: self._now.rules, self._session(run.thread or run.id))
+    def gate(self, run: Run, host: Host) -> RunGate:
+        """Make the gate of a run."""
+        return RunGate(host, lambda: self._now.rules, self._session(run.thread or run.id))
 
     @property
     def skills(self) -> tuple[Skill, ...]:
-        """What the agent is to be told of."""
+        """The skills that the agent is told."""
         return self._now.binding.skills
 
     def vouch(self, agent: Agent) -> None:
-        """Raises Unavailable where the agent, as it is described, cannot do what the manifest promises."""
+        """Raise Unavailable if the agent, as described, cannot do what the manifest promises."""
         self.check(capabilities(agent))
 
     def broken(self, agent: Agent) -> list[Mistake]:
-        """The same as mistakes in the manifest."""
+        """List what the agent cannot do as mistakes in the manifest."""
         page = self.binding.manifest.page
         self._compare(agent)
         found: list[Mistake] = []
@@ -130,7 +132,7 @@ class RouteGovernor:
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _compare(self, agent: Agent) -> None:
-        """Say once that the agent tracks another revision than its manifest."""
+        """Log once that the agent tracks another revision than its manifest."""
         manifest, tracked = self.binding.manifest, stated(agent)
         if tracked is None or tracked == self._tracked or same(tracked, manifest.acp_rev):
             return
@@ -150,17 +152,17 @@ class RouteGovernor:
     def _roots(self) -> Roots:
         return self.binding.roots
 
-    def _session(self, name: str) -> Session:
-        return Session(self.journal, self.operator, name)
+    def _session(self, name: str) -> AuditedSession:
+        return AuditedSession(self.journal, self.operator, name)
 
     def _missing(self, can: JsonObject) -> tuple[str, ...]:
-        """The client's part is the client's own: what it cannot do, no agent could."""
+        """List promised capabilities that are missing. The client's own part is not the agent's to provide."""
         manifest = self.binding.manifest
         known = {**can, "client": tiers.promised(manifest).get("client", {})}
         return tuple(dict.fromkeys((*tiers.promised_but_missing(manifest, known), *self._unreached(can))))
 
     def _unreached(self, can: JsonObject) -> list[str]:
-        """What the agent lacks for the MCP servers that it is to be given. Every one takes stdio."""
+        """List the transports of MCP servers in the manifest that the agent lacks. Every agent takes stdio."""
         hows = sorted({one.transport for one in self.binding.manifest.mcp_servers} - {"stdio"})
         able = can.get("agent", {}).get("mcpCapabilities", {})
         return [f"agent.mcpCapabilities.{how}" for how in hows if able.get(how) is not True]

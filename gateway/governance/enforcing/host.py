@@ -1,4 +1,4 @@
-"""What the gate of a governed run needs of the run."""
+"""The part of a run that its gate uses."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Final, Protocol
 
 from gateway.core import events as e
 from gateway.core.types import Answer, Failure, Interrupt, Run
-from gateway.governance.enforcing.approval import Asked
+from gateway.governance.enforcing.approval import AskedApproval
 
 REFUSED: Final = "tool_refused"
-"""What a call that is not shown is counted as."""
+"""The loss that counts calls that are not shown."""
 
 
 class Host(Protocol):
-    """The run, as its gate needs it."""
+    """A governed run. `GovernedRun` implements it."""
 
     run: Run
 
     def show(self, events: Sequence[e.Event]) -> None:
         """Append to the run's log. Raises IllegalEvent."""
 
-    async def put(self, interrupt: Interrupt, asked: Asked) -> Answer:
-        """Ask the run's caller, however long it takes. What `answering` has not let through is no answer."""
+    async def put(self, interrupt: Interrupt, asked: AskedApproval) -> Answer:
+        """Ask the run's caller and wait. Only an answer that `Judge.answering` has accepted counts."""
 
     async def tell_again(self) -> None:
-        """Have the agent told of its operator's skills, as in a first turn. Raises Unavailable."""
+        """Tell the agent its operator's skills, as in a first turn. Raises Unavailable."""
 
     def lost(self, what: str, count: int = 1) -> None:
-        """Count something that is not said."""
+        """Count something that is left out."""
 
     def was_asked(self, name: str) -> bool:
         """Whether there was a question of that id in the run."""

@@ -1,4 +1,4 @@
-"""One audit log at work: what is recorded in it, the states of the sessions in it, the budgets of its policies."""
+"""One audit log with the states of its sessions and the budgets of its policies."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 from gateway.core.errors import InterlinguaError, Unavailable
-from gateway.governance.audit import AuditLog, Entry, Event, Terms
+from gateway.governance.audit import AuditEntry, AuditEvent, AuditLog, Terms
 from gateway.governance.audit.aip44 import State
 from gateway.governance.budgets import DAY, Budgets
-from gateway.governance.enforcing.reopened import AT_WORK, OpenSession, read
+from gateway.governance.enforcing.restoring import AT_WORK, UnfinishedSession, read
 
 log = logging.getLogger(__name__)
 
 MOST_STATES = 10_000
-"""Sessions whose state is remembered; one that is older begins anew, which its next transition shows."""
+"""The most sessions whose state is remembered. An older one begins anew with its next transition."""
 
 
 class Journal:
@@ -30,11 +30,11 @@ class Journal:
         self._make = make
         self._log: AuditLog | None = None
         self._states: OrderedDict[str, State] = OrderedDict()
-        self._left: dict[str, OpenSession] = {}
-        """By session, what an earlier process has begun and no run goes on with, until that is recorded."""
+        self._left: dict[str, UnfinishedSession] = {}
+        """By session, what an earlier process left and no run goes on with, until its end is recorded."""
         self._wanted: dict[Path, Terms] = {}
         self.told: dict[str, tuple[str, ...]] = {}
-        """By session, the digests of the skills that its agent was told of."""
+        """By session, the digests of the skills that its agent was told."""
 
     @property
     def path(self) -> Path | None:
@@ -42,7 +42,7 @@ class Journal:
         return self._log.path if self._log is not None else None
 
     def want(self, who: Path, terms: Terms) -> None:
-        """How the log is to be kept for a route, by its manifest: nothing goes that any of them keeps.
+        """Set the terms of the log for a route, by its manifest. What one route keeps is kept.
 
         Takes effect at once. Raises Invalid.
         """
@@ -68,7 +68,7 @@ class Journal:
         )
 
     async def open(self) -> None:
-        """Open the log, unless it is, and read back what it says. Raises Unavailable, AuditBroken, Invalid."""
+        """Open the log, if it is not open, and restore the state from it. Raises Unavailable, AuditBroken, Invalid."""
         if self._make is None or self._log is not None:
             return
         opened = await self._make()
@@ -89,12 +89,12 @@ class Journal:
         self._keep()
 
     async def aclose(self) -> None:
-        """Write what waits, and let go of the files."""
+        """Write what waits, and close the files."""
         if self._log is not None:
             await self._log.aclose()
 
-    async def write(self, session: str, *events: Event) -> None:
-        """Record events of a session, in order; they are on disk then. What was left in it comes before.
+    async def write(self, session: str, *events: AuditEvent) -> None:
+        """Record events of a session in order, on disk. What an earlier process left in it is ended before.
 
         Raises Unavailable if they are not, whatever the reason.
         """
@@ -112,12 +112,12 @@ class Journal:
 
     # --- what an earlier process has begun -----------------------------------------------------------------------
 
-    def left(self, session: str) -> OpenSession:
-        """What was begun in a session before this process opened the log, as long as that is not recorded as over."""
-        return self._left.get(session) or OpenSession()
+    def left(self, session: str) -> UnfinishedSession:
+        """What an earlier process left in a session, until its end is recorded."""
+        return self._left.get(session) or UnfinishedSession()
 
     def goes_on(self, session: str, calls: Collection[str]) -> None:
-        """A run of an earlier process goes on in it, with these of its calls."""
+        """Go on with a run of an earlier process, with these of its calls."""
         left = self._left.pop(session, None)
         if left is None:
             return
@@ -129,7 +129,7 @@ class Journal:
             self._left[session] = left
 
     async def settle(self) -> None:
-        """Record as over whatever no run goes on with. Called when it is known which do.
+        """Record the end of everything that no run goes on with. Called when it is known which do.
 
         Raises Unavailable: what is not recorded then will be before its session's next event.
         """
@@ -163,11 +163,11 @@ class Journal:
         return newest if now < newest <= now + DAY else now
 
     def state(self, session: str) -> State | None:
-        """What its operator was last doing, as far as is remembered."""
+        """The operator's last known state."""
         return self._states.get(session)
 
     def moved(self, session: str, state: State | None) -> None:
-        """Remember another state; None: the session is over."""
+        """Remember the state of a session; None: it is over."""
         self._states.pop(session, None)
         if state is None:
             self.told.pop(session, None)
@@ -177,11 +177,11 @@ class Journal:
                 self.told.pop(self._states.popitem(last=False)[0], None)
 
 
-def _appended(audit: AuditLog, event: Event) -> Awaitable[Entry]:
+def _appended(audit: AuditLog, event: AuditEvent) -> Awaitable[AuditEntry]:
     """`append`, which raises nothing at once: of several events each has its own outcome."""
     try:
         return audit.append(event)
     except InterlinguaError as error:
-        refused: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        refused: asyncio.Future[AuditEntry] = asyncio.get_running_loop().create_future()
         refused.set_exception(error)
         return refused

@@ -1,8 +1,4 @@
-"""What becomes of the tool calls of one run: decided by the rules, audited, put to whoever may approve.
-
-Whoever makes a call known (an event, a permission that the agent asks for, an act that no event speaks of) comes
-through `decide` and `ask`, so that no call is shown, done or granted that was not decided and audited.
-"""
+"""Decides the tool calls of a run by the rules, records the decisions, and asks approvers."""
 
 from __future__ import annotations
 
@@ -10,52 +6,97 @@ import asyncio
 import contextlib
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.contract.governing import Instruction
+from gateway.contract.governing import Instruction, risk_of
 from gateway.core import events as e
 from gateway.core.errors import Denied, InterlinguaError
 from gateway.core.types import Answer, Failure, Interrupt, Json, Outcome
-from gateway.governance.audit.aip44 import AUTO
+from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import approval
-from gateway.governance.enforcing.approval import Asked
-from gateway.governance.enforcing.calls import Call, Phase
+from gateway.governance.enforcing.approval import AskedApproval
+from gateway.governance.enforcing.calls import CallPhase, GovernedCall
 from gateway.governance.enforcing.host import REFUSED, Host
-from gateway.governance.enforcing.session import ANONYMOUS, Session
-from gateway.governance.enforcing.twins import Twins
-from gateway.governance.policy import RANK, TURN, Decision, Kind, Rules
+from gateway.governance.enforcing.restoring import UNKNOWN
+from gateway.governance.enforcing.session import ANONYMOUS, AuditedSession
+from gateway.governance.policy import RANK, TURN, Decision, Kind, PolicyRules
 
 log = logging.getLogger(__name__)
 
 DECLINED: Final = Answer(outcome=Outcome.DECLINED)
+MOST_ALONE: Final = 64
+"""Calls of one tool to remember until they are told the other way, too."""
+
+
+class Twins:
+    """Calls of MCP servers' tools, by server and tool, that an agent has told in one of two ways: by events, or by
+    acts.
+    """
+
+    def __init__(self) -> None:
+        self._alone: dict[tuple[str, str], deque[GovernedCall]] = {}
+
+    def find(self, call: GovernedCall) -> GovernedCall | None:
+        """Find the same call told the other way, and pair both: for an act one told by events, and vice versa.
+
+        None if it is not known or has a twin already. This one can then be found later.
+        """
+        if call.server is None or call.twin is not None:
+            return None
+        among = self._alone.setdefault((call.server, call.tool), deque(maxlen=MOST_ALONE))
+        for other in among:
+            alike = other.act is not call.act and other.like(call) and (call.act or other.risk >= call.risk)
+            if alike and other.phase not in (CallPhase.REFUSED, CallPhase.ENDED):
+                call.pair(other)
+                among.remove(other)
+                return other
+        if call not in among:
+            among.append(call)
+        return None
 
 
 class Judge:
-    """One per governed run. What adapters call is in `gateway.contract.RunGovernor`."""
+    """Decides the tool calls of one governed run. Adapters call it as a `gateway.contract.RunGovernor`.
 
-    def __init__(self, host: Host, rules: Callable[[], Rules], session: Session) -> None:
-        """`rules`: those of now."""
+    Every call, whether an event tells it, an agent asks permission for it or the gateway carries it out, goes through
+    `decide` and `ask`. So no call is shown, made or granted without a decision in the audit log.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        rules: Callable[[], PolicyRules],
+        session: AuditedSession,
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`rules` returns the current ones. `stop` is called when nothing more is decided."""
         self.session = session
         self.closed = False
         self.host = host
         self.preface: Sequence[Instruction] = ()
-        """See `RunGovernor.preface`."""
-        self.calls: dict[str, Call] = {}
+        """What the agent is told first in this run; see `RunGovernor.preface`."""
+        self.calls: dict[str, GovernedCall] = {}
         self._now = rules
-        self._asked: dict[str, Asked] = {}
+        self._stop = stop
+        self._asked: dict[str, AskedApproval] = {}
         self._released: set[str] = set()
-        """Questions whose approval was enough, and was audited."""
+        """Ids of questions whose approvals were enough, and are recorded."""
         self._twins = Twins()
-        self.before: dict[str, tuple[str, Call]] = {}
-        """Questions that were asked before a restart about calls that were not shown then: their ids, by call."""
+        self.before: dict[str, tuple[str, GovernedCall]] = {}
+        """By call, the ids of questions asked before a restart about calls that had not been shown."""
 
     # --- what adapters call --------------------------------------------------------------------------------------
 
     async def forgotten(self) -> None:
         await self.host.tell_again()
+
+    def tell_first(self, preface: Sequence[Instruction]) -> None:
+        """Set what the agent is told first in this run."""
+        self.preface = preface
 
     def describe(
         self,
@@ -68,8 +109,7 @@ class Judge:
         pending: bool = False,
     ) -> None:
         found = self.begin(call)
-        if found.phase is Phase.NEW:
-            found.pending = pending
+        found.announce(pending)
         found.describe(tool, server, risk, arguments)
 
     async def permission(
@@ -86,16 +126,15 @@ class Judge:
         if self.closed:
             return DECLINED
         found = self.begin(call)
-        if found.phase is Phase.NEW:
-            found.pending = True
+        found.announce()
         found.describe(tool, server, risk, arguments)
         with self._audited():
             await self.decide(found)
-            while found.phase is Phase.ASKING:  # by ourselves, since it seemed to have begun
+            while found.phase is CallPhase.ASKING:  # by ourselves, since it seemed to have begun
                 await found.change()
-            if found.phase is Phase.ALLOWED:
+            if found.phase is CallPhase.ALLOWED:
                 return None
-            if found.phase is not Phase.ANNOUNCED or self.closed:
+            if found.phase is not CallPhase.ANNOUNCED or self.closed:
                 return DECLINED
             answer = await self.ask(found, question, grants)
             return DECLINED if found.stale or (grants(answer) and not found.allowed) else answer
@@ -104,7 +143,7 @@ class Judge:
         if self.closed:
             raise Denied("the run is over")
         name = f"act-{secrets.token_hex(6)}"
-        call = Call(id=name, tool=tool, server=server, risk=risk, arguments=arguments, act=True)
+        call = GovernedCall(id=name, tool=tool, server=server, risk=risk, arguments=arguments, act=True)
         told = self._twins.find(call)
         self.calls[name] = call
         with self._audited():
@@ -115,22 +154,21 @@ class Judge:
                     await self._settled_twin(call)
             else:
                 told.describe(None, None, risk, None)
-                told.pending = False
-                told.moved()
+                told.begun()
                 await self._settle(told)
-                call.decision, call.approval, call.phase = told.decision, told.approval, told.phase
-        if call.phase is not Phase.ALLOWED:
+                call.follow(told)
+        if call.phase is not CallPhase.ALLOWED:
             self.calls.pop(name, None)
             raise Denied(approval.why_not(call))
         return name
 
-    async def _settle(self, call: Call) -> None:
-        """Whether it may be made, by the rules or by somebody's word, whoever else waits for the same."""
+    async def _settle(self, call: GovernedCall) -> None:
+        """Decide a call, and wait for approvals that others have asked for. Raises Denied when the run is over."""
         await self.decide(call)
-        while call.phase in (Phase.ANNOUNCED, Phase.ASKING):
+        while call.phase in (CallPhase.ANNOUNCED, CallPhase.ASKING):
             if self.closed:
                 raise Denied("the run is over")
-            if call.phase is Phase.ASKING:
+            if call.phase is CallPhase.ASKING:
                 await call.change()
             else:
                 await self.ask(call)
@@ -138,7 +176,7 @@ class Judge:
 
     async def acted(self, call: str, *, result: Json = None, error: Json = None) -> None:
         found = self.calls.pop(call, None)
-        if found is not None and found.phase is Phase.ALLOWED:
+        if found is not None and found.phase is CallPhase.ALLOWED:
             with self._audited():
                 known = found if found.recorded or found.twin is None else found.twin
                 await self.session.ended(known, result, error)
@@ -147,25 +185,26 @@ class Judge:
 
     @property
     def gated(self) -> bool:
-        """Whether the operator's turn needs somebody's word."""
+        """Whether the operator's turn needs approval."""
         return self._rules.turn().kind is not Kind.ALLOW
 
     async def turn(self) -> None:
-        """Before the run is sent: whether the operator may take a turn. Raises Denied, Unavailable."""
+        """Decide, before the run is sent, whether the operator may take a turn. Raises Denied, Unavailable."""
         if not self.gated:
             return
-        call = self.calls[TURN] = Call(id=TURN, tool=TURN, turn=True)
+        call = self.calls[TURN] = GovernedCall(id=TURN, tool=TURN, turn=True)
         await self.decide(call)
-        if call.phase is Phase.ANNOUNCED:
+        if call.phase is CallPhase.ANNOUNCED:
             await self.ask(call)
         self.calls.pop(TURN, None)
-        if call.phase is not Phase.ALLOWED:
+        if call.phase is not CallPhase.ALLOWED:
             raise Denied(approval.why_not(call))
 
     async def answering(self, interrupt: Interrupt, answer: Answer) -> bool:
-        """Before an answer is taken: whether it ends the question. False: it counts, and others are needed as well.
+        """Decide, before an answer is taken, whether it ends the question. False: it counts, and more are needed.
 
-        One call at a time. Raises Denied for somebody who may not approve, and Unavailable: the question stays open.
+        Called for one answer at a time. Raises Denied for a person who may not approve, and Unavailable; the question
+        then stays open.
         """
         asked = self._asked.get(interrupt.id) or self._recalled(interrupt)
         if asked is None:
@@ -177,7 +216,7 @@ class Judge:
                 await self.session.answered(call, by.id, role, approved=False)
             return True
         if call.rules is not self._rules:  # others than asked for the approval
-            call.decision = self._rules_say(call)
+            self._judge(call)
         if call.decision.kind is Kind.DENY:
             return True  # and it is not released
         approval.check(call, by)
@@ -189,8 +228,16 @@ class Judge:
         return enough
 
     def replay(self, event: e.Event) -> None:
-        """What happened before a restart, in order: it was decided, audited and let through then."""
-        if isinstance(event, e.Interrupted):
+        """Take in an event of before a restart, in order: it was decided, recorded and shown then."""
+        if isinstance(event, e.ToolCallStarted):
+            shown = self.calls[event.call] = GovernedCall(id=event.call)
+            shown.started(event, risk_of(event.kind))
+            shown.as_before()
+            self.before.pop(event.call, None)
+        elif isinstance(event, e.ToolCallEnded):
+            if (shown_before := self.calls.get(event.call)) is not None:
+                shown_before.to(CallPhase.ENDED)
+        elif isinstance(event, e.Interrupted):
             call = approval.recalled(event.interrupt)
             if call is not None:
                 self.before[call.id] = (event.interrupt.id, call)
@@ -201,110 +248,131 @@ class Judge:
             elif about is not None and event.answer.outcome is Outcome.CANCELLED:
                 del self.before[about]
 
+    def goes_on(self, state: State) -> None:
+        """Go on with a run of before a restart, once all of it was replayed. `state` is from the run's own record."""
+        left = self.session.left
+        for name, call in self.calls.items():
+            if call.phase is not CallPhase.ENDED and name in left.ended:  # the end was recorded and not shown
+                call.to(CallPhase.ENDED)
+            elif (begun := left.calls.get(name)) is not None and begun.approval is not None:
+                call.approved(begun.approval)
+        going = [name for name, call in self.calls.items() if call.phase is CallPhase.ALLOWED]
+        self.session.goes_on(state, {*going, *self.before})
+
     # --- deciding ------------------------------------------------------------------------------------------------
 
-    def begin(self, name: str) -> Call:
-        """The call of that name, as far as it has come; another one if that is over."""
+    def begin(self, name: str) -> GovernedCall:
+        """Return the call with this id, or a new one if there is none or it has ended."""
         call = self.calls.get(name)
-        if call is None or call.phase is Phase.ENDED:
-            call = self.calls[name] = Call(id=name)
+        if call is None or call.phase is CallPhase.ENDED:
+            call = self.calls[name] = GovernedCall(id=name)
         return call
 
-    async def decide(self, call: Call) -> None:
-        """Ask the rules, unless they were. What they allow is audited as called, what they deny as refused."""
+    async def decide(self, call: GovernedCall) -> None:
+        """Decide a call unless it is decided. An allowed one is recorded as called, a denied one as refused."""
         async with call.deciding:
-            if call.phase in (Phase.ALLOWED, Phase.ANNOUNCED) and call.stale:
-                call.phase = Phase.NEW
-            if call.phase is not Phase.NEW:
+            if not call.take_up():
                 return
-            if call.another:
-                call.signed = set()
-            call.stale = call.another = call.grown = call.recorded = False
-            call.judged = True
             if not call.act and (act := self._twins.find(call)) is not None:
-                call.phase = Phase.ASKING
-                if act.phase is Phase.ALLOWED:
+                call.to(CallPhase.ASKING)
+                if act.phase is CallPhase.ALLOWED:
                     await self._settled_twin(act)
                 return
-            call.decision = self._rules_say(call)
+            self._judge(call)
             match call.decision.kind:
                 case Kind.ALLOW:
                     await self.session.called(call)
-                    call.recorded, call.approval, call.phase = True, AUTO, Phase.ALLOWED
-                    call.moved()
+                    call.allow()
                 case Kind.DENY:
                     await self.refuse(call, call.decision.why)
                 case _ if call.signed and call.decision.released(call.signed):
                     await self.session.called(call, call.approval)
-                    call.recorded, call.phase = True, Phase.ALLOWED
-                    call.moved()
+                    call.allow(call.approval)
                 case _:
-                    call.phase = Phase.ANNOUNCED
+                    call.to(CallPhase.ANNOUNCED)
 
-    async def refuse(self, call: Call, why: str) -> None:
-        """It is never shown."""
-        call.phase = Phase.REFUSED
-        call.moved()
+    async def refuse(self, call: GovernedCall, why: str) -> None:
+        """Refuse a call: it is never shown."""
+        call.to(CallPhase.REFUSED)
         self.host.lost(REFUSED)
         if not call.turn:
             await self.session.refused(call, why)
 
     async def ask(
-        self, call: Call, question: Interrupt | None = None, grants: Callable[[Answer], bool] = approval.approves
+        self,
+        call: GovernedCall,
+        question: Interrupt | None = None,
+        grants: Callable[[Answer], bool] = approval.approves,
     ) -> Answer:
-        """Have the call approved, by a question of ours unless there is one. It is ALLOWED or REFUSED then."""
+        """Have the call approved, by the agent's question or one of ours. It is then ALLOWED or REFUSED."""
         asked, _ = self.before.get(call.id, ("", None))
         question = question or approval.question(call, self._name(call))
-        call.phase = Phase.ASKING
+        call.to(CallPhase.ASKING)
         before = self._asked.get(question.id)
         if before is not None:
-            call.signed |= before.call.signed
+            call.signed.update(before.call.signed)
         try:
-            call.grown = False
+            call.logged()
             if question.id != asked:  # else it was recorded before a restart
                 await self.session.waits(call, approval.approvers(call.decision))
-            about = self._asked[question.id] = Asked(call, grants)
+            about = self._asked[question.id] = AskedApproval(call, grants)
             answer = await self.host.put(question, about)
         except asyncio.CancelledError:
-            call.phase = Phase.ANNOUNCED  # the agent does not wait for the answer any more, and may ask again
-            call.moved()
+            if call.phase is CallPhase.ASKING:  # the agent does not wait for the answer any more, and may ask again
+                call.to(CallPhase.ANNOUNCED)
             raise
         except BaseException:
-            call.phase = Phase.REFUSED
-            call.moved()
+            if call.phase is CallPhase.ASKING:
+                call.to(CallPhase.REFUSED)
             raise
         finally:
             self._asked.pop(question.id, None)
+        if call.phase is not CallPhase.ASKING:
+            return answer  # the run has ended meanwhile
         if self.granted(question, about, answer):
-            call.approval = approval.signatory(answer).id or ANONYMOUS
-            call.recorded, call.phase = True, Phase.ALLOWED
-            call.moved()
+            call.allow(approval.signatory(answer).id or ANONYMOUS)
         elif self.closed:
-            call.phase = Phase.REFUSED
-            call.moved()
+            call.to(CallPhase.REFUSED)
         else:
             why = "nobody approved it" if answer.outcome is Outcome.CANCELLED else "it was rejected"
             await self.refuse(call, call.decision.why if call.decision.kind is Kind.DENY else why)
         return answer
 
-    def granted(self, question: Interrupt, asked: Asked, answer: Answer) -> bool:
-        """Whether the answer is a yes that counts."""
+    def granted(self, question: Interrupt, asked: AskedApproval, answer: Answer) -> bool:
+        """Whether the answer is a yes, and its approvals are enough."""
         return asked.yes(answer) and question.id in self._released
 
     def interrupt(self, error: InterlinguaError) -> None:
-        """The run cannot go on: nothing else of it is shown."""
+        """End the run with an error. Nothing more of it is shown."""
         self.close()
         self.host.interrupt(Failure(code=error.code, message=str(error), retryable=error.retryable))
 
     def close(self) -> None:
-        """Nothing is decided any more: the run is ending, or this process lets go of it."""
+        """Decide nothing any more: the run ends, or this process lets go of it."""
         self.closed = True
+        self._stop()
+
+    async def over(self) -> None:
+        """Record every open call as over, since the run ends. Raises Unavailable."""
+        self.close()
+        for call in list(self.calls.values()):
+            if call.phase is CallPhase.ALLOWED:
+                call.to(CallPhase.ENDED)
+                if call.recorded:  # else the log has it under its twin
+                    await self.session.ended(call, None, UNKNOWN if call.old else "the run ended")
+            elif call.phase in (CallPhase.ANNOUNCED, CallPhase.ASKING) and not call.turn:
+                call.to(CallPhase.REFUSED)
+                await self.session.refused(call, "the run ended before it was approved")
+        for _, call in self.before.values():
+            if not call.turn and call.id not in self.calls:
+                await self.session.refused(call, "the run ended before it was shown")
+        self.before.clear()
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _audited(self) -> Iterator[None]:
-        """What cannot be audited ends the run."""
+        """End the run if something cannot be recorded."""
         try:
             yield
         except InterlinguaError as error:
@@ -313,51 +381,51 @@ class Judge:
                 self.interrupt(error)
             raise
 
-    async def _settled_twin(self, act: Call) -> None:
-        """What became of an act has become of the call that its agent told meanwhile, or tells now."""
+    async def _settled_twin(self, act: GovernedCall) -> None:
+        """Decide the call that is the same as an act as the act was decided."""
         call = act.twin
-        if call is None or call.phase is not Phase.ASKING:
+        if call is None or call.phase is not CallPhase.ASKING:
             return
-        if act.phase is Phase.ALLOWED:
-            call.decision, call.approval = replace(act.decision, counted=()), act.approval
-            await self.session.called(call, call.approval)
-            call.recorded, call.phase = True, Phase.ALLOWED
-        elif act.phase is Phase.REFUSED and not self.closed:
-            call.decision = act.decision
+        if act.phase is CallPhase.ALLOWED:
+            call.decided(replace(act.decision, counted=()))
+            await self.session.called(call, act.approval)
+            call.allow(act.approval)
+        elif act.phase is CallPhase.REFUSED and not self.closed:
+            call.decided(act.decision)
             await self.refuse(call, "it was refused as it was to be made")
         else:
-            call.phase = Phase.ANNOUNCED
-        call.moved()
+            call.to(CallPhase.ANNOUNCED)
 
     @property
-    def _rules(self) -> Rules:
+    def _rules(self) -> PolicyRules:
         return self._now()
 
-    def _rules_say(self, call: Call) -> Decision:
-        call.rules = self._rules
-        if call.turn:
-            return self._rules.turn()
+    def _judge(self, call: GovernedCall) -> None:
+        """Have the current rules decide about a call."""
+        rules = self._rules
+        call.ruled(rules.turn() if call.turn else self._decision(rules, call), rules)
+
+    def _decision(self, rules: PolicyRules, call: GovernedCall) -> Decision:
         said = [(call.tool, call.server), *(call.earlier - {(call.tool, call.server)})]
-        call.earlier = frozenset()
         for tool, _ in said:
             if not approval.within(self.host.run.request, tool):
                 return Decision(kind=Kind.DENY, policy=None, why=f"whoever asked for the run has no tool {tool}")
-        decisions = [
-            self._rules.call(tool, server=server, risk=call.risk, at=self.session.now()) for tool, server in said
-        ]
+        decisions = [rules.call(tool, server=server, risk=call.risk, at=self.session.now()) for tool, server in said]
         return max(decisions, key=lambda one: RANK[one.kind])
 
-    def _recalled(self, interrupt: Interrupt) -> Asked | None:
-        """A question of before a restart, whose call the agent has not told again: judged by the rules of now."""
+    def _recalled(self, interrupt: Interrupt) -> AskedApproval | None:
+        """Recall a question of before a restart whose call the agent has not told again. The current rules decide
+        it.
+        """
         call = approval.recalled(interrupt)
         if call is None:
             return None
-        call.decision = self._rules_say(call)
-        asked = self._asked[interrupt.id] = Asked(call)
+        self._judge(call)
+        asked = self._asked[interrupt.id] = AskedApproval(call)
         return asked
 
-    def _name(self, call: Call) -> str:
-        """An id for a question; that which it had before a restart, if it was asked then."""
+    def _name(self, call: GovernedCall) -> str:
+        """Name a question: the name of before a restart, if it was asked then."""
         name, before = self.before.pop(call.id, ("", None))
         if before is not None and before.same(call):
             return name

@@ -1,28 +1,32 @@
-"""What is recorded of one session: its operator's transitions and tool calls, in AIP-44's form."""
+"""Records one session in the audit log: its operator's transitions and tool calls, in AIP-44's form."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.contract.governing import Instruction
 from gateway.core.types import Json, JsonObject
-from gateway.governance.audit import Event, Policy, aip44
+from gateway.governance.audit import AppliedPolicy, AuditEvent, aip44
 from gateway.governance.audit.aip44 import AUTO, State
 from gateway.governance.enforcing.journal import Journal
-from gateway.governance.enforcing.reopened import OpenSession
+from gateway.governance.enforcing.restoring import UnfinishedSession
 from gateway.governance.policy import Decision
 from gateway.governance.skills import Skill
 
 if TYPE_CHECKING:
-    from gateway.governance.enforcing.calls import Call
+    from gateway.governance.enforcing.calls import GovernedCall
 
 ANONYMOUS = "anonymous"
-"""Who answered, where nobody was authenticated."""
+"""The approver's id, if no one was authenticated."""
 BUDGETS: Final = "budgets"
 """The key in the record of a call (`metadata.aip44.audit`) with the slugs of the policies that counted it."""
 
+SKILLS: Final = "skills"
+"""The loss that counts skills of which an agent could not be told."""
 
-class Session:
+
+class AuditedSession:
     """`name` is the thread's, or the run's where it has none. Every method raises Unavailable if it is not on disk."""
 
     def __init__(self, journal: Journal, operator: str, name: str) -> None:
@@ -31,29 +35,29 @@ class Session:
         self._who: dict[str, Any] = {"operator": operator, "session": name}
 
     def now(self) -> float:
-        """The time that rules go by, in seconds since the epoch."""
+        """The time for the rules, in seconds since the epoch."""
         return self._journal.now()
 
     # --- transitions ---------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State | None:
-        """What its operator was last doing, as far as is known."""
+        """The operator's last known state."""
         return self._journal.state(self.name)
 
     @property
-    def left(self) -> OpenSession:
-        """What was begun in it before a restart, as the log has it."""
+    def left(self) -> UnfinishedSession:
+        """What an earlier process left in it, according to the log."""
         return self._journal.left(self.name)
 
     def goes_on(self, state: State, calls: Collection[str]) -> None:
-        """A run goes on in it that was begun before a restart, with these calls. `state` where the log has none."""
+        """Go on with a run of before a restart and these calls. `state` is used if the log has none."""
         self._journal.goes_on(self.name, calls)
         if self.state is None:
             self._journal.moved(self.name, state)
 
     async def moved(self, after: State, why: JsonObject | None = None) -> None:
-        """The operator does something else now. One that does so already is not recorded twice."""
+        """Record a transition of the operator, unless it is in that state already."""
         before = self.state
         if before == after:
             return
@@ -61,9 +65,10 @@ class Session:
         self._journal.moved(self.name, after)
 
     async def begins(self, who: JsonObject | None = None) -> bool:
-        """A run starts: the operator is invoked, unless it was, and runs. False if it is busy with another.
+        """Record the start of a run: the operator is invoked, if it was not, and runs. False if it is busy with
+        another.
 
-        `who` has it run (see `by`).
+        `who` started it (see `by`).
         """
         if self.state in ("running", "suspended", "resumed"):
             return False
@@ -73,22 +78,22 @@ class Session:
         return True
 
     async def closed(self) -> None:
-        """The session is over, and its audit with it."""
+        """Record the end of the session."""
         await self._write(aip44.closed(**self._who))
         self._journal.moved(self.name, None)
 
     def forget(self) -> None:
-        """Nothing else will happen in it."""
+        """Forget the session's state, since nothing more happens in it."""
         self._journal.moved(self.name, None)
 
     # --- skills --------------------------------------------------------------------------------------------------
 
     def told_of(self, skills: Sequence[Skill]) -> bool:
-        """Whether its agent was told of these, as they are now."""
+        """Whether its agent was told these skills in their current form."""
         return self._journal.told.get(self.name) == _digest(skills)
 
     async def tells(self, skills: Sequence[Skill]) -> None:
-        """Its agent is going to be told of these."""
+        """Record that its agent is going to be told these skills."""
         await self._write(
             *(
                 aip44.skill(
@@ -99,17 +104,17 @@ class Session:
         )
 
     def told(self, skills: Sequence[Skill]) -> None:
-        """It was, and has answered."""
+        """Note that the agent was told these skills and has answered."""
         self._journal.told[self.name] = _digest(skills)
 
     # --- tool calls ----------------------------------------------------------------------------------------------
 
-    async def called(self, call: Call, approval: str | None = AUTO) -> None:
-        """The call may be shown now; without `approval` it waits for one."""
+    async def called(self, call: GovernedCall, approval: str | None = AUTO) -> None:
+        """Record a call. Without `approval` it waits for one."""
         await self._write(self._call(call, approval))
 
-    async def waits(self, call: Call, approvers: list[str]) -> None:
-        """The call is wanted, and somebody is asked."""
+    async def waits(self, call: GovernedCall, approvers: list[str]) -> None:
+        """Record a call and the question about it."""
         decision = call.decision
         asked = aip44.approval_asked(
             **self._who, tool=call.tool, call=call.id, policy=_policy(decision), of=approvers, why=decision.why
@@ -119,8 +124,8 @@ class Session:
         else:
             await self._write(self._call(call, None), asked)
 
-    async def answered(self, call: Call, by: str, role: str, *, approved: bool, enough: bool = True) -> None:
-        """Somebody has answered. `enough`: nobody else need approve it."""
+    async def answered(self, call: GovernedCall, by: str, role: str, *, approved: bool, enough: bool = True) -> None:
+        """Record an answer. `enough`: no more approvals are needed."""
         given = aip44.approval_given(
             **self._who,
             by=by or ANONYMOUS,
@@ -133,8 +138,8 @@ class Session:
         )
         await self._write(given)
 
-    async def refused(self, call: Call, why: str) -> None:
-        """The call is never shown."""
+    async def refused(self, call: GovernedCall, why: str) -> None:
+        """Record a refused call."""
         event = aip44.tool_call(
             **self._who,
             tool=call.tool,
@@ -150,17 +155,17 @@ class Session:
         )
         await self._write(event)
 
-    async def ended(self, call: Call, result: Json, error: Json) -> None:
-        """The call has ended."""
+    async def ended(self, call: GovernedCall, result: Json, error: Json) -> None:
+        """Record the end of a call."""
         event = aip44.tool_result(
             **self._who, tool=call.tool, call=call.id, result=result, error=error, approval=call.approval
         )
         await self._write(event)
 
-    async def _write(self, *events: Event) -> None:
+    async def _write(self, *events: AuditEvent) -> None:
         await self._journal.write(self.name, *events)
 
-    def _call(self, call: Call, approval: str | None) -> Event:
+    def _call(self, call: GovernedCall, approval: str | None) -> AuditEvent:
         decision = call.decision
         more: JsonObject = {"server": call.server, "risk": call.risk, "notes": list(decision.notes) or None}
         if decision.counted and not call.recorded:
@@ -181,11 +186,21 @@ def _digest(skills: Sequence[Skill]) -> tuple[str, ...]:
     return tuple(one.sha256 for one in skills)
 
 
+def instructions(skills: Sequence[Skill]) -> tuple[Instruction, ...]:
+    """Return the skills that have instructions, as outbound adapters see them."""
+    return tuple(Instruction(skill.id, skill.ref, skill.body) for skill in skills if skill.body)
+
+
+def instructions_text(told: Sequence[Instruction]) -> str:
+    """Return instructions as text."""
+    return "\n\n".join(one.plain for one in told)
+
+
 def by(principal: str | None, protocol: str) -> JsonObject:
-    """Who has an operator work, for `output`: in which protocol, and who that says it is."""
+    """Return the client that starts an operator, for `output`: its protocol and principal."""
     found = {"protocol": protocol, "principal": principal}
     return {key: value for key, value in found.items() if value}
 
 
-def _policy(decision: Decision) -> Policy | None:
-    return Policy(decision.policy, decision.kind.value) if decision.policy is not None else None
+def _policy(decision: Decision) -> AppliedPolicy | None:
+    return AppliedPolicy(decision.policy, decision.kind.value) if decision.policy is not None else None

@@ -79,7 +79,7 @@ def _explain(document: Document, error: ValidationError, code: str) -> None:
 
 
 def _likeliest(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
-    """Of the ways in which each choice was not met, those of the choice that was meant."""
+    """Pick the errors of the choice that the author meant."""
     branches: dict[Any, list[ValidationError]] = {}
     for error in errors:
         branches.setdefault(error.schema_path[0], []).append(error)
@@ -137,7 +137,7 @@ def _words(error: ValidationError) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words."""
+    """Name the type of a value."""
     names: list[tuple[type, str]] = [(bool, "boolean"), (int, "integer"), (float, "number"), (str, "string")]
     names += [(list, "array"), (dict, "object")]
     return _TYPES[next((name for kind, name in names if isinstance(value, kind)), "null")]

@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 
 from gateway.core.errors import Unavailable
-from gateway.governance.audit import Entry, Head, expand, verify
-from gateway.governance.audit.files import Place
+from gateway.governance.audit import AuditEntry, LogHead, expand, verify
+from gateway.governance.audit.files import LogFiles
 from tests.governance.audit.support import appender, piece
 
 CALLS = ("write", "fsync", "rename", "open", "ftruncate", "pwrite", "close")
@@ -58,12 +58,12 @@ def work(folder: Path, tell: int, batches: int) -> None:
     log.open(None, time.time())
     for number in range(batches):
         for entry in log.write([piece(number), piece(number)]):
-            assert isinstance(entry, Entry)
+            assert isinstance(entry, AuditEntry)
             real_write(tell, f"{entry.head}\n".encode())
     log.close()
 
 
-def killed(folder: Path, at: int, batches: int) -> tuple[bool, list[Head]]:
+def killed(folder: Path, at: int, batches: int) -> tuple[bool, list[LogHead]]:
     """Work in a child that is killed at its `at`-th call; whether it was, and what it had acknowledged."""
     read, tell = os.pipe()
     child = os.fork()
@@ -77,7 +77,7 @@ def killed(folder: Path, at: int, batches: int) -> tuple[bool, list[Head]]:
         os._exit(0)
     os.close(tell)
     with open(read, encoding="ascii") as pipe:
-        told = [Head.parse(line) for line in pipe]
+        told = [LogHead.parse(line) for line in pipe]
     status = os.waitpid(child, 0)[1]
     assert status == 0 or os.WIFSIGNALED(status), f"the writer failed at call {at}"
     return status != 0, told
@@ -89,7 +89,7 @@ def entries(folder: Path) -> Iterator[dict[str, Any]]:
             yield msgspec.json.decode(line)
 
 
-def check(folder: Path, told: list[Head]) -> None:
+def check(folder: Path, told: list[LogHead]) -> None:
     """Open it once more, append, and look."""
     log = appender(folder, rotate_bytes=ROTATE)
     log.open(told[-1] if told else None, time.time())
@@ -109,9 +109,9 @@ def unfinished(folder: Path) -> str:
     """What the next to open it has to make good; "" if there is nothing."""
     active = folder / "audit-log.jsonl"
     if not active.exists():
-        return "no active file" if Place(folder).closed() else ""
+        return "no active file" if LogFiles(folder).closed() else ""
     data = active.read_bytes()
-    return f"torn in file {len(Place(folder).closed())}" if data and not data.endswith(b"\n") else ""
+    return f"torn in file {len(LogFiles(folder).closed())}" if data and not data.endswith(b"\n") else ""
 
 
 def every_step(base: Path) -> tuple[int, int]:
@@ -154,9 +154,9 @@ def disk_full(folder: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     (entry,) = log.write([piece(4)])
     log.close()
-    assert isinstance(entry, Entry) and entry.seq == 1
+    assert isinstance(entry, AuditEntry) and entry.seq == 1
     assert verify(expand([folder]), head=entry.head).mistakes == []
-    assert not list(Place(folder).torn())
+    assert not list(LogFiles(folder).torn())
 
 
 if __name__ == "__main__":

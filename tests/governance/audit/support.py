@@ -8,27 +8,29 @@ from typing import Any
 
 import msgspec
 
-from gateway.governance.audit import Actor, Entry, Event, Signer, Subject
+from gateway.governance.audit import Actor, AuditEntry, AuditEvent, AuditSubject, EntrySigner
 from gateway.governance.audit.appender import Appender, Piece
-from gateway.governance.audit.files import Place
+from gateway.governance.audit.files import LogFiles
 from gateway.governance.audit.redact import Redactor, snapshot
 
 
-def event(number: int = 0, **more: Any) -> Event:
-    base = Event(
+def event(number: int = 0, **more: Any) -> AuditEvent:
+    base = AuditEvent(
         actor=Actor("operator:atlas", "operator"),
         action="tool.call",
-        subject=Subject("tool", "mail"),
+        subject=AuditSubject("tool", "mail"),
         input={"n": number, "text": "é\n"},
     )
-    made: Event = msgspec.structs.replace(base, **more)
+    made: AuditEvent = msgspec.structs.replace(base, **more)
     return made
 
 
 def appender(
-    folder: Path, *, rotate_bytes: int = 1 << 20, signer: Signer | None = None, algorithm: str = "sha256"
+    folder: Path, *, rotate_bytes: int = 1 << 20, signer: EntrySigner | None = None, algorithm: str = "sha256"
 ) -> Appender:
-    return Appender(Place(folder), redactor=Redactor(), rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm)
+    return Appender(
+        LogFiles(folder), redactor=Redactor(), rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm
+    )
 
 
 def piece(number: int = 0, *, at: float | None = None, **more: Any) -> Piece:
@@ -36,13 +38,18 @@ def piece(number: int = 0, *, at: float | None = None, **more: Any) -> Piece:
 
 
 def write_log(
-    folder: Path, count: int, *, rotate_bytes: int = 1 << 20, signer: Signer | None = None, algorithm: str = "sha256",
+    folder: Path,
+    count: int,
+    *,
+    rotate_bytes: int = 1 << 20,
+    signer: EntrySigner | None = None,
+    algorithm: str = "sha256",
     **more: Any,
-) -> list[Entry]:  # fmt: skip
+) -> list[AuditEntry]:
     """A log of `count` entries, written one by one."""
     log = appender(folder, rotate_bytes=rotate_bytes, signer=signer, algorithm=algorithm)
     log.open(None, time.time())
     out = [entry for number in range(count) for entry in log.write([piece(number, **more)])]
     log.close()
-    assert all(isinstance(entry, Entry) for entry in out)
-    return [entry for entry in out if isinstance(entry, Entry)]
+    assert all(isinstance(entry, AuditEntry) for entry in out)
+    return [entry for entry in out if isinstance(entry, AuditEntry)]

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.governance.audit import AuditLog, Event, aip44
-from gateway.governance.audit.event import Policy
+from gateway.governance.audit import AuditEvent, AuditLog, aip44
+from gateway.governance.audit.event import AppliedPolicy
 from tests.support.aio import run
 
 WHO: dict[str, Any] = {"operator": "o", "session": "s"}
 OF: dict[str, Any] = {**WHO, "tool": "t", "call": "c"}
-RULE = Policy("sends", "require-approval")
+RULE = AppliedPolicy("sends", "require-approval")
 RULED = {"ref": "sends", "decision": "require-approval"}
 OPERATOR = {"id": "o", "role": "operator"}
 GATEWAY = {"id": "host:interlingua", "role": "system"}
@@ -117,7 +117,9 @@ MOVED = {"audit-event-kind": "transition"}
         ),
     ],
 )  # fmt: skip
-def test_an_entry_says_what_the_specification_asks_for(tmp_path: Path, event: Event, wanted: dict[str, Any]) -> None:
+def test_an_entry_says_what_the_specification_asks_for(
+    tmp_path: Path, event: AuditEvent, wanted: dict[str, Any]
+) -> None:
     async def written() -> None:
         async with AuditLog(tmp_path) as log:
             await log.append(event)

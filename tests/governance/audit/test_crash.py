@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.errors import Unavailable
-from gateway.governance.audit import AuditBroken, Entry, Head, expand, verify
+from gateway.governance.audit import AuditBroken, AuditEntry, LogHead, expand, verify
 from tests.governance.audit.support import appender, piece, write_log
 from tests.support.processes import ROOT, environment
 
@@ -50,7 +50,7 @@ asyncio.run(main())
 
 
 def test_a_log_whose_process_is_killed_from_outside_goes_on_where_it_was(tmp_path: Path) -> None:
-    told: list[Head] = []
+    told: list[LogHead] = []
     for _ in range(2):
         with subprocess.Popen(
             [sys.executable, "-c", ENDLESS, str(tmp_path)],
@@ -60,9 +60,9 @@ def test_a_log_whose_process_is_killed_from_outside_goes_on_where_it_was(tmp_pat
             text=True,
         ) as process:
             assert process.stdout is not None
-            told += [Head.parse(process.stdout.readline()) for _ in range(150)]
+            told += [LogHead.parse(process.stdout.readline()) for _ in range(150)]
             process.kill()
-            told += [Head.parse(line) for line in process.stdout if line.endswith("\n") and line.count(":") == 1]
+            told += [LogHead.parse(line) for line in process.stdout if line.endswith("\n") and line.count(":") == 1]
             assert process.wait(WITHIN) == -signal.SIGKILL
     log = appender(tmp_path)
     log.open(told[-1], 0)
@@ -74,12 +74,12 @@ def test_a_log_whose_process_is_killed_from_outside_goes_on_where_it_was(tmp_pat
     assert [head.seq for head in told] == sorted({head.seq for head in told})
 
 
-def reopened(folder: Path, known: Head | None = None) -> list[Entry]:
+def reopened(folder: Path, known: LogHead | None = None) -> list[AuditEntry]:
     """Open it, append one, and give the entries of the log's own note, if any, and of that."""
     log = appender(folder)
     log.open(known, 0)
     try:
-        return [each for each in log.write([piece()]) if isinstance(each, Entry)]
+        return [each for each in log.write([piece()]) if isinstance(each, AuditEntry)]
     finally:
         log.close()
 
@@ -130,7 +130,7 @@ def test_a_known_entry_is_found_in_a_file_that_is_full(tmp_path: Path) -> None:
     for entry in (entries[0], entries[4], entries[8]):
         reopened(tmp_path, entry.head)
     with pytest.raises(AuditBroken, match="do not hold entry 4"):
-        reopened(tmp_path, Head(4, "0" * 64))
+        reopened(tmp_path, LogHead(4, "0" * 64))
 
 
 def test_one_process_writes_a_log_at_a_time(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from gateway.core.errors import Invalid
-from gateway.governance.audit import Keyring, Signer, expand, verify
+from gateway.governance.audit import EntrySigner, Keyring, expand, verify
 from gateway.governance.audit.canonical import canonical, digest
 from gateway.governance.audit.keys import keyring, thumbprint
 from tests.governance.audit.support import appender, piece, write_log
@@ -26,7 +26,7 @@ KEY = Ed25519PrivateKey.from_private_bytes(SEED)
 RAW = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
 
 
-def ring(folder: Path, *signers: Signer, revoked: Any = None, **more: Any) -> Keyring:
+def ring(folder: Path, *signers: EntrySigner, revoked: Any = None, **more: Any) -> Keyring:
     data = json.loads(keyring(*signers))
     for key in data["keys"]:
         key.update(more)
@@ -42,21 +42,21 @@ def test_the_thumbprint_is_that_of_the_rfc() -> None:
 
 
 def test_a_signed_log_is_right_with_its_keyring_and_with_no_other(tmp_path: Path) -> None:
-    signer = Signer(KEY)
+    signer = EntrySigner(KEY)
     write_log(tmp_path / "log", 3, signer=signer)
     files = expand([tmp_path / "log"])
     report = verify(files, keyring=ring(tmp_path, signer))
     assert (report.mistakes, report.signed, report.unsigned) == ([], 3, 0)
-    stranger = Signer(Ed25519PrivateKey.generate())
+    stranger = EntrySigner(Ed25519PrivateKey.generate())
     found = verify(files, keyring=ring(tmp_path, stranger)).mistakes
     assert [each.code for each in found] == ["signature.unknown_key"] * 3
-    impostor = Signer(Ed25519PrivateKey.generate(), signer.key_id)
+    impostor = EntrySigner(Ed25519PrivateKey.generate(), signer.key_id)
     found = verify(files, keyring=ring(tmp_path, impostor)).mistakes
     assert [each.code for each in found] == ["signature.invalid"] * 3
 
 
 def test_a_whole_log_written_anew_by_somebody_without_the_key_is_found(tmp_path: Path) -> None:
-    signer = Signer(KEY)
+    signer = EntrySigner(KEY)
     write_log(tmp_path / "log", 2, signer=signer)
     (path,) = expand([tmp_path / "log"])
     lines, before = [], "GENESIS"
@@ -71,7 +71,7 @@ def test_a_whole_log_written_anew_by_somebody_without_the_key_is_found(tmp_path:
 
 
 def test_entries_before_the_first_signed_one_are_vouched_for_and_later_ones_are_not(tmp_path: Path) -> None:
-    signer = Signer(KEY, "host-key")
+    signer = EntrySigner(KEY, "host-key")
     folder = tmp_path / "log"
     write_log(folder, 2)
     files = expand([folder])
@@ -104,7 +104,7 @@ def test_entries_before_the_first_signed_one_are_vouched_for_and_later_ones_are_
 def test_a_key_counts_while_it_is_valid_and_never_when_revoked(
     tmp_path: Path, revoked: Any, more: dict[str, Any], right: bool
 ) -> None:
-    signer = Signer(KEY, "k")
+    signer = EntrySigner(KEY, "k")
     write_log(tmp_path / "log", 1, signer=signer)
     keys = ring(tmp_path, signer, revoked=revoked and {"keys": revoked}, **more)
     assert (verify(expand([tmp_path / "log"]), keyring=keys).mistakes == []) == right
@@ -131,12 +131,12 @@ def test_a_keyring_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
 def test_a_private_key_is_read_from_pem(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     path.write_bytes(KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    assert Signer.load(path).key_id == thumbprint(KEY.public_key())
+    assert EntrySigner.load(path).key_id == thumbprint(KEY.public_key())
     other = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     for data in (b"nothing", other):
         path.write_bytes(data)
         with pytest.raises(Invalid, match=r"key\.pem"):
-            Signer.load(path)
+            EntrySigner.load(path)
 
 
 def test_a_public_key_of_another_kind_or_spelling_is_refused(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_public_key_of_another_kind_or_spelling_is_refused(tmp_path: Path) -> 
 
 
 def test_a_key_is_valid_from_its_first_moment_to_its_last(tmp_path: Path) -> None:
-    signer, moment = Signer(KEY, "k"), datetime(2033, 5, 18, tzinfo=UTC)
+    signer, moment = EntrySigner(KEY, "k"), datetime(2033, 5, 18, tzinfo=UTC)
     block, step = signer.sign(b"words"), timedelta(microseconds=1)
     since = ring(tmp_path, signer, validFrom=moment.isoformat())
     until = ring(tmp_path, signer, expiresAt=moment.isoformat())

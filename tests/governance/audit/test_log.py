@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from gateway.core.errors import Invalid, TooLarge, Unavailable
-from gateway.governance.audit import Actor, AuditBroken, AuditLog, Entry, Head, expand, files, verify
-from gateway.governance.audit.heads import Keeper
+from gateway.governance.audit import Actor, AuditBroken, AuditEntry, AuditLog, LogHead, expand, files, verify
+from gateway.governance.audit.last_heads import HeadKeeper
 from tests.governance.audit.support import event, write_log
 from tests.support.aio import run
 
@@ -53,10 +53,10 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def test_entries_are_in_the_order_of_calls_over_rotations_and_restarts(tmp_path: Path) -> None:
-    async def session(first: int) -> list[Entry]:
+    async def session(first: int) -> list[AuditEntry]:
         async with AuditLog(tmp_path, rotate_bytes=30_000) as log:
 
-            async def one(worker: int) -> list[Entry]:
+            async def one(worker: int) -> list[AuditEntry]:
                 return [await log.append(event(first + worker)) for _ in range(5)]
 
             await asyncio.gather(*(one(worker) for worker in range(40)))
@@ -204,7 +204,7 @@ def test_more_than_may_wait_is_refused_at_once(tmp_path: Path, disk: Disk) -> No
     async def scenario() -> None:
         async with AuditLog(tmp_path, waiting=2_000) as log:
             disk.go.clear()
-            taken: list[asyncio.Future[Entry]] = []
+            taken: list[asyncio.Future[AuditEntry]] = []
             with pytest.raises(Unavailable, match="cannot keep up"):
                 while len(taken) < 100:
                     taken.append(log.append(event(input={"text": "x" * 300})))
@@ -277,7 +277,7 @@ def test_a_log_that_cannot_be_opened_says_why_and_leaves_no_thread(tmp_path: Pat
                 await second.open()
             await second.aclose()
         with pytest.raises(AuditBroken, match="cut off"):
-            await AuditLog(tmp_path, head=Head(5, "0" * 64)).open()
+            await AuditLog(tmp_path, head=LogHead(5, "0" * 64)).open()
         (tmp_path / "file").write_text("")
         with pytest.raises(Unavailable, match="cannot be opened"):
             await AuditLog(tmp_path / "file" / "log").open()
@@ -315,7 +315,7 @@ def test_the_head_is_told_in_order_and_the_last_one_always(tmp_path: Path) -> No
         if len(told) == 1:
             raise OSError("not now")
 
-    async def scenario() -> Head | None:
+    async def scenario() -> LogHead | None:
         async with AuditLog(tmp_path, on_head=on_head) as log:
             for number in range(20):
                 await log.append(event(number))
@@ -337,8 +337,8 @@ def test_a_head_that_was_not_taken_is_told_again() -> None:
         taken.set()
 
     async def scenario() -> None:
-        keeper = Keeper(on_head, retry=0.001)
-        keeper.put(Head(7, "0" * 64))
+        keeper = HeadKeeper(on_head, retry=0.001)
+        keeper.put(LogHead(7, "0" * 64))
         await taken.wait()
         await keeper.aclose()
 
@@ -355,11 +355,11 @@ def test_heads_that_come_faster_than_a_store_should_be_asked_become_one() -> Non
         first.set()
 
     async def scenario() -> None:
-        keeper = Keeper(on_head, every=60)
-        keeper.put(Head(0, "0" * 64))
+        keeper = HeadKeeper(on_head, every=60)
+        keeper.put(LogHead(0, "0" * 64))
         await first.wait()
         for seq in range(1, 100):
-            keeper.put(Head(seq, "0" * 64))
+            keeper.put(LogHead(seq, "0" * 64))
         await keeper.aclose()
 
     run(scenario())

@@ -12,21 +12,21 @@ from typer.testing import CliRunner
 
 from gateway.cli.commands import app
 from gateway.core.errors import Invalid
-from gateway.governance.audit import AuditLog, Head, Signer, Terms
+from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms
 from gateway.governance.audit.pointer import path_for, read
 from tests.governance.audit.support import event
 from tests.governance.audit.test_keys import KEY, ring
 from tests.support.aio import run
 
 
-async def written(folder: Path, count: int = 3) -> Head:
-    async with AuditLog(folder, signer=Signer(KEY)) as log:
+async def written(folder: Path, count: int = 3) -> LogHead:
+    async with AuditLog(folder, signer=EntrySigner(KEY)) as log:
         log.keep(Terms(pointer=True))
         return [await log.append(event(number)) for number in range(count)][-1].head
 
 
 @pytest.fixture
-def pointer(tmp_path: Path) -> tuple[Path, Head]:
+def pointer(tmp_path: Path) -> tuple[Path, LogHead]:
     """A log's pointer, and its head."""
     return path_for(tmp_path / "audit-log.jsonl"), run(written(tmp_path))
 
@@ -37,7 +37,7 @@ def verified(*words: object) -> tuple[int, str]:
 
 
 def test_a_log_that_is_closed_has_its_last_entry_in_a_signed_pointer(
-    tmp_path: Path, pointer: tuple[Path, Head]
+    tmp_path: Path, pointer: tuple[Path, LogHead]
 ) -> None:
     path, head = pointer
     assert path == tmp_path / ".well-known" / "head-pointer.json"
@@ -49,13 +49,13 @@ def test_a_log_that_is_closed_has_its_last_entry_in_a_signed_pointer(
     )
     assert (said["headSeq"], said["headHash"]) == (head.seq, head.hash)
     assert said["signer"] == {"id": "host:interlingua", "role": "system"} and said["signature"]["alg"] == "Ed25519"
-    assert read(path, ring(tmp_path, Signer(KEY))) == head
+    assert read(path, ring(tmp_path, EntrySigner(KEY))) == head
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_a_pointer_that_is_wanted_again_is_that_of_now(tmp_path: Path) -> None:
     async def story() -> None:
-        async with AuditLog(tmp_path, signer=Signer(KEY)) as log:
+        async with AuditLog(tmp_path, signer=EntrySigner(KEY)) as log:
             log.keep(Terms(pointer=True))
             await log.append(event(0))
             log.keep(Terms())
@@ -67,7 +67,7 @@ def test_a_pointer_that_is_wanted_again_is_that_of_now(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["headSeq", "headHash", "pinnedAt", "chain", "signature"])
-def test_a_pointer_that_was_changed_is_none(tmp_path: Path, pointer: tuple[Path, Head], key: str) -> None:
+def test_a_pointer_that_was_changed_is_none(tmp_path: Path, pointer: tuple[Path, LogHead], key: str) -> None:
     path, _ = pointer
     said = json.loads(path.read_bytes())
     other: Any = {
@@ -79,12 +79,12 @@ def test_a_pointer_that_was_changed_is_none(tmp_path: Path, pointer: tuple[Path,
     }
     path.write_text(json.dumps({**said, key: other[key]}))
     with pytest.raises(Invalid, match=r"signature\.invalid"):
-        read(path, ring(tmp_path, Signer(KEY)))
+        read(path, ring(tmp_path, EntrySigner(KEY)))
 
 
-def test_a_pointer_of_a_strangers_key_is_none(tmp_path: Path, pointer: tuple[Path, Head]) -> None:
+def test_a_pointer_of_a_strangers_key_is_none(tmp_path: Path, pointer: tuple[Path, LogHead]) -> None:
     with pytest.raises(Invalid, match=r"signature\.unknown_key"):
-        read(pointer[0], ring(tmp_path, Signer(Ed25519PrivateKey.generate())))
+        read(pointer[0], ring(tmp_path, EntrySigner(Ed25519PrivateKey.generate())))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"headSeq": -1}', '{"doctype": "head-pointer", "headSeq": 1}'])
@@ -94,8 +94,10 @@ def test_what_is_no_pointer_is_refused(tmp_path: Path, text: str) -> None:
         read(tmp_path / "p.json", None)
 
 
-def test_a_log_that_was_cut_off_is_found_by_the_pointer_beside_it(tmp_path: Path, pointer: tuple[Path, Head]) -> None:
-    ring(tmp_path, Signer(KEY))
+def test_a_log_that_was_cut_off_is_found_by_the_pointer_beside_it(
+    tmp_path: Path, pointer: tuple[Path, LogHead]
+) -> None:
+    ring(tmp_path, EntrySigner(KEY))
     keys, log = tmp_path / "governance-keys.json", tmp_path / "audit-log.jsonl"
     code, told = verified(tmp_path, "--keyring", keys)
     assert code == 0 and "head-pointer.json names an entry of it\n" in told and "was not checked" not in told
@@ -108,8 +110,8 @@ def test_a_log_that_was_cut_off_is_found_by_the_pointer_beside_it(tmp_path: Path
     assert verified(tmp_path, "--head", "0:" + "0" * 64, "--pointer", pointer[0])[0] == 2
 
 
-def test_a_pointer_that_is_forged_is_a_mistake(tmp_path: Path, pointer: tuple[Path, Head]) -> None:
-    ring(tmp_path, Signer(KEY))
+def test_a_pointer_that_is_forged_is_a_mistake(tmp_path: Path, pointer: tuple[Path, LogHead]) -> None:
+    ring(tmp_path, EntrySigner(KEY))
     path, _ = pointer
     path.write_text(path.read_text().replace('"headSeq": 2', '"headSeq": 1'))
     code, told = verified(tmp_path, "--keyring", tmp_path / "governance-keys.json")

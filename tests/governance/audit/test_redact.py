@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from gateway.core.errors import Invalid
-from gateway.governance.audit import Policy, Subject, expand, verify
+from gateway.governance.audit import AppliedPolicy, AuditSubject, expand, verify
 from gateway.governance.audit.appender import Appender
 from gateway.governance.audit.canonical import LARGEST, canonical, digest
-from gateway.governance.audit.files import Place
+from gateway.governance.audit.files import LogFiles
 from gateway.governance.audit.redact import DEEPEST, Redactor, redacted, snapshot
 from tests.governance.audit.support import event, piece
 
@@ -72,7 +72,7 @@ def test_a_log_with_floats_is_what_its_hashes_say(tmp_path: Path) -> None:
     for number, value in enumerate((1.5, 1.0, 1e21, [0.1, 1e-7], {"a": 2.0, "b": 3})):
         for limit in (64 * 1024, 1):
             folder = tmp_path / f"{number}-{limit}"
-            log = Appender(Place(folder), redactor=Redactor(limit=limit), rotate_bytes=1 << 20, signer=None)
+            log = Appender(LogFiles(folder), redactor=Redactor(limit=limit), rotate_bytes=1 << 20, signer=None)
             log.open(None, 0)
             log.write([piece(input={"v": value}), piece(input={"v": 1})])
             log.close()
@@ -119,10 +119,10 @@ def test_what_json_cannot_say_is_said_to_be_that() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        {"subject": Subject("k" * 33)},
-        {"subject": Subject("tool", "r" * 257)},
-        {"policy": Policy("No Slug")},
-        {"policy": Policy("mail", "approve")},  # type: ignore[arg-type]
+        {"subject": AuditSubject("k" * 33)},
+        {"subject": AuditSubject("tool", "r" * 257)},
+        {"policy": AppliedPolicy("No Slug")},
+        {"policy": AppliedPolicy("mail", "approve")},  # type: ignore[arg-type]
         {"input": [1]},
         {"signatures": (1,)},
     ],

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from gateway.governance.audit import AuditBroken, AuditLog, Head, Signer, Terms, appender, expand, log, upkeep, verify
+from gateway.governance.audit import (
+    AuditBroken,
+    AuditLog,
+    EntrySigner,
+    LogHead,
+    Terms,
+    appender,
+    expand,
+    log,
+    upkeep,
+    verify,
+)
 from gateway.governance.audit.retention import DAY
 from tests.governance.audit.support import event
 from tests.governance.audit.test_keys import KEY, ring
@@ -36,7 +47,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     yield found
 
 
-async def write(opened: AuditLog, count: int) -> Head:
+async def write(opened: AuditLog, count: int) -> LogHead:
     return [await opened.append(event(number)) for number in range(count)][-1].head
 
 
@@ -54,7 +65,7 @@ async def gone(folder: Path, count: int) -> None:
     await until(lambda: len(names(folder)) == count)
 
 
-async def days_of(folder: Path, clock: Clock, days: int, *, signer: Signer | None = None) -> Head:
+async def days_of(folder: Path, clock: Clock, days: int, *, signer: EntrySigner | None = None) -> LogHead:
     """A log that was written to once a day; its newest entry."""
     async with AuditLog(folder, signer=signer) as opened:
         opened.keep(Terms(days=days * 10))
@@ -66,15 +77,15 @@ async def days_of(folder: Path, clock: Clock, days: int, *, signer: Signer | Non
 
 def test_a_file_is_a_day_and_what_is_too_old_is_removed_after_the_log_has_said_so(tmp_path: Path, clock: Clock) -> None:
     async def scenario() -> None:
-        await days_of(tmp_path, clock, 6, signer=Signer(KEY))
+        await days_of(tmp_path, clock, 6, signer=EntrySigner(KEY))
         assert len(names(tmp_path)) == 6
-        async with AuditLog(tmp_path, signer=Signer(KEY)) as opened:
+        async with AuditLog(tmp_path, signer=EntrySigner(KEY)) as opened:
             opened.keep(Terms(days=3))
             await gone(tmp_path, 4)
         assert names(tmp_path)[0] == "audit-log.000000000006.jsonl"
 
     run(scenario())
-    keys = ring(tmp_path, Signer(KEY))
+    keys = ring(tmp_path, EntrySigner(KEY))
     report = verify(expand([tmp_path]), keyring=keys)
     assert report.mistakes == [] and report.removed is not None and report.removed.seq == 5
     assert verify(expand([tmp_path]), head=report.head, keyring=keys).mistakes == []
@@ -113,7 +124,7 @@ def test_an_entry_that_is_known_and_older_than_the_log_cannot_be_vouched_for(tmp
     assert removed is not None and removed.seq == 3
     assert verify(expand([tmp_path]), head=removed).mistakes == []
     for known in (1, removed.seq):
-        (mistake,) = verify(expand([tmp_path]), head=Head(known, "0" * 64)).mistakes
+        (mistake,) = verify(expand([tmp_path]), head=LogHead(known, "0" * 64)).mistakes
         assert mistake.code == "chain.truncated" and "the log begins with entry 4" in mistake.what
 
 

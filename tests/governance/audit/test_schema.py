@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import gateway.governance
-from gateway.governance.audit import Event, Policy, Signer, aip44, expand
-from gateway.governance.audit.line import Line
+from gateway.governance.audit import AppliedPolicy, AuditEvent, EntrySigner, aip44, expand
+from gateway.governance.audit.line import AuditLine
 from gateway.governance.audit.redact import snapshot
 from tests.governance.audit.support import appender, piece, write_log
 from tests.governance.audit.test_keys import KEY
@@ -21,13 +21,13 @@ FILE = Path(gateway.governance.__file__).parent / "schemas" / "GOVERNANCE.schema
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator({"$ref": "#/$defs/auditEvent", "$defs": SCHEMA["$defs"]})
 WHO: dict[str, Any] = {"operator": "atlas", "session": "s1", "tool": "mail", "call": "c1"}
-EVENTS: list[Event] = [
-    aip44.tool_call(**WHO, arguments={"to": "ada"}, policy=Policy("mail", "allow")),
+EVENTS: list[AuditEvent] = [
+    aip44.tool_call(**WHO, arguments={"to": "ada"}, policy=AppliedPolicy("mail", "allow")),
     aip44.tool_call(**WHO, arguments=[1, 0.5], approval="user:ada", signatures=("./signatures/ada.signature.json",)),
     aip44.tool_call(**{**WHO, "tool": "t" * 300, "operator": ""}, arguments=None, refused=True),
     aip44.tool_result(**WHO, result={"ok": True}),
     aip44.tool_result(**WHO, error="no"),
-    aip44.approval_asked(**WHO, policy=Policy("mail", "require-approval"), of=["ada"]),
+    aip44.approval_asked(**WHO, policy=AppliedPolicy("mail", "require-approval"), of=["ada"]),
     aip44.approval_given(**WHO, by="user:ada", approved=True, policy=None, role="cfo"),
     aip44.approval_given(**WHO, by="user:ada", approved=False, policy=None),
     aip44.transition(operator="atlas", session="s1", before=None, after="invoked"),
@@ -38,7 +38,7 @@ EVENTS: list[Event] = [
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512", "blake2b-256"])
 def test_every_line_that_is_written_is_an_audit_event(tmp_path: Path, algorithm: str) -> None:
-    log = appender(tmp_path, signer=Signer(KEY), algorithm=algorithm)
+    log = appender(tmp_path, signer=EntrySigner(KEY), algorithm=algorithm)
     log.open(None, 0)
     log.write([msgspec.structs.replace(piece(), raw=snapshot(event)) for event in EVENTS])
     log.close()
@@ -87,7 +87,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_type_that_reads_a_line_says_the_same_as_the_schema(line: dict[str, Any], change: dict[str, Any]) -> None:
     entry = {**line, **change}
     try:
-        msgspec.convert(entry, Line)
+        msgspec.convert(entry, AuditLine)
         read = True
     except msgspec.ValidationError:
         read = False

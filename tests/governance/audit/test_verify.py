@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.governance.audit import Head, Report, Signer, expand, verify
+from gateway.governance.audit import EntrySigner, LogHead, Report, expand, verify
 from gateway.governance.audit.canonical import canonical, digest
-from gateway.governance.audit.files import Place
+from gateway.governance.audit.chain import ChainCheck, Fault
+from gateway.governance.audit.files import LogFiles
 from gateway.governance.audit.line import LONGEST
-from gateway.governance.audit.walk import Fault, Walk
 from tests.governance.audit.support import write_log
 from tests.governance.audit.test_keys import KEY, ring
 
@@ -24,11 +24,11 @@ COUNT = 9
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Head]:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, LogHead]:
     """A log of three files."""
     folder = tmp_path_factory.mktemp("whole")
     entries = write_log(folder, COUNT, rotate_bytes=1000)
-    assert len(Place(folder).files()) > 2
+    assert len(LogFiles(folder).files()) > 2
     return folder, entries[-1].head
 
 
@@ -36,43 +36,43 @@ def lines_of(folder: Path) -> list[bytes]:
     return b"".join(path.read_bytes() for path in expand([folder])).splitlines(keepends=True)
 
 
-def faults(lines: list[bytes], head: Head | None) -> list[str]:
-    walk = Walk(head=head)
+def faults(lines: list[bytes], head: LogHead | None) -> list[str]:
+    walk = ChainCheck(head=head)
     found = [fault for line in lines for fault in walk.feed(line)] + walk.beginning() + walk.end()
     return [f"{fault.field} {fault.code} {fault.what}" for fault in found]
 
 
-def test_an_untouched_log_is_right(whole: tuple[Path, Head]) -> None:
+def test_an_untouched_log_is_right(whole: tuple[Path, LogHead]) -> None:
     folder, head = whole
     report = verify(expand([folder]), head=head)
     assert (report.mistakes, report.entries, report.head) == ([], COUNT, head)
     assert faults(lines_of(folder), head) == []
 
 
-def test_the_change_of_any_byte_is_found(whole: tuple[Path, Head]) -> None:
+def test_the_change_of_any_byte_is_found(whole: tuple[Path, LogHead]) -> None:
     folder, _ = whole
     lines = lines_of(folder)[:3]
     data = b"".join(lines)
-    last = Walk.at(lines[-1])
-    assert isinstance(last, Walk)
-    known = Head(last.seq, last.hash)
+    last = ChainCheck.at(lines[-1])
+    assert isinstance(last, ChainCheck)
+    known = LogHead(last.seq, last.hash)
     for place, byte in enumerate(data):
         for other in {byte ^ 1, byte ^ 0x20, 0x20, 0x0A} - {byte}:
             changed = data[:place] + bytes([other]) + data[place + 1 :]
             assert faults(changed.splitlines(keepends=True), known), (place, bytes([byte]), bytes([other]))
 
 
-def test_the_loss_and_the_insertion_of_any_byte_is_found(whole: tuple[Path, Head]) -> None:
+def test_the_loss_and_the_insertion_of_any_byte_is_found(whole: tuple[Path, LogHead]) -> None:
     folder, _ = whole
     lines = lines_of(folder)[:2]
-    data, last = b"".join(lines), Walk.at(lines[-1])
-    assert isinstance(last, Walk)
+    data, last = b"".join(lines), ChainCheck.at(lines[-1])
+    assert isinstance(last, ChainCheck)
     for place in range(len(data)):
         for changed in (data[:place] + data[place + 1 :], data[:place] + b" " + data[place:]):
-            assert faults(changed.splitlines(keepends=True), Head(last.seq, last.hash)), place
+            assert faults(changed.splitlines(keepends=True), LogHead(last.seq, last.hash)), place
 
 
-def test_a_log_cut_off_anywhere_is_found(whole: tuple[Path, Head]) -> None:
+def test_a_log_cut_off_anywhere_is_found(whole: tuple[Path, LogHead]) -> None:
     folder, head = whole
     data = b"".join(lines_of(folder))
     for end in range(0, len(data), 7):
@@ -92,7 +92,7 @@ def test_a_log_cut_off_anywhere_is_found(whole: tuple[Path, Head]) -> None:
 )
 @settings(max_examples=150, deadline=None)
 def test_lines_removed_doubled_swapped_or_moved_are_found(
-    whole: tuple[Path, Head], steps: list[tuple[str, int, int]]
+    whole: tuple[Path, LogHead], steps: list[tuple[str, int, int]]
 ) -> None:
     folder, head = whole
     before = lines_of(folder)
@@ -119,35 +119,35 @@ def rehashed(line: bytes, **changes: object) -> bytes:
     return canonical({**entry, "hash": digest(canonical(entry))}) + b"\n"
 
 
-def test_a_line_changed_with_its_hash_is_found_by_the_next(whole: tuple[Path, Head]) -> None:
+def test_a_line_changed_with_its_hash_is_found_by_the_next(whole: tuple[Path, LogHead]) -> None:
     lines = lines_of(whole[0])
     lines[3] = rehashed(lines[3], action="tool.nothing")
     (told,) = faults(lines, whole[1])
     assert told.startswith("prevHash chain.broken")
 
 
-def test_the_last_line_changed_with_its_hash_is_found_by_the_head(whole: tuple[Path, Head]) -> None:
+def test_the_last_line_changed_with_its_hash_is_found_by_the_head(whole: tuple[Path, LogHead]) -> None:
     lines = lines_of(whole[0])
     lines[-1] = rehashed(lines[-1], action="tool.nothing")
     assert faults(lines, None) == []
     assert faults(lines, whole[1]) == ["hash chain.broken entry 8 is not the one of the head that is known"]
 
 
-def test_a_line_alone_is_right_or_not_whatever_comes_before_it(whole: tuple[Path, Head]) -> None:
+def test_a_line_alone_is_right_or_not_whatever_comes_before_it(whole: tuple[Path, LogHead]) -> None:
     first, second, *_ = lines_of(whole[0])
-    stands = Walk.at(second)
-    assert isinstance(stands, Walk) and (stands.seq, stands.hash) == (1, msgspec.json.decode(second)["hash"])
+    stands = ChainCheck.at(second)
+    assert isinstance(stands, ChainCheck) and (stands.seq, stands.hash) == (1, msgspec.json.decode(second)["hash"])
     for line, code in (
         (second.replace(b"mail", b"tail"), "chain.tampered"),
         (second[:-1], "chain.truncated"),
         (b"x\n", "schema.invalid"),
         (rehashed(first, prevHash="0" * 64), "chain.broken"),  # nothing comes before entry 0
     ):
-        wrong = Walk.at(line)
+        wrong = ChainCheck.at(line)
         assert isinstance(wrong, Fault) and wrong.code == code, line
 
 
-def test_a_line_put_in_with_its_hash_is_found(whole: tuple[Path, Head]) -> None:
+def test_a_line_put_in_with_its_hash_is_found(whole: tuple[Path, LogHead]) -> None:
     lines = lines_of(whole[0])
     previous = msgspec.json.decode(lines[3])
     lines.insert(4, rehashed(lines[4], prevHash=previous["hash"], action="tool.more"))
@@ -165,7 +165,7 @@ def removed(last: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("first", [1, 3])
-def test_only_a_note_that_is_right_says_what_was_removed(whole: tuple[Path, Head], first: int) -> None:
+def test_only_a_note_that_is_right_says_what_was_removed(whole: tuple[Path, LogHead], first: int) -> None:
     lines = lines_of(whole[0])
     last = f"{first - 1}:{msgspec.json.decode(lines[first - 1])['hash']}"
     left = lines[first:]
@@ -185,25 +185,25 @@ def test_only_a_note_that_is_right_says_what_was_removed(whole: tuple[Path, Head
         assert bool(told) is not right, changes
 
 
-def test_behind_a_first_line_that_is_no_entry_the_walk_goes_on(whole: tuple[Path, Head]) -> None:
+def test_behind_a_first_line_that_is_no_entry_the_walk_goes_on(whole: tuple[Path, LogHead]) -> None:
     (told,) = faults([b"x\n", *lines_of(whole[0])[1:]], whole[1])
     assert "schema.invalid" in told
 
 
-def test_a_line_that_is_cut_off_is_no_entry(whole: tuple[Path, Head], tmp_path: Path) -> None:
+def test_a_line_that_is_cut_off_is_no_entry(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b"".join(lines_of(whole[0]))[:-1])
     report = verify([path])
     assert report.entries == COUNT - 1 and [each.code for each in report.mistakes] == ["chain.truncated"]
 
 
-def test_an_entry_dated_before_the_one_before_is_found(whole: tuple[Path, Head]) -> None:
+def test_an_entry_dated_before_the_one_before_is_found(whole: tuple[Path, LogHead]) -> None:
     lines = lines_of(whole[0])[:2]
     lines[1] = rehashed(lines[1], ts="2001-01-01T00:00:00.000Z")
     assert faults(lines, None) == ["ts chain.broken it is dated before the entry before"]
 
 
-def test_each_mistake_names_its_file_line_and_field(whole: tuple[Path, Head], tmp_path: Path) -> None:
+def test_each_mistake_names_its_file_line_and_field(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
     folder = tmp_path / "log"
     shutil.copytree(whole[0], folder)
     second = expand([folder])[1]
@@ -231,7 +231,7 @@ def test_each_mistake_names_its_file_line_and_field(whole: tuple[Path, Head], tm
     ],
 )
 def test_a_file_that_is_gone_emptied_doubled_or_renamed_is_found(
-    whole: tuple[Path, Head], tmp_path: Path, what: Callable[[list[Path]], object], told: str
+    whole: tuple[Path, LogHead], tmp_path: Path, what: Callable[[list[Path]], object], told: str
 ) -> None:
     folder = tmp_path / "log"
     shutil.copytree(whole[0], folder)
@@ -240,45 +240,45 @@ def test_a_file_that_is_gone_emptied_doubled_or_renamed_is_found(
     assert any(told in str(mistake) for mistake in report.mistakes), report.mistakes
 
 
-def test_older_files_may_be_elsewhere_if_their_last_entry_is_named(whole: tuple[Path, Head]) -> None:
+def test_older_files_may_be_elsewhere_if_their_last_entry_is_named(whole: tuple[Path, LogHead]) -> None:
     files = expand([whole[0]])
     last = verify(files[:1]).head
     assert last is not None
     assert verify(files[1:], after=last, head=whole[1]).mistakes == []
-    assert verify(files[1:], after=Head(last.seq, "0" * 64)).mistakes
+    assert verify(files[1:], after=LogHead(last.seq, "0" * 64)).mistakes
     assert verify(files[1:]).mistakes
 
 
-def test_what_is_missing_at_the_end_is_told_at_the_last_line(whole: tuple[Path, Head], tmp_path: Path) -> None:
+def test_what_is_missing_at_the_end_is_told_at_the_last_line(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     for lines in (lines_of(whole[0])[:-1], []):
         path.write_bytes(b"".join(lines))
         report = verify([path], head=whole[1])
         assert [(each.line, each.code) for each in report.mistakes] == [(len(lines), "chain.truncated")]
-        assert report.head == (Head(COUNT - 2, msgspec.json.decode(lines[-1])["hash"]) if lines else None)
+        assert report.head == (LogHead(COUNT - 2, msgspec.json.decode(lines[-1])["hash"]) if lines else None)
     assert [each.line for each in verify([], head=whole[1]).mistakes] == [0]
 
 
 @pytest.mark.parametrize("name", ["log.7.jsonl", "log.abcdefghijkl.jsonl", "log.٠٠٠٠٠٠٠٠٠٠٠٧.jsonl"])
 def test_a_file_of_another_name_is_not_named_after_an_entry(
-    whole: tuple[Path, Head], tmp_path: Path, name: str
+    whole: tuple[Path, LogHead], tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_bytes(b"".join(lines_of(whole[0])))
     assert verify(expand([tmp_path / name]), head=whole[1]).mistakes == []
 
 
-def test_an_unsigned_entry_may_have_metadata_of_the_log(whole: tuple[Path, Head], tmp_path: Path) -> None:
-    walk = Walk(keyring=ring(tmp_path, Signer(KEY)))
+def test_an_unsigned_entry_may_have_metadata_of_the_log(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
+    walk = ChainCheck(keyring=ring(tmp_path, EntrySigner(KEY)))
     assert walk.feed(rehashed(lines_of(whole[0])[0], metadata={"interlingua": {"removed": []}})) == []
     assert (walk.signed, walk.unsigned) == (0, 1)
 
 
-def test_files_are_read_in_the_order_of_their_entries(whole: tuple[Path, Head]) -> None:
+def test_files_are_read_in_the_order_of_their_entries(whole: tuple[Path, LogHead]) -> None:
     files = expand([whole[0]])
     assert verify(expand(reversed(files)), head=whole[1]).mistakes == []
 
 
-def test_a_line_in_other_bytes_is_found_unless_any_form_is_taken(whole: tuple[Path, Head], tmp_path: Path) -> None:
+def test_a_line_in_other_bytes_is_found_unless_any_form_is_taken(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
     lines = lines_of(whole[0])
     other = msgspec.json.encode(dict(reversed(msgspec.json.decode(lines[0]).items()))) + b"\n"
     doubled = lines[0].replace(b'{"$schema"', b'{"action":"tool.other","$schema"')
@@ -289,9 +289,9 @@ def test_a_line_in_other_bytes_is_found_unless_any_form_is_taken(whole: tuple[Pa
         assert verify([path], head=whole[1]).mistakes
 
 
-def test_a_hash_in_another_place_of_its_line_is_found(whole: tuple[Path, Head]) -> None:
+def test_a_hash_in_another_place_of_its_line_is_found(whole: tuple[Path, LogHead]) -> None:
     lines = lines_of(whole[0])
-    member = b'"hash":"%s",' % Walk.at(lines[2]).hash.encode()  # type: ignore[union-attr]
+    member = b'"hash":"%s",' % ChainCheck.at(lines[2]).hash.encode()  # type: ignore[union-attr]
     for key in (b'"$schema":', b'"hashAlg":"sha256",', b'"prevHash":', b'"seq":'):
         moved = lines[2].replace(member, b"")
         at = moved.index(key) + (len(key) if b"sha256" in key else 0)
@@ -301,7 +301,7 @@ def test_a_hash_in_another_place_of_its_line_is_found(whole: tuple[Path, Head]) 
         assert told == " chain.tampered the line means what was hashed, in other bytes"
 
 
-def test_what_is_no_audit_event_is_said_to_be_none(whole: tuple[Path, Head]) -> None:
+def test_what_is_no_audit_event_is_said_to_be_none(whole: tuple[Path, LogHead]) -> None:
     lines = lines_of(whole[0])
     deep = b"[" * 100_000 + b"]" * 100_000
     for bad in (b"", b"[]", b"null", b"{", b"\xff", deep, b'{"seq":1e400}', lines[4].rstrip() + b"x"):
@@ -316,7 +316,7 @@ def test_the_number_of_mistakes_that_are_told_is_bounded(tmp_path: Path) -> None
     assert (len(report.mistakes), report.more) == (10, True)
 
 
-def test_a_log_of_any_size_is_read_in_little_memory(whole: tuple[Path, Head], tmp_path: Path) -> None:
+def test_a_log_of_any_size_is_read_in_little_memory(whole: tuple[Path, LogHead], tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     with path.open("wb") as file:
         for _ in range(100):

@@ -24,12 +24,12 @@ from gateway.core.errors import InterlinguaError
 from gateway.governance import tiers
 from gateway.governance.audit import appender
 from gateway.governance.budgets import Budgets
-from gateway.governance.enforcing.calls import Call, Phase
+from gateway.governance.enforcing.calls import CallPhase, GovernedCall
 from gateway.governance.enforcing.governor import RouteGovernor
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.judge import DECLINED, Judge
-from gateway.governance.enforcing.session import Session
-from gateway.governance.policy import Decision, Kind, Rules
+from gateway.governance.enforcing.session import AuditedSession
+from gateway.governance.policy import Decision, Kind, PolicyRules
 from gateway.governance.roots import Roots
 
 CHECKS: dict[str, Callable[[], None]] = {}
@@ -63,12 +63,12 @@ def _obey(folder: Path) -> None:
 
 @check
 def calls_are_recorded() -> None:
-    _replace(Session, "called", _nothing)
+    _replace(AuditedSession, "called", _nothing)
 
 
 @check
 def results_are_recorded() -> None:
-    _replace(Session, "ended", _nothing)
+    _replace(AuditedSession, "ended", _nothing)
 
 
 @check
@@ -98,18 +98,18 @@ def what_cannot_be_recorded_is_not_done() -> None:
 
 @check
 def arguments_are_recorded() -> None:
-    called = Session._call
+    called = AuditedSession._call
 
-    def without(session: Session, call: Call, approval: str | None) -> Any:
+    def without(session: AuditedSession, call: GovernedCall, approval: str | None) -> Any:
         call.arguments = None
         return called(session, call, approval)
 
-    _replace(Session, "_call", without)
+    _replace(AuditedSession, "_call", without)
 
 
 @check
 def transitions_are_recorded() -> None:
-    _replace(Session, "moved", _nothing)
+    _replace(AuditedSession, "moved", _nothing)
 
 
 @check
@@ -129,25 +129,25 @@ def memory_may_be_ephemeral() -> None:
 
 @check
 def tools_are_decided() -> None:
-    _replace(Rules, "call", lambda *_, **__: Decision(kind=Kind.ALLOW, policy=None, why=""))
+    _replace(PolicyRules, "call", lambda *_, **__: Decision(kind=Kind.ALLOW, policy=None, why=""))
 
 
 @check
 def policies_are_asked_about_a_tool() -> None:
     """Whatever tool the operator has is taken for allowed."""
-    decide = Rules.call
+    decide = PolicyRules.call
 
-    def lax(rules: Rules, tool: str, **more: Any) -> Decision:
+    def lax(rules: PolicyRules, tool: str, **more: Any) -> Decision:
         found = decide(rules, tool, **more)
         return found if rules.grant(tool, None) is None else Decision(kind=Kind.ALLOW, policy=None, why="")
 
-    _replace(Rules, "call", lax)
+    _replace(PolicyRules, "call", lax)
 
 
 @check
 def approvals_are_waited_for() -> None:
-    async def at_once(judge: Judge, call: Call, *_: Any, **__: Any) -> Any:
-        call.phase = Phase.ALLOWED
+    async def at_once(judge: Judge, call: GovernedCall, *_: Any, **__: Any) -> Any:
+        call.phase = CallPhase.ALLOWED
         await judge.session.called(call)
         return None
 
@@ -158,9 +158,9 @@ def approvals_are_waited_for() -> None:
 def a_rejection_is_final() -> None:
     ask = Judge.ask
 
-    async def whatever(judge: Judge, call: Call, *more: Any, **named: Any) -> Any:
+    async def whatever(judge: Judge, call: GovernedCall, *more: Any, **named: Any) -> Any:
         answer = await ask(judge, call, *more, **named)
-        call.phase = Phase.ALLOWED
+        call.phase = CallPhase.ALLOWED
         return answer
 
     _replace(Judge, "ask", whatever)
@@ -172,7 +172,7 @@ def the_agents_question_is_the_rules_to_answer() -> None:
     begin = Judge.begin
 
     async def left(judge: Judge, call: str, *_: Any, **__: Any) -> None:
-        begin(judge, call).phase = Phase.ALLOWED
+        begin(judge, call).phase = CallPhase.ALLOWED
 
     _replace(Judge, "permission", left)
 

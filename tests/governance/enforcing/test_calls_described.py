@@ -9,20 +9,21 @@ import pytest
 
 from gateway.core import events as e
 from gateway.governance.audit.aip44 import AUTO
-from gateway.governance.enforcing.calls import Call, Phase
+from gateway.governance.enforcing.calls import CallPhase, GovernedCall
+from gateway.governance.policy import Signatory
 
 NOTHING: dict[str, Any] = {"tool": None, "server": None, "risk": None, "arguments": None}
 
 
-def decided(phase: Phase, approval: str = AUTO) -> Call:
+def decided(phase: CallPhase, approval: str = AUTO) -> GovernedCall:
     """A call of `send`, of the server `mail`, of risk 1."""
-    call = Call(id="c1")
+    call = GovernedCall(id="c1")
     call.describe("send", "mail", 1, {"to": "ann"})
     call.phase, call.approval, call.judged, call.grown = phase, approval, True, False
     return call
 
 
-@pytest.mark.parametrize("phase", [Phase.ANNOUNCED, Phase.ASKING, Phase.ALLOWED])
+@pytest.mark.parametrize("phase", [CallPhase.ANNOUNCED, CallPhase.ASKING, CallPhase.ALLOWED])
 @pytest.mark.parametrize(
     ("said", "stale", "another"),
     [
@@ -36,7 +37,7 @@ def decided(phase: Phase, approval: str = AUTO) -> Call:
     ],
 )
 def test_a_decision_holds_for_the_tool_it_was_made_about_and_no_greater_risk(
-    phase: Phase, said: dict[str, Any], stale: bool, another: bool
+    phase: CallPhase, said: dict[str, Any], stale: bool, another: bool
 ) -> None:
     call = decided(phase)
     call.describe(**{**NOTHING, **said})
@@ -48,7 +49,7 @@ def test_a_decision_holds_for_the_tool_it_was_made_about_and_no_greater_risk(
 
 
 def test_a_call_of_another_tool_stays_another_when_only_its_risk_grows_then() -> None:
-    call = decided(Phase.ALLOWED)
+    call = decided(CallPhase.ALLOWED)
     call.describe("drop", None, None, None)
     call.describe(None, None, 3, None)
     assert call.stale and call.another and call.risk == 3
@@ -57,15 +58,15 @@ def test_a_call_of_another_tool_stays_another_when_only_its_risk_grows_then() ->
 @pytest.mark.parametrize(
     ("phase", "approval", "another"),
     [
-        (Phase.ANNOUNCED, AUTO, False),
-        (Phase.ASKING, AUTO, True),
-        (Phase.ALLOWED, AUTO, False),
-        (Phase.ALLOWED, "ann", True),
-        (Phase.ENDED, "ann", False),
+        (CallPhase.ANNOUNCED, AUTO, False),
+        (CallPhase.ASKING, AUTO, True),
+        (CallPhase.ALLOWED, AUTO, False),
+        (CallPhase.ALLOWED, "ann", True),
+        (CallPhase.ENDED, "ann", False),
     ],
 )
 def test_other_arguments_are_another_call_only_for_a_person_who_was_asked(
-    phase: Phase, approval: str, another: bool
+    phase: CallPhase, approval: str, another: bool
 ) -> None:
     call = decided(phase, approval)
     call.describe(None, None, None, {"to": "ann"})
@@ -76,8 +77,8 @@ def test_other_arguments_are_another_call_only_for_a_person_who_was_asked(
 
 
 def test_other_arguments_are_not_those_of_the_act_that_the_call_was_matched_with() -> None:
-    call = decided(Phase.ASKING)
-    call.twin = other = Call(id="act-1")
+    call = decided(CallPhase.ASKING)
+    call.twin = other = GovernedCall(id="act-1")
     call.describe(None, None, None, {"to": "ann"})
     assert call.twin is other
     call.describe(None, None, None, {"to": "all"})
@@ -85,7 +86,7 @@ def test_other_arguments_are_not_those_of_the_act_that_the_call_was_matched_with
 
 
 def test_a_call_is_judged_as_every_tool_it_was_said_to_be() -> None:
-    call = Call(id="c1")
+    call = GovernedCall(id="c1")
     for tool, server in [("read", None), ("read", None), ("write", None), ("write", "files"), ("send", None)]:
         call.describe(tool, server, None, None)
     assert (call.tool, call.server) == ("send", "files")
@@ -93,27 +94,27 @@ def test_a_call_is_judged_as_every_tool_it_was_said_to_be() -> None:
 
 
 def test_the_adapter_rates_a_risk_lower_than_the_event_did_until_it_was_judged() -> None:
-    call = Call(id="c1")
+    call = GovernedCall(id="c1")
     call.started(e.ToolCallStarted(call="c1", name="send"), 3)
     assert call.risk == 3
     call.describe("send", None, 1, None)
     assert call.risk == 3, "the event has rated it"
 
-    call = Call(id="c2", risk=2)
+    call = GovernedCall(id="c2", risk=2)
     call.describe("send", None, 1, None)
     assert call.risk == 1 and call.rated and call.named, "nothing was known of it"
 
-    call = Call(id="c3", risk=2, judged=True)
+    call = GovernedCall(id="c3", risk=2, judged=True)
     call.describe("send", None, 1, None)
     assert call.risk == 2
 
 
 def test_what_the_adapter_has_said_counts_for_more_than_the_first_event() -> None:
-    call = Call(id="c1")
+    call = GovernedCall(id="c1")
     call.describe("send", "mail", 1, {"to": "ann"})
     call.started(e.ToolCallStarted(call="c1", name="Sending mail"), 3)
     assert (call.tool, call.server, call.risk, call.arguments) == ("send", "mail", 1, {"to": "ann"})
-    call = Call(id="c2")
+    call = GovernedCall(id="c2")
     call.started(e.ToolCallStarted(call="c2", name="send", input={}), 2)
     assert (call.tool, call.server, call.risk, call.arguments) == ("send", None, 2, {})
 
@@ -130,13 +131,48 @@ def test_what_the_adapter_has_said_counts_for_more_than_the_first_event() -> Non
     ],
 )
 def test_an_approval_is_for_the_same_call_of_no_greater_risk(
-    change: Callable[[Call], None], like: bool, same: bool
+    change: Callable[[GovernedCall], None], like: bool, same: bool
 ) -> None:
-    one, other = decided(Phase.ALLOWED), decided(Phase.NEW)
+    one, other = decided(CallPhase.ALLOWED), decided(CallPhase.NEW)
     change(other)
     assert (one.like(other), one.same(other)) == (like, same)
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_a_call_may_be_shown_once_it_is_allowed_and_after_it_has_ended(phase: Phase) -> None:
-    assert decided(phase).allowed is (phase in (Phase.ALLOWED, Phase.ENDED))
+LEGAL = {
+    "NEW": {"ANNOUNCED", "ASKING", "ALLOWED", "REFUSED", "ENDED"},
+    "ANNOUNCED": {"NEW", "ASKING", "REFUSED"},
+    "ASKING": {"ANNOUNCED", "ALLOWED", "REFUSED"},
+    "ALLOWED": {"NEW", "ENDED"},
+    "REFUSED": set[str](),
+    "ENDED": set[str](),
+}
+
+
+@pytest.mark.parametrize("before", CallPhase)
+@pytest.mark.parametrize("after", CallPhase)
+def test_a_refused_call_is_never_allowed_and_no_question_is_skipped(before: CallPhase, after: CallPhase) -> None:
+    call = decided(before)
+    if after.name in LEGAL[before.name]:
+        call.to(after)
+        assert call.phase is after
+    else:
+        with pytest.raises(RuntimeError, match=f"c1 cannot go from {before.name} to {after.name}"):
+            call.to(after)
+        assert call.phase is before
+
+
+def test_a_call_that_changed_after_its_decision_is_taken_up_again() -> None:
+    call = decided(CallPhase.ALLOWED, "ann")
+    assert not call.take_up()
+    call.signed.add(Signatory(id="ann"))
+    call.describe(None, None, 2, None)
+    assert call.take_up() and call.phase is CallPhase.NEW
+    assert not call.stale and not call.recorded and call.signed, "a higher risk keeps the approvals so far"
+    call.to(CallPhase.ANNOUNCED)
+    call.describe("drop", None, None, None)
+    assert call.take_up() and not call.signed and not call.another
+
+
+@pytest.mark.parametrize("phase", CallPhase)
+def test_a_call_may_be_shown_once_it_is_allowed_and_after_it_has_ended(phase: CallPhase) -> None:
+    assert decided(phase).allowed is (phase in (CallPhase.ALLOWED, CallPhase.ENDED))

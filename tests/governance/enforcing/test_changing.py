@@ -126,7 +126,7 @@ def test_arguments_that_change_while_somebody_is_asked_are_not_what_was_approved
 
     async def body(at: Any, one: Any) -> None:
         await at.asked(one)
-        await until(lambda: bool(at.engine.live[one.id].gate.calls["c1"].stale))
+        await until(lambda: bool(at.engine.live[one.id].gate.judge.calls["c1"].stale))
         await at.answer(one, ALLOW, ANN)
         await at.ended(one)
         assert given[0] is not None and not grants(given[0])

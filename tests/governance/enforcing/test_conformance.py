@@ -19,11 +19,11 @@ from gateway.core.errors import Denied, InterlinguaError, Unavailable
 from gateway.core.types import Answer, Interrupt, RunStatus
 from gateway.governance.audit import files
 from gateway.governance.enforcing import RouteGovernor, approval
-from gateway.governance.enforcing.gate import Gate
+from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.judge import Judge
-from gateway.governance.enforcing.session import Session
-from gateway.governance.policy import Decision, Kind, Rules
+from gateway.governance.enforcing.session import AuditedSession
+from gateway.governance.policy import Decision, Kind, PolicyRules
 from gateway.governance.roots import Roots
 from tests.governance.enforcing.support import ANN, BOB, YES, call, calling, documents, house, told
 from tests.support.aio import run
@@ -223,12 +223,12 @@ async def granted(self: Judge, *_: Any, **__: Any) -> Answer | None:
     return None
 
 
-async def shown_first(self: Session, *arguments: Any, **more: Any) -> None:
+async def shown_first(self: AuditedSession, *arguments: Any, **more: Any) -> None:
     background.append(called(self, *arguments, **more))
 
 
 write = Journal.write
-called = Session.called
+called = AuditedSession.called
 background: list[Awaitable[None]] = []
 
 
@@ -237,8 +237,8 @@ def put(owner: Any, name: str, value: Any) -> Strip:
 
 
 def any_grant(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Rules, "grant", lambda self, tool, server=None: object())
-    patch.setattr(Rules, "decide", always(Kind.ALLOW))
+    patch.setattr(PolicyRules, "grant", lambda self, tool, server=None: object())
+    patch.setattr(PolicyRules, "decide", always(Kind.ALLOW))
 
 
 def one_is_enough(patch: pytest.MonkeyPatch) -> None:
@@ -246,27 +246,27 @@ def one_is_enough(patch: pytest.MonkeyPatch) -> None:
 
 
 CHECKS: list[tuple[Scene, Strip]] = [
-    (denied_is_never_shown, put(Rules, "call", always(Kind.ALLOW))),
+    (denied_is_never_shown, put(PolicyRules, "call", always(Kind.ALLOW))),
     (ungranted_is_never_shown, any_grant),
-    (approval_is_waited_for, put(Rules, "call", always(Kind.ALLOW))),
-    (approval_is_waited_for, put(Gate, "_may_be_shown", true)),
+    (approval_is_waited_for, put(PolicyRules, "call", always(Kind.ALLOW))),
+    (approval_is_waited_for, put(RunGate, "_may_be_shown", true)),
     (only_approvers_approve, put(approval, "check", lambda *_: None)),
     (only_approvers_approve, put(Judge, "answering", true)),
     (a_quorum_is_waited_for, one_is_enough),
     (a_quorum_is_waited_for, put(Judge, "answering", true)),
     (the_agents_asking_is_no_approval, put(Judge, "permission", granted)),
-    (a_call_is_audited_before_it_is_shown, put(Session, "called", nothing)),
-    (a_call_is_audited_before_it_is_shown, put(Session, "called", shown_first)),
-    (a_result_is_audited, put(Session, "ended", nothing)),
-    (a_refusal_is_audited, put(Session, "refused", nothing)),
-    (an_approval_is_audited, put(Session, "answered", nothing)),
-    (transitions_are_audited, put(Session, "moved", nothing)),
+    (a_call_is_audited_before_it_is_shown, put(AuditedSession, "called", nothing)),
+    (a_call_is_audited_before_it_is_shown, put(AuditedSession, "called", shown_first)),
+    (a_result_is_audited, put(AuditedSession, "ended", nothing)),
+    (a_refusal_is_audited, put(AuditedSession, "refused", nothing)),
+    (an_approval_is_audited, put(AuditedSession, "answered", nothing)),
+    (transitions_are_audited, put(AuditedSession, "moved", nothing)),
     (what_cannot_be_audited_is_not_shown, put(Journal, "write", swallowed)),
-    (an_act_is_decided, put(Rules, "call", always(Kind.ALLOW))),
+    (an_act_is_decided, put(PolicyRules, "call", always(Kind.ALLOW))),
     (paths_stay_inside, put(Roots, "admit", lambda self, path, write=False: path)),
     (what_may_not_be_had_is_not_offered, put(RouteGovernor, "offers", lambda *_: True)),
     (promises_are_kept, put(RouteGovernor, "check", lambda *_: None)),
-    (budgets_are_kept, put(Rules, "call", always(Kind.ALLOW))),
+    (budgets_are_kept, put(PolicyRules, "call", always(Kind.ALLOW))),
 ]
 
 

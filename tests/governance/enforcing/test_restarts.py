@@ -19,8 +19,8 @@ from gateway.core.types import Run, RunStatus, Thread
 from gateway.governance.audit import AuditLog, aip44, files
 from gateway.governance.audit import log as audit_log
 from gateway.governance.budgets import DAY
-from gateway.governance.enforcing import Enforcement, reopened
-from gateway.governance.enforcing.reopened import UNKNOWN
+from gateway.governance.enforcing import Enforcement, restoring
+from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.runs.governed import GovernedRun
 from gateway.store import RunChange
 from gateway.store.sqlite import SqliteStore
@@ -384,12 +384,12 @@ def test_a_log_is_read_back_over_its_files_as_far_as_it_is_asked_to(
                 who: dict[str, Any] = {"operator": "o", "session": "s", "tool": "t", "call": f"c{number}"}
                 await audit.append(aip44.tool_call(**who, arguments={}, budgets=["writes"]))
             await audit.append(aip44.tool_result(**who, result=1))
-        found = reopened.read(tmp_path, time.time())
+        found = restoring.read(tmp_path, time.time())
         assert found.sessions["s"].state == "running" and [*found.sessions["s"].calls] == ["c0", "c1"]
         assert found.sessions["s"].ended == {"c2"} and len(found.spent) == 3
-        monkeypatch.setattr(reopened, "READ_BYTES", 1)
-        assert reopened.read(tmp_path, time.time()) == found, "all of today is read"
-        later = reopened.read(tmp_path, time.time() + 2 * DAY)
+        monkeypatch.setattr(restoring, "READ_BYTES", 1)
+        assert restoring.read(tmp_path, time.time()) == found, "all of today is read"
+        later = restoring.read(tmp_path, time.time() + 2 * DAY)
         assert not later.spent and not later.sessions["s"].calls and later.sessions["s"].state is None
 
     run(scene())

@@ -15,7 +15,7 @@ from gateway.core.errors import Unavailable
 from gateway.core.projection import preceded
 from gateway.core.types import RunStatus, Thread
 from gateway.governance.binding import Binding, bind
-from gateway.governance.enforcing import Gate
+from gateway.governance.enforcing import RunGate
 from tests.governance.enforcing.support import House, audited, documents, house, told, verified
 from tests.governance.support import OPERATOR, with_, write
 from tests.governance.test_skills import skill
@@ -109,14 +109,14 @@ def test_an_agent_whose_turn_could_not_be_audited_to_its_end_is_told_again(
 ) -> None:
     agent = Hearer()
 
-    async def full(self: Gate) -> None:
+    async def full(self: RunGate) -> None:
         raise Unavailable("the disk is full")
 
     async def story() -> None:
         async with house(tmp_path, agent, binding=skilled(tmp_path, "mail")) as at:
             thread = await session(at, "s1")
             with monkeypatch.context() as patch:
-                patch.setattr(Gate, "over", full)
+                patch.setattr(RunGate, "over", full)
                 await at.ended(await at.start(thread=thread.id, input={"message": "hi"}), RunStatus.ERROR)
             await at.ended(await at.start(thread=thread.id, input={"message": "hi"}))
 

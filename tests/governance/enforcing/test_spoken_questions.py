@@ -10,7 +10,7 @@ from gateway.contract.governing import APPROVAL, APPROVALS
 from gateway.core.errors import Denied
 from gateway.core.types import Answer, Identity, Interrupt, Outcome
 from gateway.governance.enforcing.approval import (
-    Asked,
+    AskedApproval,
     approvers,
     approves,
     check,
@@ -21,30 +21,30 @@ from gateway.governance.enforcing.approval import (
     whom,
     why_not,
 )
-from gateway.governance.enforcing.calls import Call
+from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.manifests import Signer
-from gateway.governance.policy import TURN, Decision, Kind, Need, Signatory, Way
+from gateway.governance.policy import TURN, ApprovalWay, Decision, Kind, Need, Signatory
 
 EDITOR, ANN = Signer(role="editor"), Signer(user="ann")
 
 
-def asking(*ways: Way, policy: str | None = "sends", kind: Kind = Kind.ASK) -> Decision:
+def asking(*ways: ApprovalWay, policy: str | None = "sends", kind: Kind = Kind.ASK) -> Decision:
     return Decision(kind=kind, policy=policy, why="mail goes out", needs=(Need(policy="sends", ways=ways),))
 
 
-def sending(decision: Decision, **fields: Any) -> Call:
-    return Call(id="c1", tool="send", risk=2, arguments={"to": "all"}, decision=decision, **fields)
+def sending(decision: Decision, **fields: Any) -> GovernedCall:
+    return GovernedCall(id="c1", tool="send", risk=2, arguments={"to": "all"}, decision=decision, **fields)
 
 
 @pytest.mark.parametrize(
     ("decision", "names", "said"),
     [
         (asking(), [], "nobody may approve it"),
-        (asking(Way()), [], "anybody may"),
-        (asking(Way(quorum=2)), [], "it takes 2 people"),
-        (asking(Way(signers=(EDITOR,))), ["editor"], "it takes editor"),
-        (asking(Way(signers=(EDITOR, ANN, EDITOR))), ["editor", "ann"], "it takes editor, ann"),
-        (asking(Way(signers=(EDITOR, ANN), quorum=2)), ["editor", "ann"], "it takes 2 of editor, ann"),
+        (asking(ApprovalWay()), [], "anybody may"),
+        (asking(ApprovalWay(quorum=2)), [], "it takes 2 people"),
+        (asking(ApprovalWay(signers=(EDITOR,))), ["editor"], "it takes editor"),
+        (asking(ApprovalWay(signers=(EDITOR, ANN, EDITOR))), ["editor", "ann"], "it takes editor, ann"),
+        (asking(ApprovalWay(signers=(EDITOR, ANN), quorum=2)), ["editor", "ann"], "it takes 2 of editor, ann"),
     ],
 )
 def test_a_question_says_who_may_approve(decision: Decision, names: list[str], said: str) -> None:
@@ -75,12 +75,12 @@ def test_a_refusal_says_what_is_refused_and_by_which_policy(
 
 
 @pytest.mark.parametrize("call", [
-    Call(id="c1", tool="send", server="mail", risk=2, arguments={"to": "all"}),
-    Call(id="c1", tool="send"),
-    Call(id=TURN, tool=TURN, turn=True),
+    GovernedCall(id="c1", tool="send", server="mail", risk=2, arguments={"to": "all"}),
+    GovernedCall(id="c1", tool="send"),
+    GovernedCall(id=TURN, tool=TURN, turn=True),
 ])  # fmt: skip
-def test_a_question_of_before_a_restart_is_about_the_call_that_it_was_about(call: Call) -> None:
-    call.decision = asking(Way(signers=(EDITOR,)), policy=None)
+def test_a_question_of_before_a_restart_is_about_the_call_that_it_was_about(call: GovernedCall) -> None:
+    call.decision = asking(ApprovalWay(signers=(EDITOR,)), policy=None)
     asked = question(call, "q")
     assert "policy" not in asked.payload and ("server" in asked.payload) is (call.server is not None)
     assert asked.message is not None and asked.message.startswith("May the agent take its turn?") is call.turn
@@ -125,7 +125,7 @@ def test_what_a_question_leaves_out_has_its_default() -> None:
     ],
 )
 def test_only_an_answer_that_says_so_is_an_approval(answer: Answer, yes: bool) -> None:
-    assert Asked(sending(asking(Way()))).yes(answer) is yes
+    assert AskedApproval(sending(asking(ApprovalWay()))).yes(answer) is yes
     if answer.outcome is Outcome.ANSWERED:
         assert approves(answer) is yes
 
@@ -133,15 +133,23 @@ def test_only_an_answer_that_says_so_is_an_approval(answer: Answer, yes: bool) -
 @pytest.mark.parametrize(
     ("decision", "by", "refusal"),
     [
-        (asking(Way(signers=(EDITOR,))), Identity(id="cat", roles=("editor",)), ""),
-        (asking(Way(signers=(EDITOR,), quorum=2)), Identity(id="cat", roles=("editor",)), ""),
-        (asking(Way(signers=(EDITOR,)), Way(signers=(ANN,))), Identity(id="ann"), ""),
-        (asking(Way()), None, ""),
-        (asking(Way(signers=(EDITOR,)), kind=Kind.ALLOW), None, ""),
-        (asking(Way(signers=(EDITOR,))), Identity(id="bob"), "bob may not approve send: it takes editor"),
-        (asking(Way(signers=(EDITOR,))), None, "who is not authenticated may not approve send: it takes editor"),
+        (asking(ApprovalWay(signers=(EDITOR,))), Identity(id="cat", roles=("editor",)), ""),
+        (asking(ApprovalWay(signers=(EDITOR,), quorum=2)), Identity(id="cat", roles=("editor",)), ""),
+        (asking(ApprovalWay(signers=(EDITOR,)), ApprovalWay(signers=(ANN,))), Identity(id="ann"), ""),
+        (asking(ApprovalWay()), None, ""),
+        (asking(ApprovalWay(signers=(EDITOR,)), kind=Kind.ALLOW), None, ""),
+        (asking(ApprovalWay(signers=(EDITOR,))), Identity(id="bob"), "bob may not approve send: it takes editor"),
+        (
+            asking(ApprovalWay(signers=(EDITOR,))),
+            None,
+            "who is not authenticated may not approve send: it takes editor",
+        ),
         (asking(), Identity(id="ann"), "ann may not approve send: nobody may approve it"),
-        (asking(Way(signers=(EDITOR,)), kind=Kind.ESCALATE), Identity(id="bob"), "bob may not approve send: it takes"),
+        (
+            asking(ApprovalWay(signers=(EDITOR,)), kind=Kind.ESCALATE),
+            Identity(id="bob"),
+            "bob may not approve send: it takes",
+        ),
     ],
 )
 def test_a_yes_counts_only_of_those_whom_the_decision_names(

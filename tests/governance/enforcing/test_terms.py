@@ -13,7 +13,7 @@ from gateway.app import App
 from gateway.config import load
 from gateway.core.errors import Invalid
 from gateway.core.types import RunStatus
-from gateway.governance.audit import AuditLog, Head, Signer, Terms, log
+from gateway.governance.audit import AuditLog, EntrySigner, LogHead, Terms, log
 from gateway.governance.audit.pointer import path_for, read
 from gateway.governance.enforcing import Enforcement
 from gateway.governance.enforcing import journal as journals
@@ -144,7 +144,7 @@ def test_a_signed_head_is_published_as_soon_as_the_posture_says_so(tmp_path: Pat
         await app.stop()
 
     run(story())
-    assert read(pointer, ring(tmp_path, Signer(KEY))) == Head(0, audited(tmp_path)[0]["hash"])
+    assert read(pointer, ring(tmp_path, EntrySigner(KEY))) == LogHead(0, audited(tmp_path)[0]["hash"])
 
 
 class Kept(AuditLog):

@@ -1,4 +1,4 @@
-"""The checks that every line of a log must pass, one line after the other, in constant memory."""
+"""Checks the chain of a log, line by line, in constant memory."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import msgspec
 
 from gateway.governance.audit.canonical import GENESIS, canonical, digest
-from gateway.governance.audit.event import Head
+from gateway.governance.audit.event import LogHead
 from gateway.governance.audit.keys import Keyring
-from gateway.governance.audit.line import Line, decode
+from gateway.governance.audit.line import AuditLine, decode
 
 REMOVED = "removed"
-"""In `metadata.interlingua` of a note: the files that were too old, each with its last entry (SEQ:HASH)."""
+"""The key in a note's `metadata.interlingua` for files removed as too old, each with its last entry (SEQ:HASH)."""
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What is wrong with a line: the field, AIP-7's code for it, and why in words."""
+    """A mistake in a line: the field, AIP-7's code, and the reason in words."""
 
     field: str
     code: str
     what: str
 
 
-class Walk:
+class ChainCheck:
     """Feed it the lines of a log in order, from the first or from the one that follows `after`.
 
     `head`: an entry that is known from elsewhere, which the log must hold. With a `keyring` signatures are checked, and
@@ -34,21 +34,21 @@ class Walk:
     """
 
     def __init__(
-        self, after: Head | None = None, *, head: Head | None = None, keyring: Keyring | None = None,
+        self, after: LogHead | None = None, *, head: LogHead | None = None, keyring: Keyring | None = None,
         any_form: bool = False,
     ) -> None:  # fmt: skip
         self.seq = -1 if after is None else after.seq
-        """Of the last line, as it says itself; -1 before the first."""
+        """The number in the last line; -1 before the first."""
         self.hash = GENESIS if after is None else after.hash
         self.ts: datetime | None = None
-        self.line: Line | None = None
+        self.line: AuditLine | None = None
         """The last line, if it was an entry."""
         self.signed = 0
         self.unsigned = 0
-        self.before: Head | None = None
-        """The entry before the first, as that names it, where nobody has said which it is."""
+        self.before: LogHead | None = None
+        """The hash and number of the entry before the first, from that entry itself, if `after` was not given."""
         self.vouched = False
-        """Whether a later entry says that what comes before the first was removed."""
+        """Whether a later entry says that those before the first were removed."""
         self._open = after is None
         self._head = head
         self._keyring = keyring
@@ -57,31 +57,31 @@ class Walk:
         """Whether `hash` is what the next line must name: after a line that is wrong itself nobody knows."""
 
     @classmethod
-    def at(cls, raw: bytes) -> Walk | Fault:
+    def at(cls, raw: bytes) -> ChainCheck | Fault:
         """A walk that stands at a line that is right in itself, whatever comes before it."""
         try:
-            line = msgspec.json.decode(raw, type=Line)
+            line = msgspec.json.decode(raw, type=AuditLine)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return Fault("", "schema.invalid", f"no audit event: {error}")
-        walk = cls(Head(line.seq - 1, line.prevHash) if line.seq else None)
+        walk = cls(LogHead(line.seq - 1, line.prevHash) if line.seq else None)
         faults = walk.feed(raw)
         return faults[0] if faults else walk
 
     @classmethod
-    def following(cls, other: Walk, *, head: Head | None) -> Walk:
+    def following(cls, other: ChainCheck, *, head: LogHead | None) -> ChainCheck:
         """One that goes on where `other` stands."""
-        walk = cls(Head(other.seq, other.hash), head=head)
+        walk = cls(LogHead(other.seq, other.hash), head=head)
         walk.ts = other.ts
         return walk
 
     def feed(self, raw: bytes) -> list[Fault]:
-        """What is wrong with the line, its line feed included; empty if nothing is."""
+        """Check a line with its line feed, and return its mistakes."""
         self.line = None
         if not raw.endswith(b"\n"):
             return [Fault("", "chain.truncated", "the line is cut off: it has no end")]
         try:
             entry = decode(raw[:-1])
-            line = msgspec.convert(entry, Line)
+            line = msgspec.convert(entry, AuditLine)
             stated = entry.pop("hash")
             intact = exact = digest(_hashed(raw, stated), line.hashAlg) == stated
             if not intact:  # something is wrong, or it was written by somebody who writes in another order
@@ -91,7 +91,7 @@ class Walk:
             return self.skip(str(error))
         faults: list[Fault] = []
         if self._open and line.seq > 0:
-            self.before = Head(line.seq - 1, line.prevHash)
+            self.before = LogHead(line.seq - 1, line.prevHash)
             self.seq, self.hash = self.before.seq, self.before.hash
         self._open = False
         if not intact:
@@ -117,7 +117,7 @@ class Walk:
         return [Fault("", "schema.invalid", f"no audit event: {why}")]
 
     def end(self) -> list[Fault]:
-        """What is wrong with where the log ends. Called once, after the last line."""
+        """Check the end of the log. Called once, after the last line."""
         if self._head is not None and self.seq < self._head.seq:
             last = f"the last entry is {self.seq}" if self.seq >= 0 else "there is none"
             what = f"the log was cut off: {last}, and entry {self._head.seq} is known to have been written"
@@ -127,7 +127,7 @@ class Walk:
         return []
 
     def beginning(self) -> list[Fault]:
-        """What is wrong with where the log begins, if that is not entry 0. Called once, after the last line."""
+        """Check the beginning of the log, if it is not entry 0. Called once, after the last line."""
         if self.before is None:
             return []
         first = self.before.seq + 1
@@ -138,7 +138,7 @@ class Walk:
             return [Fault("seq", "chain.truncated", what)]
         return []
 
-    def _order(self, line: Line) -> list[Fault]:
+    def _order(self, line: AuditLine) -> list[Fault]:
         faults = []
         expected = self.seq + 1
         if line.seq > expected:
@@ -155,7 +155,7 @@ class Walk:
             self.ts = line.ts
         return faults
 
-    def _signature(self, keyring: Keyring, entry: dict[str, Any], line: Line) -> list[Fault]:
+    def _signature(self, keyring: Keyring, entry: dict[str, Any], line: AuditLine) -> list[Fault]:
         own = entry.get("metadata", {}).get("interlingua")
         block = own.pop("signature", None) if isinstance(own, dict) else None
         if block is None:
@@ -173,7 +173,7 @@ def _missing(first: int, found: int) -> str:
     return f"{which} missing before entry {found}"
 
 
-def _removed(line: Line) -> list[str]:
+def _removed(line: AuditLine) -> list[str]:
     """The last entries of the files that a note says were removed."""
     own = line.metadata.get("interlingua")
     named = own.get(REMOVED) if isinstance(own, dict) else None

@@ -10,9 +10,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.core.errors import Invalid, NotFound, Unavailable
-from gateway.governance.audit import Actor, AuditLog, Entry, Event, Head, KeptHead, Signer, Subject
-from gateway.governance.audit.event import Policy
-from gateway.governance.audit.heads import OWNER, SCOPE, stored_head
+from gateway.governance.audit import (
+    Actor,
+    AuditEntry,
+    AuditEvent,
+    AuditLog,
+    AuditSubject,
+    EntrySigner,
+    KeptHead,
+    LogHead,
+)
+from gateway.governance.audit.event import AppliedPolicy
+from gateway.governance.audit.last_heads import OWNER, SCOPE, stored_head
 from gateway.governance.audit.log import Terms
 from gateway.governance.audit.pointer import Pointer
 from gateway.runs.records import EngineRecords
@@ -26,10 +35,10 @@ HASH = "0123456789abcdef" * 4
 @pytest.mark.parametrize(
     ("text", "head"),
     [
-        (f"7:{HASH}", Head(7, HASH)),
-        (f" 0:{HASH}\n", Head(0, HASH)),
-        (f"7:{HASH[:32]}", Head(7, HASH[:32])),
-        (f"7:{HASH * 2}", Head(7, HASH * 2)),
+        (f"7:{HASH}", LogHead(7, HASH)),
+        (f" 0:{HASH}\n", LogHead(0, HASH)),
+        (f"7:{HASH[:32]}", LogHead(7, HASH[:32])),
+        (f"7:{HASH * 2}", LogHead(7, HASH * 2)),
         ("7", None),
         (HASH, None),
         ("7:", None),
@@ -45,12 +54,12 @@ HASH = "0123456789abcdef" * 4
         (f"7:{HASH}\n7:{HASH}", None),
     ],
 )
-def test_a_head_is_a_number_and_a_hash(text: str, head: Head | None) -> None:
+def test_a_head_is_a_number_and_a_hash(text: str, head: LogHead | None) -> None:
     if head is not None:
-        assert Head.parse(text) == head and str(head) == text.strip()
+        assert LogHead.parse(text) == head and str(head) == text.strip()
         return
     with pytest.raises(ValueError, match="is not SEQ:HASH"):
-        Head.parse(text)
+        LogHead.parse(text)
 
 
 def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
@@ -66,14 +75,14 @@ def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
             await stored_head(url, None)
         await one.keep(1, HASH)
         await records.keep("another", "two", {"seq": 9, "hash": HASH}, owner=OWNER)
-        assert await one.newest() == Head(1, HASH) and await two.newest() is None
-        assert await stored_head(url, None) == await stored_head(url, "one") == ("one", Head(1, HASH))
+        assert await one.newest() == LogHead(1, HASH) and await two.newest() is None
+        assert await stored_head(url, None) == await stored_head(url, "one") == ("one", LogHead(1, HASH))
         with pytest.raises(NotFound, match="no log two"):
             await stored_head(url, "two")
         await two.keep(5, HASH)
         await one.keep(2, HASH)
-        assert (await one.newest(), await two.newest()) == (Head(2, HASH), Head(5, HASH))
-        assert await stored_head(url, "two") == ("two", Head(5, HASH))
+        assert (await one.newest(), await two.newest()) == (LogHead(2, HASH), LogHead(5, HASH))
+        assert await stored_head(url, "two") == ("two", LogHead(5, HASH))
         with pytest.raises(Invalid, match="several logs, name one: one, two"):
             await stored_head(url, None)
         wrong: list[dict[str, Any]] = [
@@ -98,12 +107,12 @@ def test_the_store_has_the_head_of_each_log_by_its_name(tmp_path: Path) -> None:
 
 def test_what_was_recorded_cannot_be_changed_by_whoever_has_it() -> None:
     for made, name in (
-        (Entry(0, "2033-05-18T03:33:20.000Z", HASH, HASH), "hash"),
-        (Head(0, HASH), "seq"),
+        (AuditEntry(0, "2033-05-18T03:33:20.000Z", HASH, HASH), "hash"),
+        (LogHead(0, HASH), "seq"),
         (event(), "action"),
         (Actor("a"), "id"),
-        (Subject("tool"), "kind"),
-        (Policy("ab"), "ref"),
+        (AuditSubject("tool"), "kind"),
+        (AppliedPolicy("ab"), "ref"),
     ):
         with pytest.raises(AttributeError):
             setattr(made, name, "forged")
@@ -128,11 +137,11 @@ def test_what_was_recorded_cannot_be_changed_by_whoever_has_it() -> None:
 def test_an_event_has_the_lengths_and_shapes_of_the_specification(
     tmp_path: Path, field: str, longest: str, wrong: list[str]
 ) -> None:
-    def made(value: str) -> Event:
+    def made(value: str) -> AuditEvent:
         name, _, member = field.partition(".")
         if not member:
             return event(**{name: value})
-        whole = {"actor": Actor("a"), "subject": Subject("tool"), "policy": Policy("ab")}[name]
+        whole = {"actor": Actor("a"), "subject": AuditSubject("tool"), "policy": AppliedPolicy("ab")}[name]
         return event(**{name: msgspec.structs.replace(whole, **{member: value})})
 
     async def body() -> None:
@@ -155,13 +164,13 @@ def test_a_limit_is_some_bytes_and_no_more_than_an_entry_may_have(tmp_path: Path
 
 
 def test_a_signed_head_is_published_while_the_terms_say_so_from_the_opening_on(tmp_path: Path) -> None:
-    signer = Signer(Ed25519PrivateKey.generate(), "k")
+    signer = EntrySigner(Ed25519PrivateKey.generate(), "k")
     file = Pointer(AuditLog(tmp_path).path, signer).path
 
     def published() -> int | None:
         return msgspec.json.decode(file.read_bytes())["headSeq"] if file.exists() else None
 
-    async def written(*events: Event, pointer: bool) -> int | None:
+    async def written(*events: AuditEvent, pointer: bool) -> int | None:
         file.unlink(missing_ok=True)
         log = AuditLog(tmp_path, signer=signer)
         log.keep(Terms(pointer=pointer))

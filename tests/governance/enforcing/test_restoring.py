@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gateway.governance.audit import AuditLog, Event, aip44
+from gateway.governance.audit import AuditEvent, AuditLog, aip44
 from gateway.governance.audit.aip44 import State
 from gateway.governance.binding import bind
-from gateway.governance.enforcing import reopened
+from gateway.governance.enforcing import restoring
 from gateway.governance.enforcing.governor import RouteGovernor
 from tests.governance.enforcing.support import documents
 from tests.governance.support import OPERATOR, manifest, with_, write
@@ -28,21 +28,21 @@ REFUSED = aip44.tool_call(**OF, arguments={}, refused=True)
 CLOSED = aip44.closed(**WHO)
 
 
-def granted(*, enough: bool = True, approved: bool = True) -> Event:
+def granted(*, enough: bool = True, approved: bool = True) -> AuditEvent:
     return aip44.approval_given(**OF, by="ann", approved=approved, policy=None, enough=enough)
 
 
-def moved(after: State) -> Event:
+def moved(after: State) -> AuditEvent:
     return aip44.transition(**WHO, before=None, after=after)
 
 
-def known(folder: Path, events: Sequence[Event]) -> reopened.Reopened:
+def known(folder: Path, events: Sequence[AuditEvent]) -> restoring.RestoredLog:
     async def written() -> None:
         async with AuditLog(folder) as log:
             await asyncio.gather(*map(log.append, events))
 
     run(written())
-    return reopened.read(folder, time.time())
+    return restoring.read(folder, time.time())
 
 
 ASKED = "tool.refused"
@@ -77,9 +77,9 @@ OVER = "operator.interrupted"
         ([granted(), RESULT, CLOSED], []),
     ],
 )
-def test_what_has_no_end_in_the_log_is_given_one(tmp_path: Path, events: list[Event], ends: list[str]) -> None:
+def test_what_has_no_end_in_the_log_is_given_one(tmp_path: Path, events: list[AuditEvent], ends: list[str]) -> None:
     found = known(tmp_path, events)
-    session = found.sessions.get("s", reopened.OpenSession())
+    session = found.sessions.get("s", restoring.UnfinishedSession())
     told = list(session.ends("s"))
     assert [each.action for each in told] == ends and bool(session) is bool(ends)
     for each in told:
@@ -122,7 +122,7 @@ def test_what_policies_have_spent_counts_from_midnight(tmp_path: Path) -> None:
     found = known(tmp_path, [spends, CALL, refused, spends])
     assert [each.policy for each in found.spent] == ["writes", "all"] * 2
     assert all(abs(each.at - time.time()) < 3600 for each in found.spent)
-    assert not reopened.read(tmp_path, time.time() + reopened.DAY).spent
+    assert not restoring.read(tmp_path, time.time() + restoring.DAY).spent
 
 
 def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_lines_of_others_say_nothing(tmp_path: Path) -> None:
     with (tmp_path / "audit-log.jsonl").open("ab") as file:
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call", "metadata": {"other": {}}}\n')
         file.write(b'{"ts": "2033-05-18T03:33:20.000Z", "action": "tool.call"}\n')
-    assert [*reopened.read(tmp_path, time.time()).sessions] == ["s"]
+    assert [*restoring.read(tmp_path, time.time()).sessions] == ["s"]
 
 
 @pytest.mark.parametrize(("kind", "ephemeral"), [("none", True), ("thread", False)])

@@ -1,6 +1,6 @@
-"""Where a reference leads: files inside the workspace, and nowhere else.
+"""Resolves references between documents, which may lead to files of the workspace only.
 
-The workspace is the folder that documents may refer to. Whoever loads a document may say which; else `workspace_of`
+The workspace is the folder that documents may refer to. The loader of a document may name it; otherwise `workspace_of`
 finds it.
 """
 
@@ -20,7 +20,7 @@ _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 class Misplaced(ValueError):
-    """A reference that leads to no file of the workspace. `missing`: it may lead there, but there is none."""
+    """A reference that leads to no file of the workspace. `missing`: the path is allowed, but has no file."""
 
     def __init__(self, message: str, *, missing: bool = False) -> None:
         super().__init__(message)
@@ -28,9 +28,9 @@ class Misplaced(ValueError):
 
 
 def workspace_of(path: Path, top: Path | None = None) -> Path:
-    """The workspace of a document, where nobody says which.
+    """Find the workspace of a document, if it is not named.
 
-    The nearest folder at or above the document that has a GOVERNANCE.md of its own: one without `extends`, AIP-7's
+    It is the nearest folder at or above the document with a GOVERNANCE.md of its own: one without `extends`, AIP-7's
     workspace root. Nothing above `top` is looked at, if it is given and the document is below it. Without such a folder
     it is `top`, else the document's own.
     """
@@ -48,7 +48,7 @@ def workspace_of(path: Path, top: Path | None = None) -> Path:
 
 
 def resolve(reference: str, *, of: Path, workspace: Path) -> Path:
-    """The file that a reference in the document `of` leads to.
+    """Resolve a reference in the document `of` to a file.
 
     `./x` and `../x` start from the document, `x` from the workspace, `ws://operators/x` is the OPERATOR.md of the
     workspace's folder operators/x. Raises Misplaced.
@@ -76,7 +76,7 @@ def resolve(reference: str, *, of: Path, workspace: Path) -> Path:
 
 
 def found_file(reference: str, *, of: Path, workspace: Path) -> Path | None:
-    """As `resolve`; None where that raises."""
+    """Resolve a reference, or return None where `resolve` raises."""
     try:
         return resolve(reference, of=of, workspace=workspace)
     except Misplaced:

@@ -1,4 +1,4 @@
-"""The newest entry is also known outside of the log, else nobody would see that its end was cut off."""
+"""Keeps the newest entry's hash outside of the log, which shows if the log's end is cut off."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any, Protocol
 
 from gateway.core.errors import InterlinguaError, Invalid, NotFound, Unavailable
 from gateway.core.types import JsonObject
-from gateway.governance.audit.event import Head
+from gateway.governance.audit.event import LogHead
 
 EVERY_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 SCOPE = "audit"
-"""Under which the store has the heads of logs."""
+"""The scope of log heads in the store."""
 OWNER = "audit-log"
-"""The same for every process: a log's lock says whose turn it is."""
+"""One owner for all processes, since a log's lock admits one at a time."""
 
 logger = logging.getLogger(__name__)
 
 
-class Keeper:
-    """Calls `on_head` with the newest head there is, one call at a time, until it has taken it.
+class HeadKeeper:
+    """Calls `on_head` with the newest head, one call at a time, until it succeeds.
 
-    At once if it was not called for `every` seconds, else then: a store has better to do than to sync every batch.
+    Calls are at least `every` seconds apart, so that the store does not sync for every batch.
     """
 
     def __init__(
@@ -38,26 +38,26 @@ class Keeper:
         self._on_head = on_head
         self._every = every
         self._retry = retry
-        self._waiting: Head | None = None
+        self._waiting: LogHead | None = None
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._taken = -1
         self._moved = asyncio.Event()
 
-    def put(self, head: Head) -> None:
-        """Hand over a newer head; an older one that still waits is left out."""
+    def put(self, head: LogHead) -> None:
+        """Give a newer head. It replaces one that waits."""
         self._waiting = head
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def reached(self, seq: int) -> None:
-        """Return when that entry, or a newer one, was taken."""
+        """Wait until that entry's head, or a newer one, is kept."""
         while self._taken < seq:
             self._moved.clear()
             await self._moved.wait()
 
     async def aclose(self) -> None:
-        """Return when the newest was taken, or refused once more."""
+        """Wait until the newest head is kept, or has failed once more."""
         self._closing.set()
         if self._task is not None:
             await self._task
@@ -82,7 +82,7 @@ class Keeper:
 
 
 class Keeping(Protocol):
-    """What is needed of `gateway.contract.GatewayRecords`."""
+    """The part of `gateway.contract.GatewayRecords` that is used here."""
 
     async def keep(
         self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
@@ -101,18 +101,18 @@ class KeptHead:
         self._records = records
         self._name = name
 
-    async def newest(self) -> Head | None:
-        """The newest that was kept. Raises Unavailable, Invalid if what is there is no head."""
+    async def newest(self) -> LogHead | None:
+        """Return the newest head that was kept. Raises Unavailable, and Invalid if the record is malformed."""
         found = [kept.data for kept in await self._records.kept(SCOPE) if kept.name == self._name]
         return _head(self._name, found[0]) if found else None
 
     async def keep(self, seq: int, value: str) -> None:
-        """Keep a newer one, durably."""
+        """Keep a newer head durably."""
         await self._records.keep(SCOPE, self._name, {"seq": seq, "hash": value}, owner=OWNER)
 
 
-async def stored_head(url: str, name: str | None) -> tuple[str, Head]:
-    """A log's name and head from the store at `url`; the only one there is if no name is given.
+async def stored_head(url: str, name: str | None) -> tuple[str, LogHead]:
+    """Return a log's name and head from the store at `url`. Without a name there must be only one.
 
     Raises Unavailable, NotFound, Invalid (several, a URL that is none).
     """
@@ -142,8 +142,8 @@ async def stored_head(url: str, name: str | None) -> tuple[str, Head]:
     return name, _head(name, there[name])
 
 
-def _head(name: str, data: JsonObject) -> Head:
+def _head(name: str, data: JsonObject) -> LogHead:
     try:
-        return Head.parse(f"{data['seq']}:{data['hash']}")
+        return LogHead.parse(f"{data['seq']}:{data['hash']}")
     except (KeyError, ValueError) as error:
         raise Invalid(f"what the store has for the audit log {name} is no head") from error

@@ -1,4 +1,4 @@
-"""What an audit log says of the processes before: budgets spent, states of sessions, tool calls that have no end."""
+"""Restores from an audit log what earlier processes left: budgets spent, states of sessions, unfinished tool calls."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 from gateway.core.types import Json, JsonObject
-from gateway.governance.audit import Event, aip44
+from gateway.governance.audit import AuditEvent, aip44
 from gateway.governance.audit.aip44 import AUTO, State
-from gateway.governance.audit.files import Place
+from gateway.governance.audit.files import LogFiles
 from gateway.governance.budgets import DAY, Spent
 
 READ_BYTES: Final = 16 * 1024 * 1024
-"""How far back it is read, at least; whole files, and all of today."""
+"""The least to read back; whole files, and all of today."""
 AT_WORK: Final = frozenset({"running", "suspended", "resumed"})
 """States of a session that has a run."""
 CODE: Final = "outcome_unknown"
@@ -55,16 +55,16 @@ class _Head(msgspec.Struct):
 
 
 @dataclass
-class OpenCall:
-    """A tool call that has no end. Without `approval` it waited for one, and nobody was shown it."""
+class UnfinishedCall:
+    """A tool call without an end. Without `approval` it waited for one, and was not shown."""
 
     operator: str
     tool: str
     approval: str | None
     input: bytes
 
-    def end(self, session: str, call: str) -> Event:
-        """What there is to say of it once nothing else will come."""
+    def end(self, session: str, call: str) -> AuditEvent:
+        """Make the event that ends it, when no run goes on with it."""
         if self.approval is not None:
             return aip44.tool_result(
                 operator=self.operator,
@@ -88,20 +88,20 @@ class OpenCall:
 
 
 @dataclass
-class OpenSession:
-    """What an earlier process has begun in a session: by call, and what its operator was doing."""
+class UnfinishedSession:
+    """What an earlier process left in a session: unfinished calls, and the operator's state."""
 
     operator: str = ""
     state: State | None = None
-    calls: dict[str, OpenCall] = field(default_factory=dict)
+    calls: dict[str, UnfinishedCall] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
-    """Calls of the run that the session had, whose end is recorded."""
+    """Calls of the session's run whose end is recorded."""
 
     def __bool__(self) -> bool:
         return bool(self.calls) or self.state in AT_WORK
 
-    def ends(self, session: str) -> Iterator[Event]:
-        """What there is to say where no run goes on with it."""
+    def ends(self, session: str) -> Iterator[AuditEvent]:
+        """Make the events that end it, when no run goes on with it."""
         for call, begun in self.calls.items():
             yield begun.end(session, call)
         if self.state in AT_WORK:
@@ -112,27 +112,27 @@ class OpenSession:
 
 
 @dataclass
-class Reopened:
+class RestoredLog:
     """`sessions` are in the order of their last transition; one that was closed is there only if a call is open."""
 
     spent: list[Spent] = field(default_factory=list)
-    sessions: dict[str, OpenSession] = field(default_factory=dict)
+    sessions: dict[str, UnfinishedSession] = field(default_factory=dict)
 
     def take(self, line: _Line, since: float) -> None:
-        """One line more. What is spent counts from `since`."""
+        """Take in a line. Budgets count from `since`."""
         if line.metadata is None:
             return
         audit = line.metadata.aip44.audit
         if line.action == "tool.call" and audit.budgets and (at := line.ts.timestamp()) >= since:
             self.spent += [Spent(policy=slug, at=at) for slug in audit.budgets]
         if audit.to is not None:
-            left = self.sessions.pop(audit.session, None) or OpenSession()
+            left = self.sessions.pop(audit.session, None) or UnfinishedSession()
             self.sessions[audit.session] = left
             if audit.to not in AT_WORK:
                 left.ended.clear()
             left.operator, left.state = audit.operator, audit.to
             return
-        left = self.sessions.setdefault(audit.session, OpenSession())
+        left = self.sessions.setdefault(audit.session, UnfinishedSession())
         match line.action:
             case "tool.call":
                 left.calls[audit.call] = _begun(audit, line.input)
@@ -149,14 +149,14 @@ class Reopened:
                     del self.sessions[audit.session]
 
 
-def read(path: Path, now: float) -> Reopened:
-    """What the log at `path` (see `AuditLog`) says at `now` (seconds since the epoch). Called when it has been checked.
+def read(path: Path, now: float) -> RestoredLog:
+    """Read the log at `path` (see `AuditLog`), after it was checked. `now`: seconds since the epoch.
 
     Raises OSError.
     """
     since = now // DAY * DAY
-    past = Reopened()
-    for file in _newest(Place(path), since):
+    past = RestoredLog()
+    for file in _newest(LogFiles(path), since):
         with file.open("rb") as lines:
             for raw in lines:
                 try:
@@ -167,8 +167,8 @@ def read(path: Path, now: float) -> Reopened:
     return past
 
 
-def _newest(place: Place, since: float) -> list[Path]:
-    """The files to be read, oldest first."""
+def _newest(place: LogFiles, since: float) -> list[Path]:
+    """List the files to read, oldest first."""
     found: list[Path] = []
     size = 0
     for file in reversed(place.files()):
@@ -181,8 +181,10 @@ def _newest(place: Place, since: float) -> list[Path]:
     return found
 
 
-def _begun(audit: _Record, given: msgspec.Raw) -> OpenCall:
-    return OpenCall(audit.operator, audit.tool, audit.approval, bytes(given) if audit.approval is None else b"null")
+def _begun(audit: _Record, given: msgspec.Raw) -> UnfinishedCall:
+    return UnfinishedCall(
+        audit.operator, audit.tool, audit.approval, bytes(given) if audit.approval is None else b"null"
+    )
 
 
 _decode = msgspec.json.Decoder(_Line).decode
