@@ -38,26 +38,26 @@ class _Params(Struct, rename="camel", gc=False):
     pass
 
 
-class Page(_Params):
+class ListParams(_Params):
     """`agents/list`, `agents/templates/list`, `tools/list`."""
 
     cursor: str | None = None
 
 
-class Create(_Params):
+class CreateParams(_Params):
     """`agents/create`."""
 
     template_name: str
     config: dict[str, Any] = {}
 
 
-class Destroy(_Params):
+class DestroyParams(_Params):
     """`agents/destroy`."""
 
     name: str
 
 
-class Run(_Params):
+class RunParams(_Params):
     """`agents/run`. `config` is an extension, as are the two that a client of MCP 2026-07-28 comes back with."""
 
     name: str
@@ -67,7 +67,7 @@ class Run(_Params):
     request_state: str | None = None
 
 
-class CallTool(_Params):
+class CallToolParams(_Params):
     """`tools/call`."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET
 
-from adapters.plain.wire import Ask, Line
+from adapters.plain.wire import Ask, PlainLine
 from gateway.core import events as e
 from gateway.core.errors import (
     AgentBroken,
@@ -44,7 +44,7 @@ LOSSES: dict[type[e.Event], str] = {
 }
 """Events that no line can say, and what the loss is called."""
 
-_lines = msgspec.json.Decoder(Line)
+_lines = msgspec.json.Decoder(PlainLine)
 
 
 def status(error: InterlinguaError) -> int:
@@ -52,7 +52,7 @@ def status(error: InterlinguaError) -> int:
     return lookup(ERRORS, error)
 
 
-def parse(line: bytes) -> Line:
+def parse(line: bytes) -> PlainLine:
     """One line from an agent. Raises AgentBroken."""
     try:
         return _lines.decode(line)
@@ -60,7 +60,7 @@ def parse(line: bytes) -> Line:
         raise AgentBroken(f"not a line of the plain protocol: {error}") from error
 
 
-def decode(line: Line) -> list[e.Event]:
+def decode(line: PlainLine) -> list[e.Event]:
     """What a line means. Questions are not events here: the outbound half asks them."""
     if line.delta is not UNSET:
         return [e.PartDelta(part=line.part or "output", delta=line.delta)]
@@ -80,26 +80,26 @@ def question(ask: Ask) -> Interrupt:
     return Interrupt(id=ask.id, kind=ask.kind, payload=ask.payload, message=ask.question, answer_schema=ask.schema)
 
 
-def encode(number: int, event: e.Event) -> Line | None:
+def encode(number: int, event: e.Event) -> PlainLine | None:
     """The line for an event, None for those that the protocol has no line for."""
     match event:
         case e.PartDelta():
-            return Line(n=number, part=event.part, delta=event.delta)
+            return PlainLine(n=number, part=event.part, delta=event.delta)
         case e.PartReplaced():
-            return Line(n=number, part=event.part, pointer=event.pointer, value=event.value)
+            return PlainLine(n=number, part=event.part, pointer=event.pointer, value=event.value)
         case e.Interrupted(interrupt=i):
             ask = Ask(id=i.id, question=i.message, kind=i.kind, payload=i.payload, schema=i.answer_schema)
-            return Line(n=number, ask=ask)
+            return PlainLine(n=number, ask=ask)
         case e.RunFinished():
-            return Line(n=number, done=event.output)
+            return PlainLine(n=number, done=event.output)
         case e.RunFailed():
-            return Line(n=number, error=event.failure.message)
+            return PlainLine(n=number, error=event.failure.message)
         case e.RunCancelled():
-            return Line(n=number, cancelled=True)
+            return PlainLine(n=number, cancelled=True)
         case _:
             return None
 
 
-def dump(line: Line) -> bytes:
+def dump(line: PlainLine) -> bytes:
     """A line as JSON."""
     return msgspec.json.encode(line)

@@ -95,7 +95,7 @@ class PlainInbound:
         """Answer with the run's lines from a number on."""
         with WhileConnected(request):
             await request.begin(200, [(b"content-type", b"application/x-ndjson")])
-            await request.write(ndjson.encode(codec.dump(wire.Line(run=run_id))))
+            await request.write(ndjson.encode(codec.dump(wire.PlainLine(run=run_id))))
             async with self._gateway.runs.watch(run_id, after) as watch:
                 while (batch := await watch.next()) is not None:
                     lines = [codec.encode(number, event) for number, event in coalesce(batch.events)]

@@ -39,7 +39,7 @@ class Ask(msgspec.Struct, omit_defaults=True):
     schema: dict[str, Any] = {}
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class PlainLine(msgspec.Struct, omit_defaults=True):
     """One line of a run. Exactly one of delta, value, ask, done, error, cancelled is set (`run` on the first line).
 
     `n` numbers a client's lines so that it can come back with `?after=`.

@@ -231,7 +231,7 @@ def revoke(
     from gateway.cli.logs import configure
 
     configure(log_level)
-    from gateway.cli.revoke import revoke_agent
+    from gateway.cli.remote import revoke_agent
     from gateway.cli.stdio import token
 
     raise SystemExit(revoke_agent(agent, gateway, token(gateway, token_file), reason=reason, restore=restore))

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.agents.directory import Entry
 from gateway.app import App
-from gateway.cli.talk import End, File, Item, Known, Text, Wants, as_text, asks, note
+from gateway.cli.talk import AnswerText, File, Item, ListedAgent, RunEnd, Wants, as_text, asks, note
 from gateway.config import Config, Route
 from gateway.core import events as e
 from gateway.core.errors import Conflict, InterlinguaError
@@ -45,13 +45,13 @@ class Local:
         await self._app.stop()
         self._directory.cleanup()
 
-    async def agents(self) -> Sequence[Known]:
+    async def agents(self) -> Sequence[ListedAgent]:
         found = await self._app.gateway.agents.list(OPERATOR)
-        return [Known(agent.name, agent.version, agent.description) for agent in found]
+        return [ListedAgent(agent.name, agent.version, agent.description) for agent in found]
 
     async def wants(self, agent: str) -> Wants:
         found, _ = await self.described(agent)
-        return Wants(Known(found.name, found.version, found.description), found.input_schema, found.text_input)
+        return Wants(ListedAgent(found.name, found.version, found.description), found.input_schema, found.text_input)
 
     async def described(self, name: str) -> tuple[Agent, Route]:
         """The agent as its target describes it, and its route. Raises NotFound, and whatever the target raises."""
@@ -69,7 +69,7 @@ class Local:
         said = {} if prompt == "" else document
         run = await gateway.runs.start(RunRequest(agent=found.name, input=said, prompt=prompt, protocol=OPERATOR))
         self._run = run.id
-        output, text = Output(found), Text("")
+        output, text = Output(found), AnswerText("")
         async with gateway.runs.watch(run.id) as watch:
             while (batch := await watch.next()) is not None:
                 changed = [output.apply(event) for _, event in batch.events]
@@ -80,7 +80,7 @@ class Local:
                     async for item in self._told(event, found, watch.run, text):
                         yield item
 
-    async def _told(self, event: e.Event, agent: Agent, run: Run, text: Text) -> AsyncIterator[Item]:
+    async def _told(self, event: e.Event, agent: Agent, run: Run, text: AnswerText) -> AsyncIterator[Item]:
         """What an event shows besides the text."""
         if isinstance(event, e.Interrupted):
             asked = event.interrupt
@@ -92,7 +92,7 @@ class Local:
         elif isinstance(event, e.TERMINAL):
             failure = run.failure
             why = failure.message if failure else run.cancel_reason or cut_short(run.stop_reason) or ""
-            yield End(run.status, why, text)
+            yield RunEnd(run.status, why, text)
         elif isinstance(event, e.ArtifactAdded):
             yield File(event.artifact.id, event.artifact.name, event.artifact.size)
         else:

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urljoin
 
 import httpx2
 
-from gateway.cli.talk import End, File, Item, Known, Question, Text, Wants, as_answer, as_text, asks, note
-from gateway.core.errors import AgentFailed, AgentGone, InterlinguaError, Invalid, NotFound
+from gateway.cli.codes import FAILED, OK, leave
+from gateway.cli.talk import (
+    AnswerText,
+    File,
+    Item,
+    ListedAgent,
+    PendingQuestion,
+    RunEnd,
+    Wants,
+    as_answer,
+    as_text,
+    asks,
+    note,
+)
+from gateway.core.errors import AgentFailed, AgentGone, Denied, InterlinguaError, Invalid, NotFound
 from gateway.core.projection import text_pointer
 from gateway.core.types import JsonObject, RunStatus
 from gateway.wire import sse
@@ -21,6 +36,50 @@ DOOR = "/agent-connect"
 PAGE = 1000
 CONNECT_SECONDS = 5.0
 NOT_FOUND, UNPROCESSABLE, REQUEST_WRONG = 404, 422, 400
+
+
+CONTEXT_DOOR = "/agent-context"
+SECONDS = 60.0
+
+
+def revoke_agent(agent: str, gateway: str, token: str | None, *, reason: str | None, restore: bool) -> int:
+    """Do it and say so. Leaves with FAILED where the gateway refuses or cannot be reached."""
+    method = "agent/restore" if restore else "agent/revoke"
+    params = {"agentId": agent, **({} if reason is None or restore else {"reason": reason})}
+    try:
+        result = asyncio.run(_asked(gateway.rstrip("/"), token, method, params))
+    except InterlinguaError as error:
+        leave(FAILED, str(error))
+    unknown = "" if result.get("known", True) else ", although there is no such agent now"
+    print(f"{agent}: {result.get('status', 'done')}{unknown}")
+    return OK
+
+
+async def _asked(url: str, token: str | None, method: str, params: JsonObject) -> JsonObject:
+    """The result of one request. The door is at its own path below the URL, or the URL is the door's own."""
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        Reached(url),
+        httpx2.AsyncClient(
+            timeout=httpx2.Timeout(SECONDS, connect=CONNECT_SECONDS),
+            trust_env=False,
+            verify=ssl.create_default_context(),
+        ) as http,
+    ):
+        for address in (url + CONTEXT_DOOR, url):
+            response = await http.post(address, json=message, headers=headers)
+            if response.status_code not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+                break
+    try:
+        answer: Any = response.json()
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict) and isinstance(answer.get("result"), dict):
+        return dict(answer["result"])
+    if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        raise Denied(str(answer["error"].get("message")))
+    raise AgentGone(f"{url} is no gateway with an Agent Context door ({response.status_code})")
 
 
 class Remote:
@@ -35,7 +94,7 @@ class Remote:
         )
         self._door: str | None = None
         self._run: str | None = None
-        self._asked: Question | None = None
+        self._asked: PendingQuestion | None = None
         self._answered = False
         self._at = ""  # the last frame's id, after which the stream goes on
 
@@ -45,9 +104,9 @@ class Remote:
     async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
-    async def agents(self) -> Sequence[Known]:
+    async def agents(self) -> Sequence[ListedAgent]:
         return [
-            Known(
+            ListedAgent(
                 agent["metadata"]["ref"]["name"], agent["metadata"]["ref"]["version"], agent["metadata"]["description"]
             )
             for agent in await self._agents()
@@ -63,10 +122,10 @@ class Remote:
         while True:
             self._asked, self._answered = None, False
             async for item in self._stream(method, path, {**body, "stream_mode": modes or ["values"]}, specs):
-                if isinstance(item, Question):
+                if isinstance(item, PendingQuestion):
                     self._asked = item
                 yield item
-                if isinstance(item, End):
+                if isinstance(item, RunEnd):
                     return
             if not (self._asked and self._answered):
                 raise AgentGone("the gateway closed the stream before the run had ended")
@@ -76,7 +135,9 @@ class Remote:
         _, about, specs = await self._descriptor(agent)
         schema = specs["input"]
         return Wants(
-            Known(about["ref"]["name"], about["ref"]["version"], about["description"]), schema, text_pointer(schema)
+            ListedAgent(about["ref"]["name"], about["ref"]["version"], about["description"]),
+            schema,
+            text_pointer(schema),
         )
 
     async def _descriptor(self, agent: str) -> tuple[str, JsonObject, JsonObject]:
@@ -119,7 +180,7 @@ class Remote:
     async def _stream(self, method: str, path: str, body: JsonObject, specs: JsonObject) -> AsyncIterator[Item]:
         output = text_pointer(specs.get("output"))
         schemas = {item["interrupt_type"]: item["resume_payload"] for item in specs.get("interrupts") or []}
-        decoder, last, short = sse.SseDecoder(), Text(""), ""
+        decoder, last, short = sse.SseDecoder(), AnswerText(""), ""
         headers = {"Last-Event-ID": self._at} if method == "GET" else None
         async with (
             Reached(self._url),
@@ -142,7 +203,7 @@ class Remote:
                     if item is not None:
                         yield item
                     if told["type"] == "values" and told["status"] == RunStatus.SUCCESS:
-                        yield End(RunStatus.SUCCESS, short, text=last)
+                        yield RunEnd(RunStatus.SUCCESS, short, text=last)
 
     async def _agents(self) -> list[JsonObject]:
         found: list[JsonObject] = await self._json("POST", "/agents/search", {"limit": PAGE})
@@ -168,7 +229,7 @@ class Remote:
         return self._door + path
 
 
-def _item(told: JsonObject, text: Text, schemas: JsonObject) -> Item | None:
+def _item(told: JsonObject, text: AnswerText, schemas: JsonObject) -> Item | None:
     """What one event of the stream shows."""
     match told["type"]:
         case "values":
@@ -184,7 +245,7 @@ def _item(told: JsonObject, text: Text, schemas: JsonObject) -> Item | None:
         case "error":
             status = told.get("status")
             stopped = RunStatus.TIMEOUT if status == RunStatus.TIMEOUT else RunStatus.ERROR
-            return End(stopped, str(told.get("description", "")))
+            return RunEnd(stopped, str(told.get("description", "")))
     return None
 
 

@@ -11,14 +11,13 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from msgspec import UNSET
 
 from gateway.cli.codes import CANCELLED, FAILED, NEEDS_ANSWER, OK, USAGE, leave
 from gateway.cli.files import chosen
-from gateway.cli.output_folder import OutputFolder
-from gateway.cli.talk import End, File, Item, Note, Question, Talk, Text, as_answer, asks
+from gateway.cli.talk import AnswerText, File, Item, Note, PendingQuestion, RunEnd, Talk, as_answer, asks
 from gateway.cli.view import View, view
 from gateway.contract.reading import meant, merged
 from gateway.core import wording
@@ -28,6 +27,42 @@ from gateway.core.projection import unwrap, wrap
 from gateway.core.types import JsonObject, RunStatus
 
 CANCEL_SECONDS = 10.0
+
+
+class OutputFolder:
+    """Takes files under the last part of their names. What is there already stays: the next `report.md` is
+    `report-2.md`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Makes the folder. Leaves with USAGE where it cannot be made."""
+        self._path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            leave(USAGE, f"--files: {path}: {error.strerror}")
+
+    async def keep(self, name: str, content: AsyncIterator[bytes]) -> Path:
+        """Write a file; where it is now. An agent chooses the name, so none leads out. Raises OSError."""
+        wanted = Path(name.replace("\\", "/").replace("\0", "")).name
+        path, file = self._new(wanted if wanted not in ("", "..") else "file")
+        try:
+            with file:
+                async for piece in content:
+                    file.write(piece)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    def _new(self, name: str) -> tuple[Path, BinaryIO]:
+        path, number = self._path / name, 1
+        while True:
+            try:
+                return path, path.open("xb")
+            except FileExistsError:
+                number += 1
+                path = self._path / f"{Path(name).stem}-{number}{Path(name).suffix}"
 
 
 def talk(routes: Path | None, gateway: str | None, *, running: bool = True) -> AbstractAsyncContextManager[Talk]:
@@ -217,7 +252,7 @@ class _Following:
     async def _show(self, item: Item) -> int | None:
         """Show one item; the exit code once there is nothing more to wait for."""
         match item:
-            case Text():
+            case AnswerText():
                 self._shown.text(item)
             case Note(text):
                 self._shown.note(text)
@@ -226,9 +261,9 @@ class _Following:
                     await self._keep(self._folder, item)
                 else:
                     self._shown.note(f"file: {name} ({size} bytes) {url or 'gone with this run; --files DIR keeps it'}")
-            case Question():
+            case PendingQuestion():
                 return await self._answer(item)
-            case End(status, why, text):
+            case RunEnd(status, why, text):
                 if text is not None and text.whole:
                     self._shown.text(text)
                 if status is RunStatus.SUCCESS and not why:
@@ -246,7 +281,7 @@ class _Following:
         else:
             self._shown.note(f"file: {kept} ({file.size} bytes)")
 
-    async def _answer(self, question: Question) -> int | None:
+    async def _answer(self, question: PendingQuestion) -> int | None:
         """Answer from the command line, then from the terminal, until the agent takes it."""
         while True:
             try:
@@ -272,7 +307,7 @@ class _Following:
             else:
                 return None
 
-    async def _value(self, question: Question) -> Any:
+    async def _value(self, question: PendingQuestion) -> Any:
         """The answer, UNSET where there is nobody to give it. Raises EOFError once they give up.
 
         A person is asked for one value after the other; from the command line a text answers all of the question.
@@ -306,7 +341,7 @@ class _Following:
                 return found
             self._shown.note(f"it must be {wording.kind(leaf.schema)}")
 
-    async def _typed(self, question: Question) -> str | None:
+    async def _typed(self, question: PendingQuestion) -> str | None:
         """What a person answers, None where there is nobody. Raises EOFError once they give up."""
         if self._cancelled:
             raise EOFError

@@ -23,7 +23,7 @@ LISTED: Final = 1000
 
 
 @dataclass(frozen=True)
-class Text:
+class AnswerText:
     """The answer so far, whole. What was said before may have changed. `document`: it is JSON, not text that grows."""
 
     whole: str
@@ -48,7 +48,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Question:
+class PendingQuestion:
     """The agent asks; the run waits for `Talk.answer`. `schema` is that of the answer, {} if anything goes.
 
     `choices` is what may be typed, each with its name if that is another: `plant (Plant it)`; none if anything may.
@@ -60,19 +60,19 @@ class Question:
 
 
 @dataclass(frozen=True)
-class End:
+class RunEnd:
     """The run has ended. `why` is for a person, and empty where all was done; `text` is the final answer."""
 
     status: RunStatus
     why: str = ""
-    text: Text | None = None
+    text: AnswerText | None = None
 
 
-Item = Text | Note | File | Question | End
+Item = AnswerText | Note | File | PendingQuestion | RunEnd
 
 
 @dataclass(frozen=True)
-class Known:
+class ListedAgent:
     """An agent in a list."""
 
     name: str
@@ -84,7 +84,7 @@ class Known:
 class Wants:
     """What one agent takes: its input's schema, and where in it the text is, None if nowhere."""
 
-    agent: Known
+    agent: ListedAgent
     schema: JsonObject
     pointer: str | None
 
@@ -92,7 +92,7 @@ class Wants:
 class Talk(Protocol):
     """A place where agents can be run. Methods raise errors of the tree."""
 
-    async def agents(self) -> Sequence[Known]:
+    async def agents(self) -> Sequence[ListedAgent]:
         """The agents that may be run, in route order."""
 
     async def wants(self, agent: str) -> Wants:
@@ -117,14 +117,18 @@ class Talk(Protocol):
         """Nobody answers the open question now: a line that says where it waits, or that the run was given up."""
 
 
-def as_text(document: Any, pointer: str | None) -> Text:
+def as_text(document: Any, pointer: str | None) -> AnswerText:
     """The text of an output document, or the document as JSON if it has none."""
     if document is None or document == {}:
-        return Text("")
+        return AnswerText("")
     if pointer is not None and pointer.endswith(f"/{LAST}"):
         pointer = None
     text = text_of(document, pointer)
-    return Text(text) if text is not None else Text(json.dumps(document, ensure_ascii=False, indent=2), document=True)
+    return (
+        AnswerText(text)
+        if text is not None
+        else AnswerText(json.dumps(document, ensure_ascii=False, indent=2), document=True)
+    )
 
 
 def as_answer(typed: str, schema: JsonObject) -> Any:
@@ -159,7 +163,7 @@ def as_answer(typed: str, schema: JsonObject) -> Any:
         return typed
 
 
-def asks(payload: Any, schema: JsonObject, *, kind: str = "", message: str = "") -> Question:
+def asks(payload: Any, schema: JsonObject, *, kind: str = "", message: str = "") -> PendingQuestion:
     """A question for a person: its message, else the text of its payload, else what the payload's title says it is of,
     else the payload as JSON. `kind` is the interrupt's, `schema` that of the answer.
     """
@@ -168,7 +172,7 @@ def asks(payload: Any, schema: JsonObject, *, kind: str = "", message: str = "")
         text = text_of(payload)
     if text is None and (title := _title(payload)):
         text = f"The agent asks for {kind}: {title}" if kind else title
-    return Question(text or json.dumps(payload, ensure_ascii=False), schema, _choices(payload, schema))
+    return PendingQuestion(text or json.dumps(payload, ensure_ascii=False), schema, _choices(payload, schema))
 
 
 def _title(payload: Any) -> str:
@@ -186,7 +190,9 @@ def _sought(schema: JsonObject) -> list[str]:
 
 
 def _choices(payload: Any, schema: JsonObject) -> tuple[str, ...]:
-    """See `Question.choices`: what the schema lists, or else the objects of the payload that have what is sought."""
+    """See `PendingQuestion.choices`: what the schema lists, or else the objects of the payload that have what is
+    sought.
+    """
     names = _sought(schema)
     wanted = schema["properties"][names[0]] if len(names) == 1 else schema
     if not isinstance(wanted, dict):

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.spinner import Spinner
 from rich.text import Text as Styled
 
-from gateway.cli.talk import Question, Text
+from gateway.cli.talk import AnswerText, PendingQuestion
 
 
 class View(Protocol):
@@ -28,17 +28,17 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def text(self, said: Text) -> None:
+    def text(self, said: AnswerText) -> None:
         """The answer so far."""
 
     def note(self, line: str) -> None:
         """Something that happened on the way."""
 
-    async def ask(self, question: Question) -> str | None:
+    async def ask(self, question: PendingQuestion) -> str | None:
         """What a person answers; None where there is nobody to ask. May be cancelled. Raises EOFError for Ctrl-D."""
 
 
-class Plain:
+class PlainView:
     """Writes what is new to stdout as it comes, JSON once it is whole; everything else goes to stderr."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
@@ -55,7 +55,7 @@ class Plain:
         if self._said and not self._said.endswith("\n"):
             self._write(self._said + "\n")
 
-    def text(self, said: Text) -> None:
+    def text(self, said: AnswerText) -> None:
         self._document = said.whole if said.document else ""
         if not said.document:
             self._write(said.whole)
@@ -72,12 +72,12 @@ class Plain:
     def note(self, line: str) -> None:
         print(line, file=self._err, flush=True)
 
-    async def ask(self, question: Question) -> str | None:
+    async def ask(self, question: PendingQuestion) -> str | None:
         """See `View.ask`: there is nobody."""
         return None
 
 
-class Terminal:
+class TerminalView:
     """The answer grows in place below the notes, with a sign of life; questions are asked in between."""
 
     def __init__(self, agent: str, console: Console | None = None) -> None:
@@ -106,13 +106,13 @@ class Terminal:
         self._live.stop()
         self._print()
 
-    def text(self, said: Text) -> None:
+    def text(self, said: AnswerText) -> None:
         self._said = said.whole
 
     def note(self, line: str) -> None:
         self._live.console.print(Styled(line, style="dim"))
 
-    async def ask(self, question: Question) -> str | None:
+    async def ask(self, question: PendingQuestion) -> str | None:
         self._live.stop()
         self._print()
         self._console.print(Styled(question.text, style="bold"))
@@ -167,4 +167,4 @@ async def typed() -> str:
 
 def view(agent: str) -> View:
     """The view that fits where the output goes."""
-    return Terminal(agent) if sys.stdout.isatty() and sys.stdin.isatty() else Plain()
+    return TerminalView(agent) if sys.stdout.isatty() and sys.stdin.isatty() else PlainView()

@@ -25,8 +25,8 @@ from gateway.config.models import (
     Route,
     StoreOptions,
     Telemetry,
-    Text,
-    Webhooks,
+    TextPlaces,
+    WebhookOptions,
 )
 from gateway.config.schema import schema
 from gateway.document import Mistake, read
@@ -46,8 +46,8 @@ __all__ = [
     "Route",
     "StoreOptions",
     "Telemetry",
-    "Text",
-    "Webhooks",
+    "TextPlaces",
+    "WebhookOptions",
     "load",
     "loads",
     "schema",

@@ -76,7 +76,7 @@ class Match(Section):
     )
 
 
-class Text(Section):
+class TextPlaces(Section):
     """Where the text is inside the agent's documents. Needed only where its schemas do not tell."""
 
     input: Pointer | None = Field(default=None, description="JSON pointer to the text in the agent's input.")
@@ -164,8 +164,8 @@ class Route(Section):
         description="How long a run may take, not counting the time a person is asked, and how long a request waits "
         "before for an agent that was never asked what it is. null: as long as it likes.",
     )
-    text: Annotated[Text, BeforeValidator(_empty_if_null)] = Field(
-        default=Text(),
+    text: Annotated[TextPlaces, BeforeValidator(_empty_if_null)] = Field(
+        default=TextPlaces(),
         description="Where the text is in the agent's documents, if its schemas do not tell. Where the agent publishes "
         "no schema, the one that stands in for it has its text there.",
     )
@@ -255,7 +255,7 @@ class StoreOptions(Section):
     )
 
 
-class Webhooks(Section):
+class WebhookOptions(Section):
     """Callbacks that clients ask for."""
 
     allow: tuple[IPvAnyNetwork, ...] = Field(
@@ -338,8 +338,8 @@ class Config(Section):
     store: Annotated[StoreOptions, BeforeValidator(_empty_if_null)] = Field(
         default=StoreOptions(), description="Where runs, threads and artifacts are kept."
     )
-    webhooks: Annotated[Webhooks, BeforeValidator(_empty_if_null)] = Field(
-        default=Webhooks(), description="Rules for the callbacks that clients ask for."
+    webhooks: Annotated[WebhookOptions, BeforeValidator(_empty_if_null)] = Field(
+        default=WebhookOptions(), description="Rules for the callbacks that clients ask for."
     )
     public_url: HttpUrl | None = Field(
         default=None,

@@ -18,7 +18,7 @@ _PATH = "/v1/"
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class OtlpEndpoint:
     """`url` is None where the exporter is to take it from the environment."""
 
     url: str | None
@@ -26,7 +26,7 @@ class Endpoint:
     headers: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def endpoint(telemetry: Telemetry, signal: str) -> Endpoint | None:
+def endpoint(telemetry: Telemetry, signal: str) -> OtlpEndpoint | None:
     """The endpoint of a signal; None if it is not to be sent."""
     env, own = os.environ, signal.upper()
     chosen = env.get(f"OTEL_{own}_EXPORTER") or "otlp"
@@ -35,10 +35,10 @@ def endpoint(telemetry: Telemetry, signal: str) -> Endpoint | None:
     headers = {name: value.get_secret_value() for name, value in telemetry.headers.items()}
     if telemetry.otlp:
         base = telemetry.otlp.removesuffix(_PATH + TRACES)
-        return Endpoint(base + _PATH + signal, telemetry.service_name, headers)
+        return OtlpEndpoint(base + _PATH + signal, telemetry.service_name, headers)
     for variable in (f"OTEL_EXPORTER_OTLP_{own}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"):
         if env.get(variable):
             if "grpc" in (env.get(f"OTEL_EXPORTER_OTLP_{own}_PROTOCOL"), env.get("OTEL_EXPORTER_OTLP_PROTOCOL")):
                 log.warning("%s are sent as OTLP over HTTP; %s names a gRPC endpoint", signal, variable)
-            return Endpoint(None, telemetry.service_name, headers)
+            return OtlpEndpoint(None, telemetry.service_name, headers)
     return None

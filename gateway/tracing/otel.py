@@ -32,7 +32,7 @@ from gateway.core.errors import InterlinguaError
 from gateway.core.events import ToolCallStarted
 from gateway.core.types import Agent, Run
 from gateway.tracing import metrics, names
-from gateway.tracing.endpoint import Endpoint
+from gateway.tracing.endpoint import OtlpEndpoint
 
 Attributes = Mapping[str, str | int | bool]
 SERVER_ERROR = 500
@@ -150,7 +150,7 @@ SETS: CardinalityLimits = {
 class Backend:
     """A tracer and where its spans go."""
 
-    def __init__(self, to: Endpoint) -> None:
+    def __init__(self, to: OtlpEndpoint) -> None:
         self._provider = TracerProvider(resource=_resource(to.service), shutdown_on_exit=False)
         self._exporter = OTLPSpanExporter(endpoint=to.url, headers=to.headers or None)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
@@ -255,7 +255,7 @@ class Export:
     The SDK has no observable histogram: its own is told each value at the moment that ours is.
     """
 
-    def __init__(self, to: Endpoint) -> None:
+    def __init__(self, to: OtlpEndpoint) -> None:
         self._exporter = OTLPMetricExporter(endpoint=to.url, headers=to.headers or None)
         reader = PeriodicExportingMetricReader(self._exporter, cardinality_limits=SETS)
         self._provider = MeterProvider([reader], _resource(to.service), shutdown_on_exit=False)

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gateway.cli.output_folder import OutputFolder
+from gateway.cli.run import OutputFolder
 from tests.cli.conftest import interlingua, statuses
 from tests.support import aio
 from tests.support.processes import ROOT, Gateway

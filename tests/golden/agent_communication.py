@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.agent_communication.codec import agents, results
+from adapters.agent_communication.codec import agents, deltas_out
 from adapters.agent_communication.codec.deltas_in import DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder, progress
 from adapters.agent_communication.outbound import request
@@ -86,7 +86,7 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
     said = [each for at in range(len(events)) for each in encoder.feed(events[at : at + 1])] + encoder.finish(run)
     lines = [progress(given["token"], each) for each in said]
     try:
-        lines.append(jsonrpc.result(given["id"], results.run_result(agent, run, events[-1][1])))
+        lines.append(jsonrpc.result(given["id"], deltas_out.run_result(agent, run, events[-1][1])))
     except RpcError as error:
         lines.append(jsonrpc.error(given["id"], error.error))
     return _joined(lines)

@@ -7,23 +7,193 @@ answer of `agents/run`. The answer wins over all deltas. `losses` is to be given
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_communication.codec.defaults import Defaults
-from adapters.agent_communication.codec.fitting import fit
-from adapters.agent_communication.codec.meta_events import MetaEvents
 from adapters.agent_communication.wire import EVENT, read_fields
-from gateway.core import delta as deltas
+from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.delta import ABSENT, DeltaError, Fold, Json
+from gateway.core.delta import ABSENT, DeltaError, Fold, Json, split
 from gateway.core.errors import AgentBroken
-from gateway.core.types import Agent, JsonObject
+from gateway.core.types import Agent, Artifact, JsonObject, Role
+from gateway.mcp.runs import schemas
 
 PART: Final = "output"
 MESSAGE: Final = "message"
+
+
+FILES: Final = "files"
+"""The message that files belong to."""
+_ALONE: Final = (
+    e.ToolCallStarted,
+    e.ToolCallUpdated,
+    e.ToolCallEnded,
+    e.PlanUpdated,
+    e.UsageReported,
+    e.Custom,
+)
+
+
+MOST: Final = 32
+"""Things that do not fit in one delta; of one with more, nothing is taken."""
+
+
+_DEPTH: Final = 4
+_IDLE: Final[tuple[Json, ...]] = (None, "", 0, 0.0, [], {})
+
+
+class Defaults:
+    """What an output schema has as defaults."""
+
+    __slots__ = ("_fields", "_inner", "_values")
+
+    def __init__(self, schema: JsonObject, root: JsonObject | None = None, depth: int = _DEPTH) -> None:
+        root = schema if root is None else root
+        resolved = schemas.resolve(schema, root)
+        properties = resolved.get("properties")
+        properties = properties if isinstance(properties, dict) else {}
+        self._fields = frozenset(properties)
+        self._values: dict[str, Json] = {}
+        self._inner: dict[str, Defaults] = {}
+        for name, each in properties.items():
+            field = schemas.resolve(each, root)
+            if "default" in field and not _is_idle(field["default"]):
+                self._values[name] = field["default"]
+            if depth and isinstance(field.get("properties"), dict):
+                inner = Defaults(field, root, depth - 1)
+                if inner:
+                    self._inner[name] = inner
+
+    def __bool__(self) -> bool:
+        return bool(self._values or self._inner)
+
+    def without(self, change: Json) -> tuple[Json, bool]:
+        """A delta less the defaults that ride along, and whether there were any; the delta is not changed."""
+        if not (self._values or self._inner) or not isinstance(change, dict) or not self._fields <= change.keys():
+            return change, False
+        out, repeated = {}, False
+        for name, value in change.items():
+            if len(change) > 1 and name in self._values and delta.same(value, self._values[name]):
+                repeated = True
+                continue
+            inner = self._inner.get(name)
+            if inner is not None:
+                value, found = inner.without(value)  # noqa: PLW2901
+                repeated = repeated or found
+            out[name] = value
+        return out, repeated
+
+
+def _is_idle(value: Any) -> bool:
+    """Whether a delta of this value changes nothing, however often it comes."""
+    return any(delta.same(value, each) for each in _IDLE)
+
+
+class Fitted:
+    """What became of a delta."""
+
+    def __init__(self) -> None:
+        self.change: Json = ABSENT
+        """What was combined with the document, in sound text; ABSENT if nothing was."""
+        self.flipped: list[tuple[str, bool]] = []
+        """Flags that were the other before: (JSON pointer, value). They are replaced in the document."""
+        self.left_out = False
+
+
+def fit(fold: Fold, change: Json) -> Fitted:
+    """Combine as much as can be."""
+    fitted = Fitted()
+    for _ in range(MOST):
+        try:
+            fitted.change = fold.apply(change)
+            return fitted
+        except DeltaError as error:
+            path = split(error.path)
+            change, taken, flip = _without(change, path)
+            if flip is not ABSENT and _takes(fold, flip):
+                fold.replace(error.path, taken)
+                fitted.flipped.append((error.path, taken))
+            else:
+                fitted.left_out = True
+            if change is ABSENT:
+                return fitted
+    fitted.left_out = True
+    return fitted
+
+
+def _without(change: Json, path: Sequence[str]) -> tuple[Json, Json, Json]:
+    """A delta less what it has for a place (ABSENT if nothing else is in it); that; and, if that is a flag, the delta
+    that says the other, which fits if the place has a flag.
+    """
+    if not path or not change:
+        return ABSENT, change, (not change if isinstance(change, bool) else ABSENT)
+    if isinstance(change, dict):
+        rest = {key: part for key, part in change.items() if key != path[0]}
+        kept, taken, flip = _without(change.get(path[0]), path[1:])
+        if kept is not ABSENT:
+            rest[path[0]] = kept
+        return rest or ABSENT, taken, (ABSENT if flip is ABSENT else {path[0]: flip})
+    if isinstance(change, list):
+        kept, taken, flip = _without(change[0], path[1:])
+        whole = [None if kept is ABSENT else kept, *change[1:]]
+        return (ABSENT if whole == [None] else whole), taken, (ABSENT if flip is ABSENT else [flip])
+    return ABSENT, change, ABSENT
+
+
+def _takes(fold: Fold, change: Json) -> bool:
+    try:
+        fold.apply(change)
+    except DeltaError:
+        return False
+    return True
+
+
+class MetaEvents:
+    """Of one run. `output` is the part that has the output, of which nothing is taken."""
+
+    def __init__(self, output: str) -> None:
+        self._messages: set[str] = set()  # not the agent's
+        self._kinds: dict[str, str] = {output: ""}  # of parts
+
+    def read(self, told: Any) -> e.Event | None:
+        """The event; None if it is none that is taken. A file is where the other gateway has it."""
+        try:
+            event: e.Event = msgspec.convert(delta.sound(told), e.AnyEvent)
+        except (msgspec.ValidationError, RecursionError):
+            return None
+        event = msgspec.structs.replace(event, origin=None)
+        match event:
+            case e.MessageStarted() if event.role is not Role.ASSISTANT:
+                self._messages.add(event.message)
+            case e.PartStarted() if event.part not in self._kinds and self._is_beside(event):
+                self._kinds[event.part] = event.kind
+            case e.PartDelta() | e.PartReplaced() if self._kinds.get(event.part) in ("text", "thought"):
+                value = event.delta if isinstance(event, e.PartDelta) else event.value
+                return event if isinstance(value, str) else None
+            case e.PartDelta() | e.PartReplaced() if self._kinds.get(event.part) in ("data", "file"):
+                pass
+            case e.ArtifactAdded():
+                return _file(event.artifact)
+            case _ if not isinstance(event, _ALONE):
+                return None
+        return event
+
+    def _is_beside(self, event: e.PartStarted) -> bool:
+        return event.kind in ("thought", "file") or event.message in self._messages
+
+
+def _file(artifact: Artifact) -> e.PartStarted:
+    link = {
+        "type": "resource_link",
+        "uri": artifact.url,
+        "name": artifact.name,
+        "mimeType": artifact.media_type,
+        "size": artifact.size,
+    }
+    return e.PartStarted(part=f"file-{artifact.id}", message=FILES, kind="file", value=link)
 
 
 class _Progress(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -85,10 +255,10 @@ class DeltaDecoder:
             answer = read_fields(raw)
             output: Raw | None = answer.pop("output", None)
             msgspec.json.decode(output or b"null")
-            fields = {name: deltas.decode(bytes(value)) for name, value in answer.items()}
+            fields = {name: delta.decode(bytes(value)) for name, value in answer.items()}
         except (ValueError, RecursionError, AgentBroken):
             fields = _fields(raw)
-            output = Raw(deltas.encode(fields.pop("output"))) if "output" in fields else None
+            output = Raw(delta.encode(fields.pop("output"))) if "output" in fields else None
         if output is None:
             raise AgentBroken("the agent's answer has no output", detail=repr(bytes(raw)[:200]))
         return e.RunFinished(output=output, origin=_beyond(fields))
@@ -131,7 +301,7 @@ class DeltaDecoder:
 def _fields(raw: Raw) -> JsonObject:
     """An object's members; none for what is no object."""
     try:
-        value = deltas.decode(bytes(raw))
+        value = delta.decode(bytes(raw))
     except AgentBroken:
         return {}
     return value if isinstance(value, dict) else {}
@@ -139,7 +309,7 @@ def _fields(raw: Raw) -> JsonObject:
 
 def _beyond(fields: JsonObject, *known: str) -> JsonObject | None:
     """What a message says that has no place in the core."""
-    return _said({name: deltas.sound(value) for name, value in fields.items() if name not in known})
+    return _said({name: delta.sound(value) for name, value in fields.items() if name not in known})
 
 
 def _said(beyond: JsonObject) -> JsonObject | None:

@@ -1,9 +1,7 @@
 """Serves clients of the pre-alpha Agent Communication Protocol, and plain MCP clients: the gateway is their server.
 
 service.py   the methods: lists, templates; an agent is a tool as well
-calls.py     agents/run and tools/call: which run it is
-rendering.py a run as it is told to who called `agents/run`
-native.py    what an agent of this protocol tells besides
+calls.py     agents/run and tools/call: finds or starts the run, and renders it for the client
 
 How a run is followed for a call is in gateway/mcp/runs.
 """

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from adapters.agent_communication import wire
 from adapters.agent_communication.codec import agents as codec
-from adapters.agent_communication.inbound.native import Notifications
-from adapters.agent_communication.inbound.rendering import AgentWords
-from adapters.agent_communication.wire import PROTOCOL
+from adapters.agent_communication.codec import deltas_out
+from adapters.agent_communication.codec.deltas_out import NOTIFICATION, DeltaEncoder, progress
+from adapters.agent_communication.wire import PROTOCOL, RUN
+from gateway.contract import Snapshot
+from gateway.core import events as e
 from gateway.core.errors import Invalid, NotFound
-from gateway.core.types import Agent, Json, JsonObject, Run, RunRequest
+from gateway.core.types import Agent, Interrupt, Json, JsonObject, Run, RunRequest
 from gateway.mcp import versions
 from gateway.mcp.runs import (
     ClientRuns,
+    Events,
     Follow,
     Given,
     Rendering,
@@ -23,14 +27,74 @@ from gateway.mcp.runs import (
     keys,
     questions,
     tools,
+    wanted,
 )
 from gateway.mcp.runs.documents import INPUT
+from gateway.mcp.runs.log_messages import INFO
 from gateway.mcp.server.contract import Call
+from gateway.mcp.wire import MESSAGE, PROGRESS, PROGRESS_TOKEN
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import read
 
 
-class Calls:
+class Notifications:
+    """See `gateway.mcp.runs.Native`. For one call."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def takes(self, event: e.Custom) -> bool:
+        return event.name == PROTOCOL and NOTIFICATION in (event.data or ())
+
+    def pass_on(self, event: e.Custom) -> None:
+        """See `Native`. Progress goes to who asked for it, a message to who asked for its level."""
+        method, params = event.data[NOTIFICATION], event.data.get("params")
+        token = self._call.progress_token
+        if method == MESSAGE:
+            if not isinstance(params, dict) or not wanted(self._call.log_level, params.get("level", INFO)):
+                return
+        elif token is None or self._call.method != RUN:
+            return
+        elif method == PROGRESS:
+            params = {**(params if isinstance(params, dict) else {}), PROGRESS_TOKEN: token}
+        self._call.notify(method, params)
+
+
+class AgentWords:
+    """Deltas, and the output."""
+
+    def __init__(self, call: Call, agent: Agent) -> None:
+        self._agent = agent
+        self._token = call.progress_token
+        self._encoder = DeltaEncoder(agent)
+
+    @property
+    def tells(self) -> bool:
+        return self._token is not None
+
+    @property
+    def losses(self) -> Counter[str]:
+        return self._encoder.losses
+
+    def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
+        return self._told(self._encoder.feed(events, snapshot)) if self._token is not None else []
+
+    def last(self, run: Run) -> list[bytes]:
+        return self._told(self._encoder.finish(run)) if self._token is not None else []
+
+    async def result(self, run: Run, end: e.Event | None) -> JsonObject:
+        return deltas_out.run_result(self._agent, run, end)
+
+    def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
+        published = None if output == b"null" else codec.output_of(self._agent, output)
+        raise questions.interrupted_error(run, interrupt, published)
+
+    def _told(self, deltas: list[bytes]) -> list[bytes]:
+        assert self._token is not None
+        return [progress(self._token, delta) for delta in deltas]
+
+
+class AgentCalls:
     """One per gateway process."""
 
     def __init__(self, runs: ClientRuns) -> None:
@@ -39,7 +103,7 @@ class Calls:
 
     async def run(self, call: Call) -> Any:
         """`agents/run`."""
-        asked = read(call.params, wire.Run)
+        asked = read(call.params, wire.RunParams)
         agent = await self._runs.agent(call.session, asked.name)
         handle = questions.resumed(call.meta)
         if asked.request_state is not None and versions.modern(call.client.version):
@@ -57,7 +121,7 @@ class Calls:
 
     async def call(self, call: Call) -> Any:
         """`tools/call`."""
-        asked = read(call.params, wire.CallTool)
+        asked = read(call.params, wire.CallToolParams)
         arguments = asked.arguments if asked.arguments is not None else {}
         if asked.name == tools.ANSWER and asked.name not in self._runs.names(call.session):
             return await self._answer_tool(call, arguments)

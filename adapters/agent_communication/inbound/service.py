@@ -11,7 +11,7 @@ from msgspec import Raw
 from adapters.agent_communication import wire
 from adapters.agent_communication.codec import agents as codec
 from adapters.agent_communication.codec import errors
-from adapters.agent_communication.inbound.calls import Calls
+from adapters.agent_communication.inbound.calls import AgentCalls
 from adapters.agent_communication.options import AgentCommunicationServe
 from adapters.agent_communication.wire import PROTOCOL
 from gateway.core.errors import InterlinguaError, NotFound, Unsupported
@@ -35,7 +35,7 @@ class AgentService:
     def __init__(self, options: AgentCommunicationServe, runs: ClientRuns) -> None:
         self._page_size = options.page_size
         self._runs = runs
-        calls = Calls(runs)
+        calls = AgentCalls(runs)
         self._handlers: Mapping[str, Handler] = {
             wire.LIST: self._list,
             wire.TEMPLATES: self._templates,
@@ -109,20 +109,20 @@ class AgentService:
         return any(_asks(agent) for agent in await self._runs.agents(names))
 
     def _page(self, call: Call, kind: str, names: Sequence[str]) -> tuple[Sequence[str], str | None]:
-        asked = read(call.params, wire.Page)
+        asked = read(call.params, wire.ListParams)
         return page(kind, names, asked.cursor, self._page_size)
 
     # --- templates --------------------------------------------------------------------------------------------
 
     async def _create(self, call: Call) -> JsonObject:
-        asked = read(call.params, wire.Create)
+        asked = read(call.params, wire.CreateParams)
         self._free(call.session, "create agents")
         template = await self._runs.agent(call.session, asked.template_name, "/templateName")
         made = await self._runs.whole(self._runs.of(call.session).agents.create(template.name, PROTOCOL, asked.config))
         return {"agent": codec.entry_of(made)}
 
     async def _destroy(self, call: Call) -> JsonObject:
-        asked = read(call.params, wire.Destroy)
+        asked = read(call.params, wire.DestroyParams)
         self._free(call.session, "destroy agents")
         agent = await self._runs.agent(call.session, asked.name)
         await self._runs.whole(self._runs.of(call.session).agents.destroy(agent.name, PROTOCOL))

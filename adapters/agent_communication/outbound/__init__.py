@@ -3,40 +3,58 @@
 server.py   the target: sessions with it, the agents and templates that are there
 agents.py   one of them
 created.py  agents made of a template, one for each configuration
-turn.py     one run
+turn.py     one run; its call may be sent again with an answer
 asks.py     what the agent asks meanwhile
 request.py  what is sent for a run, and what is said of it besides deltas
-repeats.py  a call is sent again with an answer: what the agent then says again is told once
-upstream.py questions of another gateway
-list_changes.py  hears of agents that come and go
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from adapters.agent_communication.options import AgentCommunicationTarget
-from adapters.agent_communication.outbound.agents import Calls, Found, Resident, Template
-from adapters.agent_communication.outbound.list_changes import ListChanges
-from adapters.agent_communication.outbound.server import Pools, Server
+from adapters.agent_communication.outbound.agents import ListedTargetAgent, Resident, TargetAgent, Template
+from adapters.agent_communication.outbound.server import AgentServer, Pools
 from gateway.core.types import JsonObject
+from gateway.mcp.client.news import listen
 from gateway.mcp.client.target import Target
+
+
+class ListChanges:
+    """Of one target."""
+
+    def __init__(self, server: AgentServer) -> None:
+        self._server = server
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """From now on, until `aclose`. Again: nothing."""
+        if self._task is None:
+            news = listen(self._server.target, lambda: self._server.lease(alone=False), self._server.changed)
+            self._task = asyncio.create_task(news, name="agents/list_changed")
+
+    async def aclose(self) -> None:
+        """Let go of the session."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
 
 class AgentCommunicationOutbound(Target[JsonObject]):
     """See `gateway.contract.Outbound`, `Discovering` and `Supervised`. `pools` is for tests."""
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:
-        self._server = Server(target, pools)
+        self._server = AgentServer(target, pools)
         home = Template(self._server, target.template) if target.template else Resident(self._server, target.agent)
-        super().__init__(Calls(self._server, home), discovers=target.agents is not None)
+        super().__init__(TargetAgent(self._server, home), discovers=target.agents is not None)
         self._news = ListChanges(self._server)
 
     async def entries(self) -> Mapping[str, JsonObject]:
         return await self._server.agents()
 
-    def found(self, name: str) -> Found:
-        return Found(self._server, name)
+    def found(self, name: str) -> ListedTargetAgent:
+        return ListedTargetAgent(self._server, name)
 
     def on_change(self, changed: Callable[[], None]) -> None:
         self._server.on_change(changed)

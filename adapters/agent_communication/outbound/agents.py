@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from msgspec.structs import replace
 
 from adapters.agent_communication.codec.agents import agent_of, native
-from adapters.agent_communication.outbound.created import Created
-from adapters.agent_communication.outbound.server import Server
-from adapters.agent_communication.outbound.turn import Home, Turn
+from adapters.agent_communication.outbound.created import CreatedAgents
+from adapters.agent_communication.outbound.server import AgentServer
+from adapters.agent_communication.outbound.turn import AgentRunTurn, Home
 from gateway.contract import RunContext
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.client.contract import Session
@@ -22,7 +22,7 @@ class Resident:
 
     configured = False
 
-    def __init__(self, server: Server, name: str | None) -> None:
+    def __init__(self, server: AgentServer, name: str | None) -> None:
         self._server = server
         self._name = name
 
@@ -47,10 +47,10 @@ class Template:
 
     configured = True
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: AgentServer, name: str) -> None:
         self._server = server
         self._name = name
-        self._created = Created(name, server)
+        self._created = CreatedAgents(name, server)
 
     async def describe(self) -> Agent:
         """Raises NotFound, which lists the templates."""
@@ -64,11 +64,11 @@ class Template:
         await self._created.aclose()
 
 
-class Calls(Turns):
+class TargetAgent(Turns):
     """See `gateway.contract.Outbound` and `Supervised`. Closes no session: they are the server's."""
 
-    def __init__(self, server: Server, home: Home) -> None:
-        super().__init__(lambda context: Turn(context, home))
+    def __init__(self, server: AgentServer, home: Home) -> None:
+        super().__init__(lambda context: AgentRunTurn(context, home))
         self._server = server
         self._home = home
 
@@ -83,10 +83,10 @@ class Calls(Turns):
         await self._home.aclose()
 
 
-class Found(Calls):
+class ListedTargetAgent(TargetAgent):
     """One of all the agents that live there."""
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: AgentServer, name: str) -> None:
         super().__init__(server, Resident(server, name))
         self._entry: JsonObject | None = None
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from adapters.agent_communication.outbound.server import Server
+from adapters.agent_communication.outbound.server import AgentServer
 from adapters.agent_communication.wire import CREATE, DESTROY
 from gateway.core.errors import AgentBroken, AgentFailed, InterlinguaError
 from gateway.core.types import JsonObject
@@ -38,10 +38,10 @@ class _Created:
         self.expiry: asyncio.TimerHandle | None = None
 
 
-class Created:
+class CreatedAgents:
     """All that were made of one template. An agent serves one run at a time; at most `target.created` wait for one."""
 
-    def __init__(self, template: str, server: Server) -> None:
+    def __init__(self, template: str, server: AgentServer) -> None:
         self._template = template
         self._server = server
         self._waiting: list[_Created] = []  # the longest unused first

@@ -29,7 +29,7 @@ Pools = Callable[[JsonObject], Pool]
 """Makes the sessions of a client with these capabilities."""
 
 
-class Server:
+class AgentServer:
     """Shared by every agent of a target."""
 
     def __init__(self, target: AgentCommunicationTarget, pools: Pools | None = None) -> None:

@@ -5,27 +5,127 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from msgspec import Raw
 
-from adapters.agent_communication.codec.deltas_in import DeltaDecoder
-from adapters.agent_communication.outbound import request, upstream
+from adapters.agent_communication.codec.deltas_in import PART, DeltaDecoder
+from adapters.agent_communication.outbound import request
 from adapters.agent_communication.outbound.asks import Asks, capabilities
-from adapters.agent_communication.outbound.repeats import RepeatFilter
+from adapters.agent_communication.outbound.request import data_of
 from adapters.agent_communication.wire import PROTOCOL, RUN, RUN_PROGRESS
 from gateway.contract import RunContext
+from gateway.core import delta
 from gateway.core import events as e
+from gateway.core.delta import NO_DIFF, Fold
 from gateway.core.errors import InterlinguaError
-from gateway.core.types import Agent, JsonObject
+from gateway.core.types import Agent, Answer, Interrupt, JsonObject, Outcome
 from gateway.mcp import forms
 from gateway.mcp.client import turn as calls
 from gateway.mcp.client.contract import Session
+from gateway.mcp.runs.keys import INTERRUPTED, OUTCOME, RESUME
+from gateway.mcp.runs.questions import as_input
+from gateway.mcp.wire import META
 from gateway.wire.jsonrpc import RpcError
 
 LEAVE_SECONDS = 1.0
 """How long another gateway's run is followed to be cancelled."""
+
+
+MOST = 10_000
+"""Events beside the output that are known again; of more, those after them are told again."""
+
+
+@dataclass(frozen=True)
+class ForeignQuestion:
+    """`handle` names it to the other gateway, whose run waits for the answer."""
+
+    interrupt: Interrupt
+    handle: str
+
+    def answered(self, params: JsonObject, answer: Answer) -> JsonObject:
+        """The params of the call that answers it; `params` are those of the run."""
+        meta = {**params.get(META, {}), RESUME: self.handle}
+        if answer.outcome is not Outcome.ANSWERED:
+            meta[OUTCOME] = answer.outcome.value
+        return {**params, "input": as_input(self.interrupt, answer), META: meta}
+
+
+def question_of(error: RpcError) -> ForeignQuestion | None:
+    """The question that an error carries, None where it is an error."""
+    data = data_of(error) if error.error.code == INTERRUPTED else None
+    asked = data.get("interrupt") if isinstance(data, dict) else None
+    handle = data.get("resume") if isinstance(data, dict) else None
+    if not isinstance(asked, dict) or not isinstance(handle, str):
+        return None
+    id, kind, message, schema = (asked.get(key) for key in ("id", "kind", "message", "answerSchema"))
+    interrupt = Interrupt(
+        id=id if isinstance(id, str) and id else "question",
+        kind=kind if isinstance(kind, str) and kind else "input",
+        payload=asked.get("payload"),
+        message=message if isinstance(message, str) else "",
+        answer_schema=schema if isinstance(schema, dict) else {},
+    )
+    return ForeignQuestion(interrupt, handle)
+
+
+class RepeatFilter:
+    """Of one run. All that the agent says goes through `new`; `again` is called when its call is sent again."""
+
+    def __init__(self) -> None:
+        self._before: Fold | None = None  # the output as it was told, while the agent is behind that
+        self._now = Fold()
+        self._seen: Counter[int] = Counter()  # beside the output, in this call
+        self._seen_before: Counter[int] = Counter()
+
+    def again(self, said: Fold) -> None:
+        """From now on the agent begins anew. `said` is the output of the call before, which is not grown any more."""
+        if self._before is None and not said.absent:
+            self._before = said
+        self._now = Fold()
+        self._seen_before |= self._seen
+        self._seen.clear()
+
+    def new(self, events: Iterable[e.Event]) -> list[e.Event]:
+        """Those of a notification's events that say something new.
+
+        The output is held back until there is as much of it as before: then it goes on from there, or, if the agent
+        says something else now, is replaced. Where it never gets as long, the result says it.
+        """
+        out: list[e.Event] = []
+        for event in events:
+            if isinstance(event, e.PartStarted | e.PartDelta | e.PartReplaced) and event.part == PART:
+                if self._before is None:
+                    out.append(event)
+                elif isinstance(event, e.PartDelta):
+                    self._now.apply(event.delta)
+                elif isinstance(event, e.PartReplaced):
+                    self._now.replace(event.pointer, event.value)
+            elif not self._repeated(event):
+                out.append(event)
+        if self._before is not None:
+            out += self._caught_up(self._before)
+        return out
+
+    def _caught_up(self, before: Fold) -> list[e.Event]:
+        now = self._now
+        if now.absent or now.size < before.size or len(now.encoded()) < len(before.encoded()):
+            return []
+        self._before = None
+        change = delta.diff(before.document(), now.document())
+        if change is NO_DIFF:
+            return [e.PartReplaced(part=PART, value=now.document())]
+        return [] if change is None else [e.PartDelta(part=PART, delta=change)]
+
+    def _repeated(self, event: e.Event) -> bool:
+        if len(self._seen) >= MOST:
+            return False
+        key = hash(e.encode(event))
+        self._seen[key] += 1
+        return self._seen[key] <= self._seen_before[key]
 
 
 class Home(Protocol):
@@ -43,7 +143,7 @@ class Home(Protocol):
         """Give up what it keeps. The server's sessions are closed later."""
 
 
-class Turn(calls.Turn):
+class AgentRunTurn(calls.Turn):
     """See `gateway.mcp.client.turn`."""
 
     late = "late_progress"
@@ -103,7 +203,7 @@ class Turn(calls.Turn):
             try:
                 return await session.call(RUN, params, listener=self)
             except RpcError as error:
-                question = upstream.question(error)
+                question = question_of(error)
                 if question is None:
                     raise
             try:

@@ -19,6 +19,6 @@ from __future__ import annotations
 from gateway.governance.enforcing.enforcement import Enforcement
 from gateway.governance.enforcing.gate import RunGate
 from gateway.governance.enforcing.governor import RouteGovernor
-from gateway.governance.enforcing.host import Host
+from gateway.governance.enforcing.host import GateHost
 
-__all__ = ["Enforcement", "Host", "RouteGovernor", "RunGate"]
+__all__ = ["Enforcement", "GateHost", "RouteGovernor", "RunGate"]

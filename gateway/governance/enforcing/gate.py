@@ -20,7 +20,7 @@ from gateway.core.errors import Denied, IllegalEvent, InterlinguaError, Unavaila
 from gateway.core.types import JsonObject
 from gateway.governance.enforcing.approval import why_not
 from gateway.governance.enforcing.calls import WAITING, CallPhase, GovernedCall
-from gateway.governance.enforcing.host import REFUSED, Host
+from gateway.governance.enforcing.host import REFUSED, GateHost
 from gateway.governance.enforcing.judge import Judge
 from gateway.governance.enforcing.session import AuditedSession
 from gateway.governance.policy import Kind, PolicyRules
@@ -39,7 +39,7 @@ _SPEAKS: Final = frozenset({e.ToolCallStarted, e.ToolCallUpdated, e.ToolCallEnde
 class RunGate:
     """Passes the events of one governed run to its log, in order, each after the decision that it needs."""
 
-    def __init__(self, host: Host, rules: Callable[[], PolicyRules], session: AuditedSession) -> None:
+    def __init__(self, host: GateHost, rules: Callable[[], PolicyRules], session: AuditedSession) -> None:
         self.host = host
         self.session = session
         self.judge = Judge(host, rules, session, self._stop)

@@ -14,7 +14,7 @@ from gateway.governance import tiers
 from gateway.governance.binding import Binding
 from gateway.governance.enforcing.calls import GovernedCall
 from gateway.governance.enforcing.gate import RunGate
-from gateway.governance.enforcing.host import Host
+from gateway.governance.enforcing.host import GateHost
 from gateway.governance.enforcing.journal import Journal
 from gateway.governance.enforcing.session import AuditedSession, by
 from gateway.governance.printing import capabilities
@@ -103,7 +103,7 @@ class RouteGovernor:
         """Whether runs pass a gate. They do not if a manifest stands alone and nothing governs its agent."""
         return self.binding.governed or self.binding.operator is not None
 
-    def gate(self, run: Run, host: Host) -> RunGate:
+    def gate(self, run: Run, host: GateHost) -> RunGate:
         """Make the gate of a run."""
         return RunGate(host, lambda: self._now.rules, self._session(run.thread or run.id))
 

@@ -13,7 +13,7 @@ REFUSED: Final = "tool_refused"
 """The loss that counts calls that are not shown."""
 
 
-class Host(Protocol):
+class GateHost(Protocol):
     """A governed run. `GovernedRun` implements it."""
 
     run: Run

@@ -20,7 +20,7 @@ from gateway.governance.audit.aip44 import State
 from gateway.governance.enforcing import approval
 from gateway.governance.enforcing.approval import AskedApproval
 from gateway.governance.enforcing.calls import CallPhase, GovernedCall
-from gateway.governance.enforcing.host import REFUSED, Host
+from gateway.governance.enforcing.host import REFUSED, GateHost
 from gateway.governance.enforcing.restoring import UNKNOWN
 from gateway.governance.enforcing.session import ANONYMOUS, AuditedSession
 from gateway.governance.policy import RANK, TURN, Decision, Kind, PolicyRules
@@ -68,7 +68,7 @@ class Judge:
 
     def __init__(
         self,
-        host: Host,
+        host: GateHost,
         rules: Callable[[], PolicyRules],
         session: AuditedSession,
         stop: Callable[[], None] = lambda: None,

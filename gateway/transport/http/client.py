@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from gateway.transport.guard import Guard
     from gateway.transport.http.exchange import RawResponse
-    from gateway.transport.http.session import HttpSession
+    from gateway.transport.http.session import HttpConnections
 
 MAX_BYTES = 32 * 1024 * 1024
 USER_AGENT = "interlingua"
@@ -96,7 +96,7 @@ class HttpClient:
         self._max_bytes = max_bytes
         self._guard = guard
         self._ssl_context = ssl_context
-        self._session: HttpSession | None = None
+        self._session: HttpConnections | None = None
         self._live: set[Body] = set()
         self._closed = False
 
@@ -229,7 +229,7 @@ class HttpClient:
             raise _late(session.target(out.path), seconds) from None
 
     async def _open(
-        self, session: HttpSession, out: Outgoing, limit: int, idle: float | None
+        self, session: HttpConnections, out: Outgoing, limit: int, idle: float | None
     ) -> tuple[RawResponse, Body]:
         raw = await session.open(out)
         try:
@@ -241,14 +241,14 @@ class HttpClient:
         self._live.add(body)
         return raw, body
 
-    def _bound(self) -> HttpSession:
+    def _bound(self) -> HttpConnections:
         """Return the session. The first call makes it, on the loop that runs then."""
         if self._closed:
             raise Unavailable("the connection to the agent is closed")
         if self._session is None:
-            from gateway.transport.http.session import HttpSession
+            from gateway.transport.http.session import HttpConnections
 
-            self._session = HttpSession(
+            self._session = HttpConnections(
                 self.base_url,
                 self._headers,
                 connect_timeout=self._connect_timeout,

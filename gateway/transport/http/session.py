@@ -59,7 +59,7 @@ class MalformedBody(aiohttp.ClientPayloadError):
     """The framing of the body is broken."""
 
 
-class HttpSession:
+class HttpConnections:
     """One target's connections, bound to the running loop. `base` is "" or an absolute URL."""
 
     def __init__(

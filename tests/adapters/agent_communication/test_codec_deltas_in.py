@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from adapters.agent_communication.codec.deltas_in import DeltaDecoder
+from adapters.agent_communication.codec.deltas_in import MOST, DeltaDecoder
 from adapters.agent_communication.codec.deltas_out import DeltaEncoder
-from adapters.agent_communication.codec.fitting import MOST
 from adapters.agent_connect.codec_stream import StreamEncoder
 from gateway.contract import Batch
 from gateway.core import delta

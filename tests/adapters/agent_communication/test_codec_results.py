@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
+from adapters.agent_communication.codec import deltas_out
 from adapters.agent_communication.codec import errors as codec
-from adapters.agent_communication.codec import results
 from adapters.agent_communication.codec.agents import agent_of
 from gateway.core import errors
 from gateway.core import events as e
@@ -23,10 +23,10 @@ def plain(value: Any) -> Any:
 
 def test_the_result_has_the_output_untouched_and_what_could_not_be_said() -> None:
     run = run_of(MESSAGE, b'{"message" : "x" }', losses={"rewrite": 2})
-    result = results.run_result(MESSAGE, run)
+    result = deltas_out.run_result(MESSAGE, run)
     assert bytes(result["output"]) == b'{"message" : "x" }'
     assert result["_meta"] == {"interlingua/run": "r1", "interlingua/lost": {"rewrite": 2}}
-    assert plain(results.run_result(ANY, run_of(ANY, b'"x"'))) == {
+    assert plain(deltas_out.run_result(ANY, run_of(ANY, b'"x"'))) == {
         "output": {"output": "x"},
         "_meta": {"interlingua/run": "r1"},
     }
@@ -35,19 +35,19 @@ def test_the_result_has_the_output_untouched_and_what_could_not_be_said() -> Non
 def test_what_an_agent_of_this_protocol_says_beside_its_output_comes_along() -> None:
     bee = agent_of({"name": "bee"})
     end = e.RunFinished(output=Raw(b"{}"), origin={"cost": 3, "_meta": {"x/y": 1}})
-    assert plain(results.run_result(bee, run_of(bee, b"{}"), end)) == {
+    assert plain(deltas_out.run_result(bee, run_of(bee, b"{}"), end)) == {
         "output": {},
         "cost": 3,
         "_meta": {"x/y": 1, "interlingua/run": "r1"},
     }
-    assert "cost" not in results.run_result(MESSAGE, run_of(MESSAGE, b"{}"), end)
+    assert "cost" not in deltas_out.run_result(MESSAGE, run_of(MESSAGE, b"{}"), end)
 
 
 def failing(**fields: Any) -> Any:
     failure = Failure(code="agent_gone", message="It went away", retryable=True)
     run = run_of(MESSAGE, b'{"message":"so f"}', **{"status": RunStatus.ERROR, "failure": failure, **fields})
     with pytest.raises(RpcError) as raised:
-        results.run_result(MESSAGE, run)
+        deltas_out.run_result(MESSAGE, run)
     return raised.value.error
 
 
@@ -72,7 +72,7 @@ def test_an_agent_of_this_protocol_fails_in_its_own_words() -> None:
 
     def said(error: JsonObject) -> Any:
         end = e.RunFailed(failure=Failure(code="agent_failed", message="boom"), origin={"error": error})
-        return results.failed(bee, run, end).error
+        return deltas_out.failed(bee, run, end).error
 
     assert (said({"code": 0, "message": "boom!"}).code, said({"code": 0, "message": "boom!"}).message) == (0, "boom!")
     assert plain(said({"code": 7, "message": "m", "data": {"why": 1}}).data) == {
