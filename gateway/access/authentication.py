@@ -73,7 +73,6 @@ class Asking(InboundOptions):
 
     @property
     def authenticates(self) -> bool:
-        """See `InboundOptions.authenticates`."""
         return self.authentication is not None
 
     @property

@@ -71,13 +71,11 @@ class ScopedGateway:
 
     @property
     def process(self) -> str:
-        """See `Gateway.process`."""
         return self._gateway.process
 
     def requests(
         self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
     ) -> Requests:
-        """See `Gateway.requests`."""
         return self._gateway.requests(protocol, methods, code, mcp=mcp)
 
     @cached_property

@@ -23,11 +23,9 @@ class LastingWatch:
 
     @property
     def run(self) -> Run:
-        """See `Watch`."""
         return self._watch.run
 
     async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
-        """See `Watch`."""
         left = TimeLeft(timeout)
         while True:
             seconds = left.of(self._visit)

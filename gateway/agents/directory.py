@@ -270,7 +270,6 @@ class Created(Entry):
         return replace(await self.host.describe(within), name=self.route.name, config_schema={})
 
     async def need(self) -> Agent:
-        """See `Entry.need`."""
         assert self.host is not None
         return replace(await self.host.need(), name=self.route.name, config_schema={})
 
@@ -281,12 +280,10 @@ class Created(Entry):
 
     @property
     def ready(self) -> bool:
-        """See `Entry.ready`."""
         assert self.host is not None
         return self.host.ready
 
     def doubt(self) -> None:
-        """See `Entry.doubt`."""
         assert self.host is not None
         self.host.doubt()
 

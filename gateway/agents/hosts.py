@@ -33,7 +33,6 @@ class HostedEntry(Entry):
 
     @property
     def hidden(self) -> bool:
-        """See `Entry.hidden`."""
         return bool(self.hosted.protocols)
 
     @property

@@ -109,7 +109,6 @@ class Roster:
             self._rebuild()
 
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
-        """See `Gateway.agents.hosted_changed`."""
         self._hosted.ask(protocol, described)
         self._rebuild()
 
@@ -142,7 +141,6 @@ class Roster:
             return self.entry(name, protocol, metadata)
 
     def routed(self, name: str) -> bool:
-        """See `Gateway.agents.routed`."""
         return name in self._routed or name in self._registered
 
     async def refresh_hosted(self) -> None:
@@ -162,7 +160,6 @@ class Roster:
         return True
 
     async def create(self, template: str, protocol: str, config: JsonObject, owner: str | None = None) -> Agent:
-        """See `Gateway.agents.create`."""
         entry = await self.find(template, protocol)
         agent = await entry.need()
         if not agent.config_schema:
@@ -174,7 +171,6 @@ class Roster:
         return await self.entry(name, protocol).describe()
 
     async def destroy(self, name: str, protocol: str) -> None:
-        """See `Gateway.agents.destroy`."""
         name = (await self.find(name, protocol)).route.name
         if name not in self._registered:
             raise Unsupported(f"agent {name} belongs to the route table: only what was created can be destroyed")
@@ -183,7 +179,6 @@ class Roster:
         await self.refresh()
 
     def created(self, name: str) -> tuple[str, str | None] | None:
-        """See `Gateway.agents.created`."""
         registration = self._registered.get(name)
         if registration is None:
             return None

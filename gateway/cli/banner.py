@@ -45,9 +45,7 @@ def example(adapter: Adapter, url: str, path: str | None, agent: str, *, documen
 
 
 def banner(config: Config, path: Path, host: str, port: int, agents: Sequence[str], *, secure: bool = False) -> str:
-    """Several lines, ready to print. `port` is the one that is listened on, `agents` the names of those there are,
-    `secure` whether TLS is spoken.
-    """
+    """Make the lines to print. `port` is the actual one, `agents` their names, `secure` whether TLS is spoken."""
     near = ANYWHERE.get(host, f"[{host}]" if ":" in host else host)
     url = f"{'https' if secure else 'http'}://{near}:{port}"
     lines = [f"Interlingua is up at {url}", f"  {path}: {', '.join(agents) or 'no agents'}", ""]

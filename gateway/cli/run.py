@@ -30,9 +30,7 @@ CANCEL_SECONDS = 10.0
 
 
 class OutputFolder:
-    """Takes files under the last part of their names. What is there already stays: the next `report.md` is
-    `report-2.md`.
-    """
+    """Takes files under the last part of their names. A second `report.md` becomes `report-2.md`."""
 
     def __init__(self, path: Path) -> None:
         """Makes the folder. Leaves with USAGE where it cannot be made."""

@@ -190,9 +190,7 @@ def _sought(schema: JsonObject) -> list[str]:
 
 
 def _choices(payload: Any, schema: JsonObject) -> tuple[str, ...]:
-    """See `PendingQuestion.choices`: what the schema lists, or else the objects of the payload that have what is
-    sought.
-    """
+    """The choices of a question: listed by the schema, or the payload's objects that have the wanted key."""
     names = _sought(schema)
     wanted = schema["properties"][names[0]] if len(names) == 1 else schema
     if not isinstance(wanted, dict):

@@ -31,9 +31,7 @@ class McpDocument(GovernanceDocument, frozen=True, kw_only=True):
 
 
 def load_servers(manifest: Manifest) -> tuple[McpDocument, ...]:
-    """Load the documents of the manifest's servers, in order. Notes mistakes in the manifest, raises those of other
-    files.
-    """
+    """Load the documents of the manifest's servers, in order. Notes mistakes in the manifest, raises others."""
     found: list[McpDocument] = []
     mistakes: list[Mistake] = []
     for index, one in enumerate(manifest.mcp_servers):

@@ -19,7 +19,6 @@ class EngineAgents:
         self._roster = roster
 
     def names(self, protocol: str) -> Sequence[str]:
-        """See `GatewayAgents.names`."""
         return self._roster.names(protocol)
 
     async def list(self, protocol: str) -> Sequence[Agent]:
@@ -31,41 +30,32 @@ class EngineAgents:
         return [one for one in found if isinstance(one, Agent)]
 
     async def get(self, name: str, protocol: str, *, within: float | None = None) -> Agent:
-        """See `GatewayAgents.get`."""
         entry = await self._roster.find(name, protocol)
         return await entry.describe(within)
 
     async def create(self, template: str, protocol: str, config: JsonObject, *, owner: str | None = None) -> Agent:
-        """See `GatewayAgents.create`."""
         return await self._roster.create(template, protocol, config, owner)
 
     async def destroy(self, name: str, protocol: str) -> None:
-        """See `GatewayAgents.destroy`."""
         await self._roster.destroy(name, protocol)
 
     def created(self, name: str) -> tuple[str, str | None] | None:
-        """See `GatewayAgents.created`."""
         return self._roster.created(name)
 
     def hosted_changed(self, protocol: str, described: Collection[str] | None = None) -> None:
-        """See `GatewayAgents.hosted_changed`."""
         self._roster.hosted_changed(protocol, described)
 
     def governor(self, name: str, protocol: str) -> Governor | None:
-        """See `GatewayAgents.governor`."""
         return self._roster.entry(name, protocol).governor
 
     def routed(self, name: str) -> bool:
-        """See `GatewayAgents.routed`."""
         return self._roster.routed(name)
 
     def reachable(self, name: str, protocol: str) -> bool:
-        """See `GatewayAgents.reachable`."""
         try:
             return self._roster.entry(name, protocol).ready
         except NotFound:
             return False
 
     def noticed(self, agent: str, what: str) -> None:
-        """See `GatewayAgents.noticed`."""
         tracing.metrics.conduct.add(1, tracing.metrics.agent(agent), what)

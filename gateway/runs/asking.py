@@ -35,7 +35,6 @@ class Asking(RunRecord):
         return self.run.cancel_reason is not None
 
     async def ask(self, interrupt: Interrupt) -> Answer:
-        """See `RunContext.ask`."""
         async with self._record:  # an answer to it that is being written has been given, or it has not
             interrupt = self._named(delta.sound(interrupt))
             if interrupt.id in self.answered:

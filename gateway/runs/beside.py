@@ -27,29 +27,24 @@ class Beside:
 
     @property
     def upstream_thread(self) -> JsonObject | None:
-        """See `ThreadContext.upstream_thread`."""
         return self.thread.upstream.get(self.agent.name) if self.thread else None
 
     @property
     def caller(self) -> Caller | None:
-        """See `ThreadContext.caller`."""
         return next(iter(self.callers), None)
 
     @property
     def callers(self) -> Sequence[Caller]:
-        """See `ThreadContext.callers`."""
         if self.given is not None:
             return [self.given]
         return self.threads.listeners.callers(self.thread.id) if self.thread else []
 
     async def set_thread(self, upstream: JsonObject) -> None:
-        """See `ThreadContext.set_thread`."""
         if self.thread is None or upstream == self.upstream_thread:
             return
         self.thread = await self.threads.change(self.thread.id, ThreadChange(upstream={self.agent.name: upstream}))
 
     def note(self, update: ThreadUpdate) -> None:
-        """See `ThreadContext.note`."""
         if self.asker is not None:
             self.asker(update)
         if self.thread is not None and (self.asker is None or not update.kept):

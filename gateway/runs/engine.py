@@ -76,7 +76,6 @@ class Engine:
 
     @property
     def process(self) -> str:
-        """See `Gateway.process`."""
         return self.store.owner
 
     def use(self, entries: Sequence[Entry]) -> None:
@@ -170,7 +169,6 @@ class Engine:
     def requests(
         self, protocol: str, methods: Collection[str], code: Callable[[Exception], int], *, mcp: bool = False
     ) -> Requests:
-        """See `Gateway.requests`."""
         return tracing.RequestSpans(protocol, methods, code, mcp=mcp)
 
 
@@ -185,31 +183,25 @@ class EngineRuns:
         self.start = starter.start
 
     def lost(self, run_id: str, what: str, count: int = 1) -> None:
-        """See `GatewayRuns.lost`."""
         if (live := self._live.get(run_id)) is not None:
             live.lost(what, count)
 
     async def get(self, run_id: str) -> Run:
-        """See `GatewayRuns.get`."""
         return live.run if (live := self._live.get(run_id)) is not None else await self._store.run(run_id)
 
     async def list(self, query: RunQuery) -> Sequence[Run]:
-        """See `GatewayRuns.list`."""
         return await self._store.runs(query)
 
     async def count(self, query: RunQuery) -> int:
-        """See `GatewayRuns.count`."""
         return await self._store.count_runs(query)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run | None:
-        """See `GatewayRuns.wait`."""
         if (live := self._live.get(run_id)) is None:
             return await stopped_elsewhere(lambda: self._store.run(run_id), timeout)
         return live.run if await live.stopped(timeout) else None
 
     @contextlib.asynccontextmanager
     async def watch(self, run_id: str, after: int = 0, *, deltas: bool = True) -> AsyncIterator[Watch]:
-        """See `GatewayRuns.watch`."""
         live = self._live.get(run_id)
         if live is None:
             run = await self._store.run(run_id)
@@ -237,7 +229,6 @@ class EngineRuns:
             return Agent(name=run.agent, input_schema={}, output_schema={})
 
     async def events(self, run_id: str, after: int = 0) -> Sequence[tuple[int, e.Event]]:
-        """See `GatewayRuns.events`."""
         out: list[tuple[int, e.Event]] = []
         while entries := await self._store.events(run_id, after, max_bytes=EVENTS_BYTES):
             out += decoded(entries)
@@ -245,7 +236,6 @@ class EngineRuns:
         return out
 
     async def answer(self, run_id: str, answer: Answer, interrupt_id: str | None = None) -> Run:
-        """See `GatewayRuns.answer`."""
         live = await self._mine(run_id)
         asked = next((i for i in live.run.interrupts if interrupt_id in (None, i.id)), None)
         if asked is not None and answer.outcome is Outcome.ANSWERED and asked.answer_schema:
@@ -254,7 +244,6 @@ class EngineRuns:
         return live.run
 
     async def cancel(self, run_id: str, *, reason: str = "", wait: bool = False) -> Run:
-        """See `GatewayRuns.cancel`."""
         live = self._live.get(run_id)
         if live is None:
             return await self._ended_run(run_id)
@@ -265,7 +254,6 @@ class EngineRuns:
         return live.run
 
     async def delete(self, run_id: str) -> None:
-        """See `GatewayRuns.delete`."""
         await self.cancel(run_id, reason="deleted", wait=True)
         await self._store.delete_run(run_id)
 

@@ -60,7 +60,6 @@ class GovernedRun(LiveRun):
 
     @property
     def cancelled(self) -> bool:
-        """See `RunContext.cancelled`."""
         return self._denied is not None or super().cancelled
 
     def emit(self, *events: e.Event) -> None:
@@ -110,11 +109,9 @@ class GovernedRun(LiveRun):
     # --- what the gate calls -----------------------------------------------------------------------------------
 
     def show(self, events: Sequence[e.Event]) -> None:
-        """See `Host.show`."""
         super().emit(*events)
 
     async def put(self, interrupt: Interrupt, asked: AskedApproval) -> Answer:
-        """See `Host.put`."""
         call = asked.call
         if self.span is None:  # the run is not driven yet
             return await super().ask(interrupt)
@@ -124,7 +121,6 @@ class GovernedRun(LiveRun):
             return answer
 
     async def tell_again(self) -> None:
-        """See `Host.tell_again`."""
         skills = self.rules.skills
         if not self._tells and (told := instructions(skills)):
             await self.gate.session.tells(skills)
@@ -132,7 +128,6 @@ class GovernedRun(LiveRun):
             self._tells = skills
 
     def was_asked(self, name: str) -> bool:
-        """See `Host.was_asked`."""
         return self.opener.state.item("interrupt", name) is not Item.ABSENT
 
     def interrupt(self, failure: Failure) -> None:
@@ -164,18 +159,15 @@ class GovernedRun(LiveRun):
         self._began = True
 
     async def started_not(self) -> None:
-        """See `LiveRun.started_not`."""
         self._began = False
         if self._moved:
             await self.gate.session.moved("interrupted", {"error": "the run was not started"})
 
     async def start(self) -> None:
-        """See `LiveRun.start`."""
         await self.starts()
         await super().start()
 
     def replayed(self, events: Sequence[tuple[int, e.Event]]) -> None:
-        """See `LiveRun.replayed`."""
         for _, event in events:
             self.gate.judge.replay(event)
         if self.run.status in (RunStatus.RUNNING, RunStatus.INTERRUPTED):
@@ -183,7 +175,6 @@ class GovernedRun(LiveRun):
             self._began = True
 
     def detach(self) -> None:
-        """See `LiveRun.detach`."""
         self.gate.close()
         super().detach()
 

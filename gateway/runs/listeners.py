@@ -23,7 +23,6 @@ class Listener:
         self._ready = asyncio.Event()
 
     async def next(self) -> News:
-        """See `ThreadWatch.next`."""
         while not self._news:
             self._ready.clear()
             await self._ready.wait()
@@ -31,7 +30,6 @@ class Listener:
 
     @property
     def behind(self) -> int:
-        """See `ThreadWatch.behind`."""
         return len(self._news)
 
     def tell(self, news: News) -> None:

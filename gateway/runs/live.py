@@ -72,7 +72,6 @@ class LiveRun(Asking):
     # --- what outbound adapters call ---------------------------------------------------------------------------
 
     def emit(self, *events: e.Event) -> None:
-        """See `RunContext.emit`."""
         if self._terminal is not None or self.ended:
             self.lost("late_event", len(events))
             return
@@ -97,7 +96,6 @@ class LiveRun(Asking):
                 self.log.append(legal)
 
     async def drain(self) -> None:
-        """See `RunContext.drain`."""
         if self._terminal is not None:
             await self._whole.change(self.finish(self._terminal))
             return
@@ -112,16 +110,13 @@ class LiveRun(Asking):
 
     @property
     def flowing(self) -> bool:
-        """See `RunContext.flowing`."""
         waits = self._terminal is not None or self.log.holding or self._route.backpressure
         return not waits and self.store.backlog <= BACKLOG_BYTES
 
     async def thread_state(self) -> Checkpoint | None:
-        """See `RunContext.thread_state`."""
         return None if self.thread is None else await self.states.for_run(self.thread, self.agent)
 
     async def recall(self, *, fresh: bool, knows: bool = False) -> Recalled:
-        """See `RunContext.recall`."""
         self.recalled = True
         request, thread = self.run.request, self.thread
         told = Recalled(input=request.input)
@@ -132,7 +127,6 @@ class LiveRun(Asking):
         return replace(told, input=files.fill(told.input, await self.contents(ids))) if ids else told
 
     def note(self, update: ThreadUpdate) -> None:
-        """See `ThreadContext.note`."""
         in_turn = self._terminal is None and not self.ended
         if in_turn:
             self.emit(e.Custom(name=update.protocol, data=update.data))

@@ -29,7 +29,6 @@ class EngineThreads:
         self._states = states
 
     async def create(self, thread: Thread, *, or_get: bool = False) -> Thread:
-        """See `GatewayThreads.create`."""
         try:
             await self._store.create_thread(thread)
         except Conflict:
@@ -39,15 +38,12 @@ class EngineThreads:
         return thread
 
     async def get(self, thread_id: str) -> Thread:
-        """See `GatewayThreads.get`."""
         return await self._store.thread(thread_id)
 
     async def list(self, query: ThreadQuery) -> Sequence[Thread]:
-        """See `GatewayThreads.list`."""
         return await self._store.threads(query)
 
     async def count(self, query: ThreadQuery) -> int:
-        """See `GatewayThreads.count`."""
         return await self._store.count_threads(query)
 
     async def update(
@@ -57,7 +53,6 @@ class EngineThreads:
         metadata: JsonObject | None = None,
         attributes: JsonObject | None = None,
     ) -> Thread:
-        """See `GatewayThreads.update`."""
         return await self._conversations.change(
             thread_id, ThreadChange(metadata=metadata or {}, attributes=attributes or {})
         )
@@ -71,28 +66,22 @@ class EngineThreads:
         values: Json = None,
         messages: Sequence[ChatMessage] | None = None,
     ) -> Thread:
-        """See `GatewayThreads.patch`."""
         thread = await self._store.thread(thread_id)
         return await self._states.patch(thread, metadata=metadata or {}, base=base, values=values, messages=messages)
 
     async def copy(self, thread_id: str) -> Thread:
-        """See `GatewayThreads.copy`."""
         return await self._states.copy(await self._store.thread(thread_id))
 
     async def state(self, thread_id: str, *, ask: bool = True) -> Checkpoint:
-        """See `GatewayThreads.state`."""
         return await self._states.now(await self._store.thread(thread_id), ask=ask)
 
     async def states(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        """See `GatewayThreads.states`."""
         return await self._states.history(await self._store.thread(thread_id), limit=limit, before=before)
 
     async def delete(self, thread_id: str) -> None:
-        """See `GatewayThreads.delete`."""
         await self._store.delete_thread(thread_id)
 
     async def history(self, thread_id: str, *, limit: int = 10, before: str | None = None) -> Sequence[Checkpoint]:
-        """See `GatewayThreads.history`."""
         return await self._store.history(thread_id, limit=limit, before=before)
 
 
@@ -110,7 +99,6 @@ class EngineFiles:
         self._artifact_limit = artifact_limit
 
     async def add(self, artifact: Artifact, content: AsyncIterator[bytes]) -> Artifact:
-        """See `GatewayFiles.add`."""
         artifact_id = new_id()
         owner = artifact.run or artifact.thread
         if owner is None:
@@ -135,15 +123,12 @@ class EngineFiles:
             entry.takes_file(await entry.need(), artifact.media_type, artifact.name)
 
     async def list(self, *, run: str | None = None, thread: str | None = None) -> Sequence[Artifact]:
-        """See `GatewayFiles.list`."""
         return await self._store.artifacts(run=run, thread=thread)
 
     async def get(self, artifact_id: str) -> Artifact:
-        """See `GatewayFiles.get`."""
         return await self._store.artifact(artifact_id)
 
     def open(self, artifact_id: str) -> AsyncIterator[bytes]:
-        """See `GatewayFiles.open`."""
         return self._store.open_artifact(artifact_id)
 
 
@@ -158,7 +143,6 @@ class EngineRecords:
     async def keep(
         self, protocol: str, name: str, data: JsonObject, *, owner: str, expires_at: float | None = None
     ) -> None:
-        """See `GatewayRecords.keep`."""
         known = self._kept[protocol][1] if protocol in self._kept else await self.kept(protocol)
         before = next((one for one in known if one.name == name and one.owner == owner), None)
         registration = Registration(
@@ -187,7 +171,6 @@ class EngineRecords:
         return out
 
     async def forget(self, protocol: str, name: str) -> None:
-        """See `GatewayRecords.forget`."""
         with contextlib.suppress(NotFound):
             await self._store.delete_registration(f"{protocol}/{name}")
 

@@ -26,7 +26,6 @@ class EngineBackchannel:
 
     @contextlib.asynccontextmanager
     async def join(self, thread_id: str, caller: Caller | None = None) -> AsyncIterator[ThreadWatch]:
-        """See `GatewayBackchannel.join`."""
         await self._store.thread(thread_id)
         with self._conversations.listeners.join(thread_id, caller) as listener:
             yield listener
@@ -42,7 +41,6 @@ class EngineBackchannel:
         caller: Caller | None = None,
         told: Callable[[ThreadUpdate], None] | None = None,
     ) -> msgspec.Raw:
-        """See `GatewayBackchannel.relay`."""
         relay, context = await self._beside(agent, protocol, thread, caller)
         context.asker = told
         try:
@@ -53,7 +51,6 @@ class EngineBackchannel:
     async def forward(
         self, agent: str, protocol: str, method: str, params: msgspec.Raw, *, thread: str | None = None
     ) -> None:
-        """See `GatewayBackchannel.forward`."""
         relay, context = await self._beside(agent, protocol, thread)
         await relay.forward(context, method, params)
 

@@ -27,7 +27,6 @@ class RunFiles:
     artifacts: list[Artifact] = field(default_factory=list, init=False)
 
     def emit(self, *events: e.Event) -> None:
-        """See `RunContext.emit`."""
         raise NotImplementedError
 
     async def add_artifact(
@@ -39,7 +38,6 @@ class RunFiles:
         relative_path: str | None = None,
         metadata: JsonObject | None = None,
     ) -> Artifact:
-        """See `RunContext.add_artifact`."""
         artifact_id = new_id()
         artifact = Artifact(
             id=artifact_id,
@@ -59,7 +57,6 @@ class RunFiles:
         return artifact
 
     async def uploads(self) -> Sequence[Artifact]:
-        """See `RunContext.uploads`."""
         uploaded_to = self.thread is not None and self.thread.attributes.get(UPLOADS)
         if not self.run.request.files and not uploaded_to:
             return []
@@ -71,5 +68,4 @@ class RunFiles:
         return {each: b"".join([chunk async for chunk in self.open_artifact(each)]) for each in ids}
 
     def open_artifact(self, artifact_id: str) -> AsyncIterator[bytes]:
-        """See `RunContext.open_artifact`."""
         return self.store.open_artifact(artifact_id)

@@ -48,7 +48,6 @@ class RunRecord(RunFiles, Beside):
     """Losses from before the run was driven, which its span is yet to count."""
 
     async def set_upstream(self, upstream: JsonObject, *, thread: JsonObject | None = None) -> None:
-        """See `RunContext.set_upstream`."""
         while self._record.locked():  # what is being written was made of the record as it is
             async with self._record:
                 pass
@@ -58,7 +57,6 @@ class RunRecord(RunFiles, Beside):
             await self.set_thread(thread)
 
     def lost(self, what: str, count: int = 1) -> None:
-        """See `RunContext.lost`."""
         self._losses[what] = self._losses.get(what, 0) + count
         if self.span is not None:
             self.span.record_loss(what, count)

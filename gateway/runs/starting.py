@@ -88,7 +88,6 @@ class Starter:
         caller: Caller | None = None,
         told: bool = True,
     ) -> Run:
-        """See `GatewayRuns.start`."""
         self.not_stopping()
         entry = await self._roster.find(request.agent, request.protocol, request.metadata)
         agent = await entry.need()

@@ -60,7 +60,6 @@ class States:
     # --- read -----------------------------------------------------------------------------------------------------
 
     async def now(self, thread: Thread, *, ask: bool) -> Checkpoint:
-        """See `Gateway.state`."""
         keeper = await self._keeper(thread)
         points = await self._points(thread.id)
         newest = points[-1] if points else _empty(thread)
@@ -73,7 +72,6 @@ class States:
         return _shown(newest, keeper)
 
     async def history(self, thread: Thread, *, limit: int, before: str | None) -> Sequence[Checkpoint]:
-        """See `Gateway.states`."""
         keeper = await self._keeper(thread)
         if keeper is not None and (remote := keeper.remote) is not None and keeper.published:
             async with _bounded(keeper):
@@ -84,7 +82,6 @@ class States:
         return [_shown(point, keeper) for point in points[::-1][:limit]]
 
     async def for_run(self, thread: Thread, agent: Agent) -> Checkpoint | None:
-        """See `RunContext.thread_state`."""
         if not thread.begun or (agent.name in thread.upstream and agent.name not in thread.untold):
             return None
         keeper = await self._keeper(thread)
@@ -131,7 +128,6 @@ class States:
         values: Json,
         messages: Sequence[ChatMessage] | None,
     ) -> Thread:
-        """See `Gateway.patch_thread`."""
         keeper = await self._keeper(thread)
         points = await self._points(thread.id)
         now = points[-1] if points else _empty(thread)
@@ -153,7 +149,6 @@ class States:
         return await self._threads.change(thread.id, told, point)
 
     async def copy(self, thread: Thread) -> Thread:
-        """See `Gateway.copy_thread`."""
         keeper = await self._keeper(thread)
         if keeper is None or (remote := keeper.remote) is None:
             return await self._threads.copy(thread.id)

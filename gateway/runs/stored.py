@@ -65,7 +65,6 @@ class ForeignWatch:
         self._read = 0
 
     async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
-        """See `gateway.contract.Watch.next`."""
         async with asyncio.timeout(timeout):
             while True:
                 last_look = self.run.status.ended

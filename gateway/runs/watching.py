@@ -67,7 +67,6 @@ class LogWatch:
                 self._timer.cancel()
 
     async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
-        """See `gateway.contract.Watch.next`."""
         log = self._log
         if log.moved is not None:
             log.moved.set()

@@ -21,7 +21,5 @@ def check(body: bytes | bytearray, otherwise: str) -> None:
 
 
 def whole(value: Any) -> Any:
-    """Return a number without a fraction as an `int`, since `2.0` is an integer in JSON Schema; anything else as it
-    is.
-    """
+    """Return a number without a fraction as an `int`: `2.0` is an integer in JSON Schema."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -79,9 +79,7 @@ def _before(place: files.LogFiles, known: LogHead | None) -> ChainCheck:
 
 
 def _read(place: files.LogFiles, walk: ChainCheck) -> tuple[AuditLine | None, set[str], int | None]:
-    """Check the active file. Returns its first entry, the fragments that it has noted, and the offset of a torn end
-    if it has one.
-    """
+    """Check the active file. Returns its first entry, the fragments it has noted, and where a torn end begins."""
     first: AuditLine | None = None
     noted: set[str] = set()
     torn_at: int | None = None

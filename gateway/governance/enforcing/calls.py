@@ -44,9 +44,7 @@ MOVES: Final[Mapping[CallPhase, frozenset[CallPhase]]] = {
 
 @dataclass(eq=False)
 class GovernedCall:
-    """A tool call, from the first mention of it to its end. Others read its fields, and call its methods to change
-    it.
-    """
+    """A tool call, from its first mention to its end. Others read its fields and change it by its methods only."""
 
     id: str
     tool: str = ""

@@ -55,9 +55,7 @@ class RunGate:
     # --- what the engine calls -----------------------------------------------------------------------------------
 
     def take(self, events: Sequence[e.Event]) -> None:
-        """Take the agent's events. Raises IllegalEvent for one that is shown at once; one that waits is only
-        counted.
-        """
+        """Take the agent's events. Raises IllegalEvent for one shown at once; one that waits is only counted."""
         if not events:
             return
         if self.judge.closed or self.ending:
@@ -134,9 +132,7 @@ class RunGate:
         return True
 
     def _look_ahead(self, events: Sequence[e.Event]) -> None:
-        """Note calls that have begun without the permission that their agent might have asked for, or will never
-        begin.
-        """
+        """Note calls that have begun without asking for permission, or will never begin."""
         for event in events:
             call = self.judge.calls.get(event.call) if isinstance(event, e.ToolCallUpdated | e.ToolCallEnded) else None
             if call is None:

@@ -26,9 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class RouteGovernor:
-    """One per route with a manifest, until a reload replaces it by `next`, which then decides for runs in progress,
-    too.
-    """
+    """One per route with a manifest. After a reload `next` decides, also for runs in progress."""
 
     def __init__(self, binding: Binding, journal: Journal) -> None:
         self.binding = binding

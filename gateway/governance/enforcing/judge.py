@@ -33,9 +33,7 @@ MOST_ALONE: Final = 64
 
 
 class Twins:
-    """Calls of MCP servers' tools, by server and tool, that an agent has told in one of two ways: by events, or by
-    acts.
-    """
+    """Calls of MCP servers' tools that an agent has told in one of two ways: by events, or by acts."""
 
     def __init__(self) -> None:
         self._alone: dict[tuple[str, str], deque[GovernedCall]] = {}
@@ -414,9 +412,7 @@ class Judge:
         return max(decisions, key=lambda one: RANK[one.kind])
 
     def _recalled(self, interrupt: Interrupt) -> AskedApproval | None:
-        """Recall a question of before a restart whose call the agent has not told again. The current rules decide
-        it.
-        """
+        """Recall a question of before a restart whose call was not told again. The current rules decide it."""
         call = approval.recalled(interrupt)
         if call is None:
             return None

@@ -42,12 +42,10 @@ class PipedChannel:
 
     @property
     def name(self) -> str:
-        """See `Channel`."""
         return self.peer.pipe.name
 
     @property
     def alive(self) -> bool:
-        """See `Channel`."""
         return self.peer.gone is None
 
     @property
@@ -56,7 +54,6 @@ class PipedChannel:
         return versions.modern(self.version)
 
     async def request(self, method: str, params: JsonObject, call: Call | None) -> Raw:
-        """See `Channel`."""
         cancel = None if method == wire.INITIALIZE else _no_longer_wanted
         try:
             return await self.peer.request(method, params, cancel=cancel, named=None if call is None else call.named)
@@ -65,12 +62,10 @@ class PipedChannel:
             raise
 
     async def notify(self, method: str, params: JsonObject | None = None) -> None:
-        """See `Channel`."""
         self.peer.notify(method, params)
         await self.peer.drain()
 
     async def aclose(self) -> None:
-        """See `Channel`."""
         await self.peer.aclose()
         await self._watch
 
@@ -88,7 +83,6 @@ class _Heard:
         self._calls = calls
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
-        """See `Handler.request`."""
         if method == wire.PING:
             return {}
         if versions.modern(self._channel.version):
@@ -97,14 +91,12 @@ class _Heard:
         return await self._calls.asker(method, params).asked(method, params, stop)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Handler.notification`."""
         if method == wire.CANCELLED:
             self._channel.peer.cancel_incoming(cancelled(params))
             return None
         return self._calls.heard(method, params)
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        """See `Handler.unreadable`."""
         self._calls.garbage(what.reason, what.start, what.size)
 
 

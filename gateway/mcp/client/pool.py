@@ -40,7 +40,6 @@ class Slot:
 
     @property
     def doubtful(self) -> bool:
-        """See `ClientSession.doubtful`."""
         return self._session is not None and self._session.alive and self._session.doubtful
 
     @contextlib.asynccontextmanager
@@ -97,12 +96,10 @@ class Pool:
 
     @property
     def reachable(self) -> bool | None:
-        """See `contract.Pool`."""
         known = [slot.reachable for slot in self._slots]
         return True if True in known else (False if False in known else None)
 
     def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
-        """See `contract.Pool`."""
         self._heard.append(heard)
 
     @contextlib.asynccontextmanager

@@ -68,12 +68,10 @@ class ClientSession:
 
     @property
     def version(self) -> str:
-        """See `Session`."""
         return self._channel.version
 
     @property
     def alive(self) -> bool:
-        """See `Session`."""
         return self._channel.alive and not self._channel.closed.done()
 
     @property
@@ -162,7 +160,6 @@ class ClientSession:
         listener: Listener | Hearing | None = None,
         timeout: float | None = None,
     ) -> Raw:
-        """See `Session.call`."""
         if timeout is None:
             return await self._heard(method, params or {}, listener)
         try:
@@ -174,11 +171,9 @@ class ClientSession:
             raise AgentTimeout(f"{self._channel.name} did not answer {method} within {timeout:g} seconds") from None
 
     def hearing(self, listener: Listener, key: str | None = None) -> AbstractContextManager[Call]:
-        """See `Session.hearing`."""
         return self._calls.open(listener, key)
 
     async def tell(self, method: str, params: JsonObject) -> None:
-        """See `Session.tell`."""
         await self._channel.notify(method, params)
 
     async def _heard(self, method: str, params: JsonObject, listener: Listener | Hearing | None) -> Raw:
@@ -209,7 +204,6 @@ class ClientSession:
         raise AgentBroken(f"{self._channel.name} wants more input for {method} after {MOST_ROUNDS} times")
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
-        """See `Session.list`."""
         items: list[JsonObject] = []
         seen: set[str] = set()
         params: JsonObject = {}

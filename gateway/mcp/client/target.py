@@ -40,30 +40,24 @@ class Target(ABC, Generic[Entry]):
         """The outbound half of one of them."""
 
     async def describe(self) -> Agent:
-        """See `Outbound.describe`."""
         self._stands_for_one()
         return await self._one.describe()
 
     async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
         self._stands_for_one()
         await self._one.run(context)
 
     async def attach(self, context: RunContext) -> None:
-        """See `Turns.attach`."""
         await self._one.attach(context)
 
     async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`."""
         await self._one.cancel(context)
 
     @property
     def discovers(self) -> bool:
-        """See `Discovering.discovers`."""
         return self._discovers
 
     async def discover(self) -> Mapping[str, Outbound]:
-        """See `Discovering.discover`."""
         halves: dict[str, Outbound] = {}
         for name, entry in (await self.entries()).items():
             known = self._all.get(name)

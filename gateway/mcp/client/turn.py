@@ -77,7 +77,6 @@ class Turn(ABC):
     # --- its life --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """See `Outbound.run`."""
         work = self._work = asyncio.create_task(self.called())
         try:
             await asyncio.wait([work])
@@ -115,7 +114,6 @@ class Turn(ABC):
     # --- what comes while the call is under way --------------------------------------------------------------------
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Listener.notification`."""
         if self.over:
             self.context.lost(self.late)
             return None
@@ -160,7 +158,6 @@ class Turns:
         self._turns: dict[str, Turn] = {}
 
     async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
         turn = self._turns[context.run.id] = self._begin(context)
         try:
             await turn.run()
@@ -172,7 +169,6 @@ class Turns:
         raise OutcomeUnknown("the gateway was stopped while the agent worked; what came of it is not known")
 
     async def cancel(self, context: RunContext) -> None:
-        """See `Outbound.cancel`."""
         turn = self._turns.get(context.run.id)
         if turn is not None:
             await turn.cancel()

@@ -30,16 +30,13 @@ class Elicitation:
     """`elicitation/create`, as far as the client takes forms and the question has one (gateway/mcp/forms.py)."""
 
     def form(self, interrupt: Interrupt, call: Call) -> tuple[str, JsonObject] | None:
-        """See `Asker`."""
         params = questions.elicitation(interrupt, call.client)
         return None if params is None else (ELICIT, params)
 
     def again(self, params: JsonObject, why: str) -> JsonObject:
-        """See `Asker`."""
         return {**params, "message": f"{why}\n\n{params.get('message', '')}"}
 
     def answer(self, interrupt: Interrupt, result: Json) -> Answer:
-        """See `Asker`."""
         return questions.answer_of(interrupt, result)
 
 

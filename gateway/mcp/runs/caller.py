@@ -38,7 +38,6 @@ class CallCaller:
 
     @property
     def capabilities(self) -> JsonObject:
-        """See `Caller.capabilities`."""
         return self._call.client.capabilities
 
     async def ask(self, method: str, params: Raw) -> Raw:

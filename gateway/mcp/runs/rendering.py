@@ -58,28 +58,22 @@ class ToolRendering:
 
     @property
     def tells(self) -> bool:
-        """See `Rendering`."""
         return self._progress is not None
 
     @property
     def losses(self) -> Counter[str]:
-        """See `Rendering`."""
         return Counter() if self._progress is None else self._progress.losses
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        """See `Rendering`."""
         self._refusals.feed(events)
         return [] if self._progress is None else self._progress.feed(events)
 
     def last(self, run: Run) -> list[bytes]:
-        """See `Rendering`."""
         return []
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
-        """See `Rendering`."""
         artifacts = await self._runs.gateway.files.list(run=run.id)
         return self._refusals.told(self._tools.result(self._agent, run, self._version, artifacts))
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
-        """See `Rendering`."""
         return self._tools.interrupted(self._agent, run, interrupt, output)

@@ -61,7 +61,6 @@ class Nowhere:
         """See `Out`."""
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
-        """See `Out`."""
         raise AgentGone("nobody is there to be asked")
 
 
@@ -85,30 +84,24 @@ class ServedCall:
 
     @property
     def progress_token(self) -> ProgressToken | None:
-        """See `Call`."""
         token = self.meta.get(wire.PROGRESS_TOKEN)
         return token if isinstance(token, str | int | float) and not isinstance(token, bool) else None
 
     @property
     def can_ask(self) -> bool:
-        """See `Call`."""
         return self._out.can_ask
 
     def notify(self, method: str, params: Any = None) -> None:
-        """See `Call`."""
         self.send(jsonrpc.notification(method, params))
 
     def send(self, notification: bytes) -> None:
-        """See `Call`."""
         if not self.over:
             self._out.put(notification)
 
     async def drain(self) -> None:
-        """See `Call`."""
         await self._out.drain()
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """See `Call`."""
         if not self._out.can_ask:
             raise Unsupported(f"a client of {self.client.version} is not asked while its request is under way")
         if self.over:

@@ -120,29 +120,23 @@ class ModernSession:
 
     @property
     def alive(self) -> bool:
-        """See `Session`."""
         return not self.over and self._carrier.alive
 
     @property
     def can_ask(self) -> bool:
-        """See `Session`."""
         return False
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """See `Session`."""
         raise Unsupported(f"a client of {self.client.version} cannot be asked {method}")
 
     @property
     def resources(self) -> frozenset[str]:
-        """See `Session`."""
         return self._wanted.uris
 
     def subscribed(self, uri: str) -> bool:
-        """See `Session`."""
         return uri in self._wanted.uris
 
     def tell(self, method: str, params: Any = None) -> None:
-        """See `Session`."""
         if self._listens is None:
             return
         id, out = self._listens

@@ -84,16 +84,13 @@ class PipeSession(HandshakeSession):
 
     @property
     def alive(self) -> bool:
-        """See `Session`."""
         return self._peer.gone is None
 
     @property
     def can_ask(self) -> bool:
-        """See `Session`."""
         return self.initialized and self.alive
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """See `Session`."""
         if self._peer.pending >= self.hub.options.max_calls:
             raise Unavailable("the client has too many questions to answer; try again later")
         return await self._out.ask(method, params, timeout)
@@ -106,7 +103,6 @@ class PipeSession(HandshakeSession):
     # --- gateway.transport.rpc.Handler -----------------------------------------------------------------------------
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
-        """See `Handler`."""
         request = Request(id, method, params)
         if id is None:
             raise self.untaken(request, "the id is null")
@@ -133,7 +129,6 @@ class PipeSession(HandshakeSession):
         return result
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Handler`."""
         if method == wire.CANCELLED:
             id = cancelled_in(params)
             if id in self._live:
@@ -146,7 +141,6 @@ class PipeSession(HandshakeSession):
         return None
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        """See `Handler`."""
         log.info("%s sends what is no message: %s", self._peer.pipe.name, what.reason)
         if isinstance(what, Unreadable) and jsonrpc.glimpse(what.start).id is UNSET and not self._out.full:
             # Nobody can be told that it was his: a binary message of a WebSocket, a line without an end.
@@ -163,21 +157,17 @@ class TellOut:
 
     @property
     def full(self) -> bool:
-        """See `Out`."""
         return self._peer.queued >= QUEUE_BYTES
 
     def put(self, message: bytes) -> None:
-        """See `Out`."""
         with contextlib.suppress(AgentGone):
             self._peer.send(message)
 
     async def drain(self) -> None:
-        """See `Out`."""
         with contextlib.suppress(AgentGone):
             await self._peer.drain()
 
     async def ask(self, method: str, params: Any, timeout: float | None) -> Raw:
-        """See `Out`."""
         return await self._peer.request(method, params, timeout=timeout, cancel=given_up)
 
 

@@ -66,11 +66,9 @@ class HandshakeSession(ABC):
 
     @property
     def resources(self) -> frozenset[str]:
-        """See `Session`."""
         return frozenset()
 
     def subscribed(self, uri: str) -> bool:
-        """See `Session`."""
         return False
 
     @abstractmethod

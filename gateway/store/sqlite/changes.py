@@ -22,9 +22,7 @@ from gateway.store.sqlite.write_behind import WriteBehind
 
 
 class EncodedRecords(NamedTuple):
-    """The encoded records of a change. Encoded before it is submitted, because their size decides which thread
-    writes.
-    """
+    """The encoded records of a change. Their size decides which thread writes it, so they are encoded first."""
 
     run: bytearray | None = None
     checkpoint: bytearray | None = None
@@ -272,9 +270,7 @@ def _change_thread(
 
 
 def _follow(cursor: sqlite3.Cursor, thread_id: str, run: Run) -> None:
-    """Set the status of a run's thread. It is a column of its own, so the record, which may be large, is not
-    written.
-    """
+    """Set the status of a run's thread: a column, so that the record, which may be large, is not written."""
     status = ThreadStatus.after(run.status).value
     cursor.execute(
         "UPDATE threads SET status = ?, updated_at = max(updated_at, ?) WHERE id = ? AND status <> ?",

@@ -62,9 +62,7 @@ _thread_parts = msgspec.json.Decoder(_ThreadParts).decode
 
 
 def encode(record: msgspec.Struct) -> bytearray:
-    """Encode a record as JSON: as a `bytearray`, which the sqlite3 module binds directly (it looks up adapters for
-    `bytes`).
-    """
+    """Encode a record as JSON, as a `bytearray`: for `bytes` the sqlite3 module looks up adapters first."""
     return bytearray(_encode(record))
 
 
@@ -176,9 +174,7 @@ def _equal(**columns: str | None) -> tuple[list[str], list[Any]]:
 
 
 def _filter(cursor: sqlite3.Cursor, predicate: Callable[[bytes], bool]) -> None:
-    """Compare in Python: SQL's JSON equality differs (json_extract makes `true` a 1, and paths cannot name every
-    key).
-    """
+    """Compare in Python: in SQL's JSON `true` equals 1, and paths cannot name every key."""
     cursor.connection.create_function("wanted", 1, predicate)
 
 

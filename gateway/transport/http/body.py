@@ -181,9 +181,7 @@ class Body:
             self._waiting_since = None
 
     def _on_idle(self) -> None:
-        """Check the idle time. One timer checks now and then, which is cheaper than one set and cancelled for every
-        chunk.
-        """
+        """Check the idle time now and then, which is cheaper than a timer for every chunk."""
         self._timer = None
         since, idle = self._waiting_since, self._idle_timeout
         if since is None or idle is None:

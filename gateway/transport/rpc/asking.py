@@ -53,9 +53,7 @@ class OutgoingRequests:
         *,
         sink: RequestSink | None = None,
     ) -> Raw:
-        """Implements `Peer.request`. However it ends, it leaves nothing here. `sink` takes the request instead of
-        `outbox`.
-        """
+        """Implements `Peer.request`. Leaves nothing here, however it ends. `sink` replaces the `outbox`."""
         if self._gone is not None:
             raise _again(self._gone)
         sink = sink or self._outbox
@@ -82,9 +80,7 @@ class OutgoingRequests:
         return answer
 
     def settle(self, response: Response) -> bool:
-        """Give an answer to the request that waits for it; False if none does. A number out of range makes it
-        unreadable.
-        """
+        """Give an answer to its request. False if none waits. A number out of range makes it unreadable."""
         error = response.error
         if error is not None:
             return self._set(response.id, RpcError(error.code, error.message, error.data))

@@ -64,9 +64,7 @@ class MessageReader:
         self.batches = taken
 
     async def run(self) -> None:
-        """Read until the other end closes. Raises AgentGone as `Pipe.receive` does, and if the other end reads no
-        answers.
-        """
+        """Read until the other end closes. Raises AgentGone, also if the other end reads no answers."""
         handled = 0
         while arrived := await self._pipe.receive():
             at, end = 0, len(arrived)

@@ -189,9 +189,7 @@ class Peer:
         return await self._asking.request(method, params, timeout, cancel, named)
 
     def notify(self, method: str, params: Any = None) -> None:
-        """Send a notification. Never waits; call `drain` after many. Raises AgentGone when nothing can be sent any
-        more.
-        """
+        """Send a notification. Never waits; call `drain` after many. Raises AgentGone."""
         self._outbox.put(jsonrpc.notification(method, params))
 
     def send(self, *messages: bytes) -> None:

@@ -68,9 +68,7 @@ class LineReader:
         self._wake()
 
     def finish(self) -> None:
-        """End after reading what is in the pipe, even if another process holds it open. Called when the writer is
-        gone.
-        """
+        """Read what is in the pipe, then end, even if another process holds it open. For a writer that is gone."""
         left = LAST
         while not self.ended and left > 0:
             got = self._read()
@@ -148,9 +146,7 @@ class LineWriter:
         self._closed = False
 
     def offer(self, data: bytes) -> bool:
-        """Write if the pipe takes some of it now, and keep the rest for later. False if it takes nothing, or others
-        wait.
-        """
+        """Write now, and keep for later what the pipe does not take. False if it takes nothing, or others wait."""
         if self._closed or self._waiting:
             return False
         try:

@@ -23,9 +23,7 @@ from gateway.core.errors import AgentGone, AgentTimeout, InterlinguaError, Unava
 WARDEN = Path(__file__).with_name("warden.py")
 START_TIMEOUT = 20.0
 AHEAD = 256 * 1024
-"""The size of the pipe from the agent, if the system allows it, so that the agent can go on while we handle its
-output.
-"""
+"""The size of the pipe from the agent, if the system allows it: the agent goes on while we handle output."""
 KILL_TIMEOUT = 7.0
 """The time that the warden may need beyond both graces, mostly for killing."""
 

@@ -30,9 +30,7 @@ class SupervisedConnection(Protocol):
         """Done when the connection has ended. An exception, set as such or as the result, is the reason."""
 
     async def aclose(self) -> None:
-        """Close the connection and all that belongs to it, in bounded time. Called once, even if it has ended by
-        itself.
-        """
+        """Close the connection and all that belongs to it, in bounded time. Called once, even if it has ended."""
 
 
 C = TypeVar("C", bound=SupervisedConnection)
@@ -40,9 +38,7 @@ C = TypeVar("C", bound=SupervisedConnection)
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds between tries: `first`, doubled for each failure in a row, at most `most`, minus a random part up to
-    half.
-    """
+    """Seconds between tries: `first`, doubled for each failure, at most `most`, minus up to half at random."""
 
     first: float = 0.5
     most: float = 30.0

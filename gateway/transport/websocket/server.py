@@ -53,9 +53,7 @@ class ServerSocket:
         subprotocol: str | None = None,
         limit: int = LIMIT,
     ) -> Self:
-        """Accept the upgrade, with `headers`. Raises Invalid for a malformed header, AgentGone if the client has
-        left.
-        """
+        """Accept the upgrade, with `headers`. Raises Invalid for a malformed one, AgentGone if the client has left."""
         pairs = [(name.encode(), value.encode("latin-1")) for name, value in checked(headers or {})]
         try:
             await websocket.accept(subprotocol, pairs)
