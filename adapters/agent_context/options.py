@@ -183,7 +183,6 @@ class AgentContextServe(McpServeOptions):
 
     @property
     def authenticates(self) -> bool:
-        """See `InboundOptions.authenticates`."""
         return self.access is not None and not self.access.anonymous
 
     @property
@@ -193,12 +192,10 @@ class AgentContextServe(McpServeOptions):
 
     @property
     def brings(self) -> tuple[str, ...]:
-        """See `InboundOptions.brings`."""
         return (self.tasks_of,)
 
     @property
     def sends(self) -> Mapping[tuple[str | int, ...], str]:
-        """See `InboundOptions.sends`."""
         return {("announce", at, "token"): each.url for at, each in enumerate(self.announce) if each.token is not None}
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from adapters.agent_context.codec import agents, answers, content, errors
+from adapters.agent_context.codec import agents, content, errors
+from adapters.agent_context.inbound import results
 from adapters.agent_context.wire import constants as c
-from adapters.agent_context.wire import messages, sampling, tools
+from adapters.agent_context.wire import messages, tools
 from adapters.agent_context.wire.reading import checked, read
 from gateway.core import projection
 from gateway.core.types import Agent, Json
@@ -58,7 +59,7 @@ def _registered(chunks: Iterable[bytes], given: Any) -> Any:
 
 def _sent(chunks: Iterable[bytes], given: Any) -> Any:
     """`agent/message`, to an agent that takes text."""
-    asked = read(_message(chunks, c.MESSAGE).params, messages.Message)
+    asked = read(_message(chunks, c.MESSAGE).params, messages.AgentMessage)
     said = messages.payload_of(asked.content.payload)
     assert said.context is not None and said.requirements is not None and said.requirements.constraints is not None
     return {
@@ -115,7 +116,7 @@ def _plainly(method: str, model: type[BaseModel]) -> Callable[[Iterable[bytes], 
 
 def _called(chunks: Iterable[bytes], given: Any) -> Any:
     """`tools/call` of agentSearch."""
-    asked = read(_message(chunks, c.TOOLS_CALL).params, tools.CallTool)
+    asked = read(_message(chunks, c.TOOLS_CALL).params, tools.ToolCallParams)
     arguments = checked(asked.arguments, tools.AgentSearch, "/arguments")
     return {
         "name": asked.name,
@@ -157,13 +158,13 @@ READ = {
     "delegate": _delegated,
     "heartbeat": _beat,
     "error": _failed,
-    "resource": _plainly(c.RESOURCES_READ, tools.Resource),
-    "sample": _plainly(c.SAMPLE, sampling.CreateMessage),
+    "resource": _plainly(c.RESOURCES_READ, tools.ResourceParams),
+    "sample": _plainly(c.SAMPLE, messages.CreateMessage),
     "call": _called,
 }
 WRITE = {
-    "registered": _written(lambda value, given: answers.registered()),
-    "found": _written(lambda value, given: answers.found_agents(value, given["version"], native=True)),
+    "registered": _written(lambda value, given: results.registered()),
+    "found": _written(lambda value, given: results.found_agents(value, given["version"], native=True)),
     "tool": lambda value, given: (
         msgspec.json.encode(next(each for each in tools.TOOLS if each["name"] == value)) + b"\n"
     ),

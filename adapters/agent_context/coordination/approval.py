@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapters.agent_context.coordination.task_record import Asking
-from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.coordination.task_record import PendingApproval
+from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 
 KIND: Final = "permission"
@@ -26,7 +26,7 @@ PAYLOAD_SCHEMA: Final[JsonObject] = {
 }
 
 
-def question(task: Task, asking: Asking) -> Interrupt:
+def question(task: DelegatedTask, asking: PendingApproval) -> Interrupt:
     """May this agent have the task?"""
     return Interrupt(
         id=f"{APPROVAL}{asking.number}-{asking.agent}",

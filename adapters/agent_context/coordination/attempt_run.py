@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from adapters.agent_context.codec import content
 from adapters.agent_context.coordination.task_record import HOPS, TARGET, Attempt
 from adapters.agent_context.wire.constants import PROTOCOL
-from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.contract import Batch, Gateway, RunContext
 from gateway.core import delta as deltas
 from gateway.core import events as e
@@ -59,9 +59,9 @@ class OverLimit(AgentFailed):
 # --- its run ---------------------------------------------------------------------------------------------------------
 
 
-async def start(gateway: Gateway, context: RunContext, task: Task, attempt: Attempt, hops: int) -> Run:
-    """Start the run of an attempt that has been written down. Raises the errors of `Gateway.runs.start`, and Invalid if
-    the agent does not take the payload after all.
+async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, attempt: Attempt, hops: int) -> Run:
+    """Start the run of an attempt that has been written down. Raises the errors of `Gateway.runs.start`, and Invalid if the
+    agent does not take the payload after all.
     """
     agent = await gateway.agents.get(attempt.agent, PROTOCOL)
     begun = content.task_of(agent, task.payload, at="/task/payload")

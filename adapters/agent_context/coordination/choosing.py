@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.ranking import Candidate, Needs, Ranking, rank, rated
-from adapters.agent_context.coordination.queue import Queue
+from adapters.agent_context.coordination.queue import TaskQueue
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.contract import Gateway
 from gateway.core import files
@@ -26,14 +26,14 @@ ENOUGH: Final = 3
 UNKNOWN: Final = "has not said yet what it takes"
 
 
-class Directory(Protocol):
+class CandidateSource(Protocol):
     """What the coordination needs of the directory."""
 
     async def candidates(self) -> Sequence[Candidate]:
         """All agents of all protocols as they are now, in the order of the directory."""
 
 
-class Takes:
+class TakesPayload:
     """Which agents take one payload, each looked at once for as long as it is described in the same words."""
 
     def __init__(self, payload: Json) -> None:
@@ -53,19 +53,21 @@ class Takes:
         return known[1]
 
 
-class Chooser:
+class AgentChooser:
     """One per coordinator. `weights` by factor (see codec/ranking.py)."""
 
-    def __init__(self, gateway: Gateway, directory: Directory, weights: Mapping[str, float], per_agent: int) -> None:
+    def __init__(
+        self, gateway: Gateway, directory: CandidateSource, weights: Mapping[str, float], per_agent: int
+    ) -> None:
         self._gateway = gateway
         self._directory = directory
         self._weights = weights
         self._describing: dict[str, asyncio.Task[Agent | InterlinguaError]] = {}
         self._reading: asyncio.Task[Sequence[Candidate]] | None = None
         self._read: tuple[int, float] = (-1, 0.0)  # which change it was read after, and when
-        self.queue = Queue(per_agent, self._score)
+        self.queue = TaskQueue(per_agent, self._score)
 
-    async def rank(self, needs: Needs, takes: Takes) -> Ranking:
+    async def rank(self, needs: Needs, takes: TakesPayload) -> Ranking:
         """Who may have the task now, best first. The first few take its payload; the others may, too."""
         candidates = await self._candidates()
         out: dict[str, str] = {}
@@ -93,7 +95,7 @@ class Chooser:
             if len(out) + len(slow) == before:
                 return ranking
 
-    async def why_not(self, name: str, takes: Takes) -> str | None:
+    async def why_not(self, name: str, takes: TakesPayload) -> str | None:
         """Why one agent does not take the payload; None if it does, as far as is known."""
         agent = (await self._described([name]))[name]
         return None if agent is None else _refusal(agent, takes)
@@ -141,5 +143,5 @@ def _file_refusal(agent: Agent, attached: Sequence[Attachment]) -> str | None:
     return f"takes no such files: {refused[0].name} is {refused[0].media_type}" if refused else None
 
 
-def _refusal(agent: Agent | InterlinguaError, takes: Takes) -> str | None:
+def _refusal(agent: Agent | InterlinguaError, takes: TakesPayload) -> str | None:
     return takes.why_not(agent) if isinstance(agent, Agent) else f"cannot be called: {agent}"

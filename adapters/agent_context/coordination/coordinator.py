@@ -7,7 +7,7 @@ from typing import Final
 
 from adapters.agent_context.codec import files
 from adapters.agent_context.coordination import approval, attempt_run
-from adapters.agent_context.coordination.choosing import Chooser, Directory
+from adapters.agent_context.coordination.choosing import AgentChooser, CandidateSource
 from adapters.agent_context.coordination.task_record import TaskRecord, task_in
 from adapters.agent_context.coordination.task_work import Failed, TaskWork
 from adapters.agent_context.options import AgentContextServe
@@ -50,12 +50,14 @@ class Coordinator:
     failed: told each agent that failed a task, and the code of its failure.
     """
 
-    def __init__(self, options: AgentContextServe, gateway: Gateway, directory: Directory, *, failed: Failed) -> None:
+    def __init__(
+        self, options: AgentContextServe, gateway: Gateway, directory: CandidateSource, *, failed: Failed
+    ) -> None:
         self.name = options.tasks_of
         self._options = options
         self._gateway = gateway
         self._failed = failed
-        self._chooser = Chooser(gateway, directory, options.weights.model_dump(), options.per_agent)
+        self._chooser = AgentChooser(gateway, directory, options.weights.model_dump(), options.per_agent)
         self.queue = self._chooser.queue
         """Whoever learns that the directory has changed says so: `queue.changed()`."""
 
@@ -69,7 +71,6 @@ class Coordinator:
         return {self.name: Hosted(self, protocols=protocols, timeout=None, lossy=True)}
 
     async def describe(self) -> Agent:
-        """See `Outbound.describe`."""
         permission = InterruptSpec(
             kind=approval.KIND, payload_schema=approval.PAYLOAD_SCHEMA, answer_schema=approval.ANSWER_SCHEMA
         )
@@ -85,7 +86,6 @@ class Coordinator:
         )
 
     async def run(self, context: RunContext) -> None:
-        """See `Outbound.run`."""
         await context.set_upstream(TaskRecord().told())  # first of all: from here on it can be taken up again
         await self._see_to(context, TaskRecord(), again=False)
 

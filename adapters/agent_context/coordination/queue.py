@@ -23,12 +23,12 @@ CROWD = 100
 """More than so many look less often."""
 
 
-class Slot:
+class AgentSlot:
     """One task's share of an agent. Given back with `release`, or by leaving it as a context."""
 
-    def __init__(self, queue: Queue, agent: str) -> None:
+    def __init__(self, queue: TaskQueue, agent: str) -> None:
         self.agent = agent
-        self._queue: Queue | None = queue
+        self._queue: TaskQueue | None = queue
 
     def release(self) -> None:
         """Give it back. Without effect the second time."""
@@ -36,22 +36,22 @@ class Slot:
         if queue is not None:
             queue.released(self.agent)
 
-    def __enter__(self) -> Slot:
+    def __enter__(self) -> AgentSlot:
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.release()
 
 
-class Place:
+class QueuePlace:
     """One task's place in the line: `want` somebody, wait for `news`, look at `slot`, and want again."""
 
-    def __init__(self, queue: Queue, order: tuple[int, float, int], key: str) -> None:
+    def __init__(self, queue: TaskQueue, order: tuple[int, float, int], key: str) -> None:
         self.order = order
         self.key = key
         self.wants: Sequence[Candidate] = ()
         self.names: frozenset[str] = frozenset()
-        self.slot: Slot | None = None
+        self.slot: AgentSlot | None = None
         """The agent that it was given, at most one."""
         self.choosing = False
         """It was told to look again, and has not said yet whom it wants now."""
@@ -74,7 +74,7 @@ class Place:
         self._news.clear()
         return told
 
-    def give(self, slot: Slot) -> None:
+    def give(self, slot: AgentSlot) -> None:
         """It has an agent."""
         self.slot = slot
         self.wake()
@@ -92,7 +92,7 @@ class Place:
         before, self.choosing = self.choosing, False
         return before
 
-    def taken(self) -> Slot | None:
+    def taken(self) -> AgentSlot | None:
         """The slot, which is the caller's from now on."""
         slot, self.slot = self.slot, None
         return slot
@@ -102,14 +102,14 @@ class Place:
         self._news.set()
 
 
-class Queue:
+class TaskQueue:
     """One per coordinator. `score` says how good an agent is that has so many tasks: the best free one is taken."""
 
     def __init__(self, per_agent: int, score: Callable[[Candidate, int], float]) -> None:
         self._per_agent = per_agent
         self._score = score
         self._running: Counter[str] = Counter()
-        self._line: list[Place] = []
+        self._line: list[QueuePlace] = []
         self._choosing = 0
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -120,13 +120,13 @@ class Queue:
     # --- for tasks -------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def enter(self, priority: int, since: float, key: str) -> Iterator[Place]:
+    def enter(self, priority: int, since: float, key: str) -> Iterator[QueuePlace]:
         """A place in the line until the block is left. A slot that was not taken out of it then is given back.
 
         `key` is what `wake` knows it by.
         """
         self._count += 1
-        place = Place(self, (-priority, since, self._count), key)
+        place = QueuePlace(self, (-priority, since, self._count), key)
         bisect.insort(self._line, place, key=lambda one: one.order)
         self._look_within(AGAIN_SECONDS)
         try:
@@ -137,10 +137,10 @@ class Queue:
             if place.slot is not None:
                 place.slot.release()
 
-    def take(self, agent: str) -> Slot:
+    def take(self, agent: str) -> AgentSlot:
         """A slot for a task that an agent has already, however many it has."""
         self._running[agent] += 1
-        return Slot(self, agent)
+        return AgentSlot(self, agent)
 
     def running(self, agent: str) -> int:
         """How many tasks an agent has."""
@@ -165,7 +165,7 @@ class Queue:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    def wanted(self, place: Place) -> None:
+    def wanted(self, place: QueuePlace) -> None:
         """A place has said whom it wants. While one chooses anew nobody gets anything: it may be before them."""
         if place.choosing:
             self._chose(place)
@@ -183,7 +183,7 @@ class Queue:
             if agent in place.names and self._offer(place):
                 return
 
-    def _chose(self, place: Place) -> None:
+    def _chose(self, place: QueuePlace) -> None:
         if not place.chosen():
             return
         self._choosing -= 1
@@ -191,7 +191,7 @@ class Queue:
             for waiting in self._line:
                 self._offer(waiting)
 
-    def _offer(self, place: Place) -> bool:
+    def _offer(self, place: QueuePlace) -> bool:
         """Give it the best agent of those it wants that are free. Whether there was one."""
         if place.slot is not None:
             return False

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.wire.messages import DelegatedTask
 from adapters.agent_context.wire.reading import checked
 from gateway.core.errors import Invalid
 from gateway.core.types import Failure, Json, JsonObject, Run, RunStatus
@@ -46,7 +46,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-class Asking(msgspec.Struct, frozen=True):
+class PendingApproval(msgspec.Struct, frozen=True):
     """The agent that a person is asked to approve for attempt `number`, and why it was chosen."""
 
     number: int
@@ -54,7 +54,7 @@ class Asking(msgspec.Struct, frozen=True):
     why: JsonObject
 
 
-class Phase(enum.StrEnum):
+class TaskPhase(enum.StrEnum):
     """Where a task is."""
 
     QUEUED = "waits for an agent"
@@ -77,7 +77,7 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str = WAITING
     attempts: tuple[Attempt, ...] = ()
     approved: tuple[str, ...] = ()
-    asking: Asking | None = None
+    asking: PendingApproval | None = None
     assignment: JsonObject = {}
     failure: Failure | None = None
     input_tokens: int | None = None
@@ -90,12 +90,12 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return last if last is not None and last.status is None else None
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> TaskPhase:
         if self.failure is not None:
-            return Phase.SETTLED
+            return TaskPhase.SETTLED
         if (attempt := self.attempt) is not None:
-            return Phase.STARTING if attempt.run is None else Phase.RUNNING
-        return Phase.QUEUED if self.asking is None else Phase.ASKING
+            return TaskPhase.STARTING if attempt.run is None else TaskPhase.RUNNING
+        return TaskPhase.QUEUED if self.asking is None else TaskPhase.ASKING
 
     def told(self) -> JsonObject:
         """As `Run.upstream` has it. Never empty."""
@@ -117,7 +117,7 @@ class Queued(msgspec.Struct, frozen=True):
     """It waits in line."""
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ApprovalAsked(msgspec.Struct, frozen=True):
     """A person is asked whether the agent may have it."""
 
     agent: str
@@ -172,21 +172,21 @@ class Settled(msgspec.Struct, frozen=True):
     failure: Failure
 
 
-Move = Queued | Asked | Approved | Unmatched | Chosen | Started | Withdrawn | Used | Ended | Settled
+Move = Queued | ApprovalAsked | Approved | Unmatched | Chosen | Started | Withdrawn | Used | Ended | Settled
 
-MOVES: Final[dict[tuple[Phase, type[Move]], Phase]] = {
-    (Phase.QUEUED, Queued): Phase.QUEUED,
-    (Phase.QUEUED, Unmatched): Phase.QUEUED,
-    (Phase.QUEUED, Asked): Phase.ASKING,
-    (Phase.QUEUED, Chosen): Phase.STARTING,
-    (Phase.QUEUED, Settled): Phase.SETTLED,
-    (Phase.ASKING, Approved): Phase.QUEUED,
-    (Phase.ASKING, Settled): Phase.SETTLED,
-    (Phase.STARTING, Started): Phase.RUNNING,
-    (Phase.STARTING, Withdrawn): Phase.QUEUED,
-    (Phase.STARTING, Ended): Phase.QUEUED,
-    (Phase.RUNNING, Used): Phase.RUNNING,
-    (Phase.RUNNING, Ended): Phase.QUEUED,
+MOVES: Final[dict[tuple[TaskPhase, type[Move]], TaskPhase]] = {
+    (TaskPhase.QUEUED, Queued): TaskPhase.QUEUED,
+    (TaskPhase.QUEUED, Unmatched): TaskPhase.QUEUED,
+    (TaskPhase.QUEUED, ApprovalAsked): TaskPhase.ASKING,
+    (TaskPhase.QUEUED, Chosen): TaskPhase.STARTING,
+    (TaskPhase.QUEUED, Settled): TaskPhase.SETTLED,
+    (TaskPhase.ASKING, Approved): TaskPhase.QUEUED,
+    (TaskPhase.ASKING, Settled): TaskPhase.SETTLED,
+    (TaskPhase.STARTING, Started): TaskPhase.RUNNING,
+    (TaskPhase.STARTING, Withdrawn): TaskPhase.QUEUED,
+    (TaskPhase.STARTING, Ended): TaskPhase.QUEUED,
+    (TaskPhase.RUNNING, Used): TaskPhase.RUNNING,
+    (TaskPhase.RUNNING, Ended): TaskPhase.QUEUED,
 }
 
 
@@ -207,8 +207,8 @@ def _after(record: TaskRecord, move: Move) -> TaskRecord:
     match move:
         case Queued():
             return replace(record, state=WAITING)
-        case Asked(agent, why):
-            asking = Asking(number=len(record.attempts) + 1, agent=agent, why=why)
+        case ApprovalAsked(agent, why):
+            asking = PendingApproval(number=len(record.attempts) + 1, agent=agent, why=why)
             return replace(record, asking=asking, assignment=why)
         case Approved():
             assert record.asking is not None
@@ -245,9 +245,9 @@ def document_of(run: Run) -> Json:
     return {"id": run.id, "type": "message", "payload": payload, "requirements": needs}
 
 
-def task_in(run: Run) -> Task:
+def task_in(run: Run) -> DelegatedTask:
     """The task that a run of the coordinator is to do: its input's, or made of the text there. Raises Invalid."""
     try:
-        return checked(document_of(run), Task, "/task")
+        return checked(document_of(run), DelegatedTask, "/task")
     except RpcError as error:
         raise Invalid(str(error), path="/input/task") from None

@@ -21,11 +21,11 @@ from adapters.agent_context.codec.ranking import Needs, Ranking
 from adapters.agent_context.coordination import approval, attempt_run
 from adapters.agent_context.coordination import task_record as record
 from adapters.agent_context.coordination.attempt_run import AttemptFollower, AttemptSpeech, OverLimit
-from adapters.agent_context.coordination.choosing import Chooser, Takes
-from adapters.agent_context.coordination.queue import Slot
+from adapters.agent_context.coordination.choosing import AgentChooser, TakesPayload
+from adapters.agent_context.coordination.queue import AgentSlot
 from adapters.agent_context.coordination.task_record import Attempt, Move, TaskRecord
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.access.patterns import fits
 from gateway.contract import Gateway, RunContext
 from gateway.core import delta
@@ -57,11 +57,11 @@ class TaskWork:
     def __init__(
         self,
         gateway: Gateway,
-        chooser: Chooser,
+        chooser: AgentChooser,
         options: AgentContextServe,
         context: RunContext,
         *,
-        task: Task,
+        task: DelegatedTask,
         kept: TaskRecord,
         failed: Failed,
     ) -> None:
@@ -72,8 +72,8 @@ class TaskWork:
         self._task = task
         self._told_failed = failed
         self._record = kept
-        self._takes = Takes(task.payload)
-        self._slot: Slot | None = None
+        self._takes = TakesPayload(task.payload)
+        self._slot: AgentSlot | None = None
         self._unfit: dict[str, str] = {}  # agents that do not take it, and why
         self._resumed = False  # the attempt under way was under way before a restart
         self._over = False
@@ -170,7 +170,7 @@ class TaskWork:
             return False
         if self._to_approve(agent, ranking):
             self._leave()  # a person may take days
-            await self._move(record.Asked(agent, ranking.explanation(agent)))
+            await self._move(record.ApprovalAsked(agent, ranking.explanation(agent)))
             await self._ask_approval()
             return False
         self._resumed = False

@@ -15,9 +15,9 @@ from adapters.agent_context.coordination import approval
 from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.task_index import PAGE, TASK, Key, TaskIndex
 from adapters.agent_context.coordination.task_record import SOURCE, TARGET, WAITING, Attempt, TaskRecord, document_of
-from adapters.agent_context.security import Principal
+from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import ASSIGNMENT, PROTOCOL
-from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.contract import Gateway
 from gateway.core import delta
 from gateway.core.errors import Conflict, NotFound
@@ -41,7 +41,7 @@ STATUSES: Final = {
 """Status of the run -> of the task; PENDING and AWAITING come of what the run waits for."""
 
 
-def document(task: Task) -> JsonObject:
+def document(task: DelegatedTask) -> JsonObject:
     """The task as it was delegated, less its status: that is the gateway's to say."""
     return task.model_dump(by_alias=True, exclude_unset=True, exclude={"status"})
 
@@ -133,7 +133,7 @@ class Tasks:
 
     def request(
         self,
-        task: Task,
+        task: DelegatedTask,
         principal: str | None,
         *,
         source: str | None = None,
@@ -190,7 +190,7 @@ class Tasks:
             self._index.forget((principal, task_id))
             return None
 
-    async def list(self, reader: Principal | None) -> list[JsonObject]:
+    async def list(self, reader: ClientPrincipal | None) -> list[JsonObject]:
         """The newest tasks, newest first; the reader's own whole. None: all whole, to see whether any has changed."""
         found: list[JsonObject] = []
         query = RunQuery(agent=self._agent, limit=PAGE)

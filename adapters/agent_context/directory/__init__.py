@@ -1,13 +1,18 @@
 """The directory: which agents there are, where they are, how good they are, what they have done.
 
-directory.py   Directory: what the other rooms ask for
-registry.py    registering, beating, leaving            revoking.py  access that is revoked
-members.py     who registered, as this process sees it  shared.py    what all replicas tell each other
-records.py     registrations as they are kept           reach.py     the way to a registered agent
-liveness.py    heartbeats, connections                  metrics.py   what the gateway measured
-evaluation.py  what others say of an agent              conduct.py   what it does that is unusual
-listing.py     all agents of all protocols              search.py    those that match
-announcing.py  the gateway's agents at other directories
+directory.py    Directory: what the other rooms ask for
+registry.py     registering, beating, leaving
+revoking.py     access that is revoked
+members.py      who registered, as this process sees it
+registered.py   one registered agent, its connection, and whether it is there
+replication.py  what all replicas tell each other
+records.py      registrations as they are kept
+agent_link.py   the link to a registered agent
+metrics.py      what the gateway measured
+evaluation.py   what others say of an agent
+conduct.py      what it does that is unusual
+listing.py      all agents of all protocols, and those that match a search
+announcing.py   the gateway's agents at other directories
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ MOST: Final = 10_000
 """Agents whose windows are known; beyond that the oldest windows are forgotten."""
 
 
-class Conduct:
+class ConductMonitor:
     """One per directory; windows are of the event loop's clock, and each begins with an agent's first act.
 
     noticed: told the agent and what it did, for metrics.

@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.directory import evaluation as evaluations
-from adapters.agent_context.directory import search as matching
-from adapters.agent_context.directory.conduct import Conduct
+from adapters.agent_context.directory import listing as matching
+from adapters.agent_context.directory.conduct import ConductMonitor
 from adapters.agent_context.directory.listing import Listed, Listing
 from adapters.agent_context.directory.members import Members
 from adapters.agent_context.directory.metrics import Metrics
 from adapters.agent_context.directory.records import Member, Revocation, time_of
 from adapters.agent_context.directory.registered import Liveness
 from adapters.agent_context.directory.registry import Registry
+from adapters.agent_context.directory.replication import Replication
 from adapters.agent_context.directory.revoking import Revoking
-from adapters.agent_context.directory.shared import Shared
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.sessions import Links
+from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire.constants import (
     ACTIVE,
@@ -56,7 +56,7 @@ class Directory:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.access = access or Access(options.access)
-        self.links = Links(self.heard)
+        self.links = SessionLinks(self.heard)
         self._gateway = gateway
         self._now = now
         self._told: list[Told] = []
@@ -64,11 +64,11 @@ class Directory:
         self._liveness = Liveness(options.heartbeat, options.missed, monotonic)
         self._members = Members(options, gateway, self.links, self._liveness, now)
         self._revoking = Revoking(self._members, self._changed)
-        self._shared = Shared(self._members, self._changed, self._revoking.stop)
+        self._shared = Replication(self._members, self._changed, self._revoking.stop)
         self._registry = Registry(self._members, self._changed)
         self._listing = Listing(self._members, self._shared, () if options.coordinator else options.brings)
         self._metrics = Metrics(gateway, monotonic)
-        self.conduct = Conduct(options.conduct, gateway.agents.noticed, self._suspend)
+        self.conduct = ConductMonitor(options.conduct, gateway.agents.noticed, self._suspend)
         self._suspended_for = options.conduct.suspend or 0.0
 
     # --- life: see `gateway.contract.Hosting` -------------------------------------------------------------------------

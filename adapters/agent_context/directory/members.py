@@ -20,10 +20,10 @@ from adapters.agent_context.directory.agent_link import GuardedLink
 from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown, time_of
 from adapters.agent_context.directory.registered import AgentConnection, Liveness, RegisteredAgent
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.link import Link
+from adapters.agent_context.outbound.link import AgentLink
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.registered import Registered as RegisteredOutbound
-from adapters.agent_context.outbound.sessions import Links
+from adapters.agent_context.outbound.registered import RegisteredOutbound
+from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.wire.constants import INACTIVE, OFFLINE, PROTOCOL, REVOKED
 from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
@@ -66,7 +66,7 @@ class Members:
         self,
         options: AgentContextServe,
         gateway: Gateway,
-        links: Links,
+        links: SessionLinks,
         liveness: Liveness,
         now: Callable[[], float],
     ) -> None:
@@ -90,7 +90,6 @@ class Members:
     # --- what there is ------------------------------------------------------------------------------------------
 
     def hosted(self) -> Mapping[str, Hosted]:
-        """See `Hosting.hosted`."""
         return dict(self._hosted)
 
     def status(self, member: RegisteredAgent) -> str:
@@ -227,13 +226,13 @@ class Members:
         link = GuardedLink(lambda: self.refusal(agent), lambda: self._link(agent), own)
         return Hosted(RegisteredOutbound(shown(record), link), timeout=self.options.agent_timeout)
 
-    def to_endpoint(self, endpoint: JsonObject) -> Link:
+    def to_endpoint(self, endpoint: JsonObject) -> AgentLink:
         """The link to an endpoint that an agent named: `{url, transport?}`. Its connections are guarded, since a
         stranger named the address. Raises ValueError for a transport that does not go with the URL.
         """
         return PoolLink.to_endpoint(endpoint, allow=[str(cidr) for cidr in self.options.endpoints])
 
-    def _link(self, agent: str) -> Link | None:
+    def _link(self, agent: str) -> AgentLink | None:
         member = self.by_id.get(agent)
         connection = member.connection if member is not None else None
         return self._links.to(connection.session) if connection is not None else None

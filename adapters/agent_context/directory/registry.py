@@ -50,7 +50,6 @@ class Registry:
         self._guard = Guard([str(network) for network in options.endpoints], what="endpoint")
 
     async def register(self, record: object, principal: Member, session: Session | None) -> None:
-        """See `Directory.register`."""
         members = self._members
         try:
             sent = plain(record)
@@ -84,7 +83,6 @@ class Registry:
         self._changed((agent,))
 
     async def unregister(self, agent: str, principal: Member, session: Session | None) -> None:
-        """See `Directory.unregister`."""
         members = self._members
         self._mine(agent, principal, session)
         name = AGENT + agent
@@ -98,7 +96,6 @@ class Registry:
         self._changed((agent,))
 
     def heartbeat(self, agent: str, status: str, principal: Member, session: Session | None) -> None:
-        """See `Directory.heartbeat`."""
         members = self._members
         member = self._mine(agent, principal, session)
         if agent in members.revoked:
@@ -119,7 +116,6 @@ class Registry:
                 self._look(members.by_id[agent])
 
     def left(self, session: Session) -> None:
-        """See `Directory.left`."""
         gone = self._members.part(session)
         for member in gone:
             member.tell(self._members.status(member))

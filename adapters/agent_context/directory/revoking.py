@@ -51,7 +51,6 @@ class Revoking:
                 await self._stop(agent)
 
     async def restore(self, agent: str) -> None:
-        """See `Directory.restore`."""
         members, name = self._members, GONE + agent
         async with members.lock(name):
             if agent not in members.revoked:

@@ -1,12 +1,13 @@
 """Serves clients of the Agent Context Protocol, and plain MCP clients: their server, and their directory.
 
-service.py      the methods, by name           services.py    what all requests share
-registering.py  agents come, beat and leave    people.py      who a client is, for which agents it speaks
-messages.py     agent/message: a run           rendering.py   its answer     telling.py  what is told before that
-tasks.py        agent/delegate, taskAssign     asking.py, pending.py  a run's questions
-resources.py    directory, tasks, metrics      tools.py       the standard tools
-belongings.py   prompts and resources of an MCP server behind a route
-sampling.py     sampling/createMessage         background.py  what was a notification, and takes a while
+methods.py         the methods, by name            environment.py    what all requests share
+registering.py     agents come, beat and leave     people.py         who a client is, for which agents it speaks
+messages.py        agent/message: a run            tasks.py          agent/delegate, and the tools for tasks
+rendering.py       the answer to a message         task_rendering.py the answer about a task
+notifications.py   what is told of a run before    questions.py      a run's questions
+resources.py       directory, tasks, metrics       tools.py          the standard tools
+results.py         what tools answer               belongings.py     prompts and resources of an MCP server
+sampling.py        sampling/createMessage          background.py     what was a notification, and takes a while
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.announcing import Announcing
 from adapters.agent_context.inbound.background import Background
-from adapters.agent_context.inbound.people import People
+from adapters.agent_context.inbound.environment import Environment
+from adapters.agent_context.inbound.methods import AgentContextService
+from adapters.agent_context.inbound.people import ClientIdentities
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
-from adapters.agent_context.inbound.service import AgentContextService
-from adapters.agent_context.inbound.services import Services
-from adapters.agent_context.inbound.tasks import Delegating
+from adapters.agent_context.inbound.tasks import TaskRequests
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.security import Access
 from adapters.agent_context.wire.constants import CONFLICT, DIRECTORY, MCP_VERSION, PATH, PROTOCOL, VERSION
@@ -48,11 +49,11 @@ class AgentContextInbound:
     def __init__(self, options: AgentContextServe, gateway: Gateway) -> None:
         self._access = Access(options.access)
         self.directory = Directory(options, gateway, self._access)
-        people = People(self._access, self.directory)
+        people = ClientIdentities(self._access, self.directory)
         self.runs = ClientRuns(PROTOCOL, gateway, who=people.identity)
         self.coordinator = Coordinator(options, gateway, self.directory, failed=self.directory.conduct.failed)
         self.background = Background()
-        self.services = Services(
+        self.env = Environment(
             options=options,
             gateway=gateway,
             runs=self.runs,
@@ -64,12 +65,12 @@ class AgentContextInbound:
             changed=self._told,
         )
         tasks = Tasks(gateway, self.coordinator)
-        self.resources = Resources(self.services, tasks, self._sessions)
+        self.resources = Resources(self.env, tasks, self._sessions)
         self.service = AgentContextService(
-            self.services,
-            Delegating(self.services, tasks, self.coordinator),
+            self.env,
+            TaskRequests(self.env, tasks, self.coordinator),
             self.resources,
-            Sampling(self.services, self._sessions),
+            Sampling(self.env, self._sessions),
         )
         self.server = McpServer(
             self.service, options, dialects={VERSION: MCP_VERSION}, watching=partial(gateway.requests, PROTOCOL)
@@ -81,15 +82,12 @@ class AgentContextInbound:
     # --- Inbound, Conversing ----------------------------------------------------------------------------------
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.contract.Knowing`."""
         return self._access.sees(headers)
 
     def routes(self) -> Sequence[BaseRoute]:
-        """See `Inbound.routes`."""
         return self.server.at("")
 
     def refusal(self, error: InterlinguaError) -> Response:
-        """See `Inbound.refusal`."""
         return self.server.refusal(error)
 
     def callback(self, run: Run) -> Callback:
@@ -107,11 +105,9 @@ class AgentContextInbound:
     # --- Informed, Leaving ------------------------------------------------------------------------------------
 
     def agents_changed(self) -> None:
-        """See `Informed.agents_changed`."""
         self._changed((DIRECTORY,))
 
     def quiet(self) -> None:
-        """See `Leaving.quiet`."""
         self.runs.quiet = True  # calls that end now were not given up by their clients
         self.server.quiet()
         self.background.stop()
@@ -120,7 +116,6 @@ class AgentContextInbound:
     # --- Hosting ----------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """See `Hosting.open`."""
         await self.directory.open()
         for each in self.announcing:
             each.open()
@@ -130,12 +125,10 @@ class AgentContextInbound:
         return {**self.coordinator.hosted(), **self.directory.hosted()}
 
     async def refresh(self) -> None:
-        """See `Hosting.refresh`."""
         await self.directory.refresh()
         self.resources.look()
 
     async def aclose(self) -> None:
-        """See `Hosting.aclose`."""
         await asyncio.gather(*(each.aclose() for each in self.announcing))
         await self.directory.aclose()
 

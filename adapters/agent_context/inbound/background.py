@@ -35,26 +35,21 @@ class Aside:
 
     @property
     def progress_token(self) -> ProgressToken | None:
-        """See `Call`."""
         token = self.meta.get(PROGRESS_TOKEN)
         return token if isinstance(token, str | int | float) and not isinstance(token, bool) else None
 
     @property
     def log_level(self) -> str | None:
-        """See `Call`."""
         return self.session.log_level
 
     @property
     def can_ask(self) -> bool:
-        """See `Call`."""
         return self.session.can_ask
 
     def notify(self, method: str, params: Any = None) -> None:
-        """See `Call`."""
         self.session.tell(method, params)
 
     def send(self, notification: bytes) -> None:
-        """See `Call`."""
         message = jsonrpc.decode(notification)
         if isinstance(message, jsonrpc.Notification):
             self.session.tell(message.method, message.params)
@@ -63,7 +58,6 @@ class Aside:
         """See `Call`. What a session cannot take is dropped."""
 
     async def ask(self, method: str, params: Any, *, timeout: float | None = None) -> Raw:
-        """See `Call`."""
         return await self.session.ask(method, params, timeout=timeout)
 
 

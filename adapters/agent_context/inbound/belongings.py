@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from adapters.agent_context.inbound.services import Services
+from adapters.agent_context.inbound.environment import Environment
 from adapters.agent_context.wire import constants as wire
 from adapters.agent_context.wire.constants import INVALID, NOT_FOUND, PROTOCOL
 from adapters.agent_context.wire.messages import read
-from adapters.agent_context.wire.tools import GetPrompt, Page
+from adapters.agent_context.wire.tools import PageParams, PromptParams
 from gateway.core.errors import InterlinguaError
 from gateway.core.types import JsonObject
 from gateway.mcp.runs import listed
@@ -32,19 +32,19 @@ OURS: Final = "agent://"
 class Belongings:
     """One per gateway process."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, env: Environment) -> None:
+        self._env = env
 
     async def prompts(self, call: Call) -> JsonObject:
         """`prompts/list`."""
-        asked = read(call.params, Page)
-        self._services.people.known(call)
+        asked = read(call.params, PageParams)
+        self._env.people.known(call)
         found, following = await self.more(call, "prompts", asked.cursor or THEIRS)
         return listed("prompts", found, following)
 
     async def prompt(self, call: Call) -> JsonObject:
         """`prompts/get`."""
-        asked = read(call.params, GetPrompt)
+        asked = read(call.params, PromptParams)
         if call.session.agent is None:
             details = {"expected": "a prompt, at the door of its agent", "received": asked.name}
             data = {"code": "not_found", "retryable": False, "path": "/name", "details": details}
@@ -80,12 +80,12 @@ class Belongings:
 
     async def _relay(self, call: Call, agent: str, params: JsonObject) -> JsonObject:
         """Ask the server the same. Raises the server's own error, Denied, Unsupported."""
-        services = self._services
-        services.people.may(call, "message", agent)
-        services.directory.check(agent)
-        if services.gateway.agents.governor(agent, PROTOCOL) is not None:
+        env = self._env
+        env.people.may(call, "message", agent)
+        env.directory.check(agent)
+        if env.gateway.agents.governor(agent, PROTOCOL) is not None:
             raise RpcError(NOT_FOUND, f"agent {agent} is governed: its prompts and resources are not shown")
-        answer = await services.gateway.backchannel.relay(agent, PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
+        answer = await env.gateway.backchannel.relay(agent, PROTOCOL, call.method, Raw(jsonrpc.encoded(params)))
         result: Any = jsonrpc.unpack(answer)
         if not isinstance(result, dict):
             raise RpcError(wire.AGENT_FAILED, f"agent {agent} answers {call.method} with what is no object")

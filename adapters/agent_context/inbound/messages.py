@@ -15,13 +15,21 @@ from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import NoMatch, note
 from adapters.agent_context.codec.ranking import Needs, why_not
 from adapters.agent_context.coordination.task_record import ALLOWED
-from adapters.agent_context.inbound.asking import PATH, answer_in, asker
 from adapters.agent_context.inbound.background import Aside
+from adapters.agent_context.inbound.environment import (
+    Environment,
+    Served,
+    ahead,
+    both,
+    correlation_of,
+    fresh,
+    metadata_of,
+)
+from adapters.agent_context.inbound.notifications import RunNotifications
+from adapters.agent_context.inbound.questions import PATH, answer_in, asker
 from adapters.agent_context.inbound.rendering import MessageWords
-from adapters.agent_context.inbound.services import Served, Services, ahead, both, correlation_of, fresh, metadata_of
-from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.options import Right
-from adapters.agent_context.security import Principal
+from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import (
     CORRELATION,
     DELEGATE,
@@ -33,7 +41,7 @@ from adapters.agent_context.wire.constants import (
     REQUEST,
     SELF,
 )
-from adapters.agent_context.wire.messages import Constraints, Message, Payload, payload_of, read
+from adapters.agent_context.wire.messages import AgentMessage, Constraints, Payload, payload_of, read
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, NotFound, Unsupported
 from gateway.core.types import Agent, JsonObject, Run, RunRequest, Thread
 from gateway.mcp import versions
@@ -52,10 +60,10 @@ SESSIONS: Final = uuid.UUID("0d6e7a63-9c0a-5b1f-8f0e-6a8e3f5f7c11")
 class Letter:
     """A message of type request that may be delivered. `told`: what its payload says of itself."""
 
-    asked: Message
+    asked: AgentMessage
     told: Payload
     agent: Agent
-    principal: Principal
+    principal: ClientPrincipal
     source: str | None
     correlation: str
     token: str | None = None
@@ -72,21 +80,21 @@ class Letter:
         return self.token if known is None else known
 
 
-class Messages:
+class MessageRequests:
     """One per gateway process."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, env: Environment) -> None:
+        self._env = env
 
     async def message(self, call: Call) -> JsonObject:
         """The request: its result is the response, or the error that is it."""
-        asked = read(call.params, Message)
-        principal = self._services.people.may(call, self._right(asked.target), asked.target)
-        source = self._services.people.source(call, principal, asked.source)
+        asked = read(call.params, AgentMessage)
+        principal = self._env.people.may(call, self._right(asked.target), asked.target)
+        source = self._env.people.source(call, principal, asked.source)
         if asked.content.type != REQUEST:
             raise nobody_waits(asked)
-        self._services.directory.check(asked.target)
-        agent = await self._services.agent(call, asked.target, "/target")
+        self._env.directory.check(asked.target)
+        agent = await self._env.agent(call, asked.target, "/target")
         told = payload_of(nlip.plain(asked.content.payload))
         token = fresh() if nlip.spoken(asked.content.payload) else None
         letter = Letter(asked, told, agent, principal, source, asked.correlation_id or fresh(), token)
@@ -102,7 +110,7 @@ class Messages:
     def told(self, session: Session, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
         aside = Aside(session, MESSAGE, params)
-        self._services.background.do(session, self._told(aside), "a message without an answer")
+        self._env.background.do(session, self._told(aside), "a message without an answer")
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -110,19 +118,19 @@ class Messages:
         try:
             result = await self.message(aside)
         except InterlinguaError as error:
-            self._services.tell(aside, error, _target(aside))
+            self._env.tell(aside, error, _target(aside))
         except Exception:
             aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
             raise
         else:
-            asked = read(aside.params, Message)
+            asked = read(aside.params, AgentMessage)
             head = both(asked.target, asked.source)
             aside.notify(MESSAGE, {**head, "content": result["content"], META: result[META]})
 
     def _right(self, target: str) -> Right:
         """What a message to an agent needs. Raises NotFound for the coordination where it is no agent of its own."""
-        options = self._services.options
-        if target != options.tasks_of or self._services.gateway.agents.routed(target):
+        options = self._env.options
+        if target != options.tasks_of or self._env.gateway.agents.routed(target):
             return "message"
         if options.coordinator is None:
             raise NotFound(f"/target: no agent {target}; tasks are delegated by {DELEGATE}")
@@ -131,42 +139,36 @@ class Messages:
     async def _required(self, letter: Letter) -> None:
         """Raises NoMatch for an agent that is not what the message requires. The coordination looks for one that is."""
         needs, limits = letter.told.requirements, letter.limits
-        if needs is None or letter.agent.name == self._services.options.tasks_of:
+        if needs is None or letter.agent.name == self._env.options.tasks_of:
             return
         wanted = Needs(needs.capabilities or (), limits.min_score, limits.max_cost)
         if wanted == Needs():
             return
-        why = why_not(await self._services.directory.candidate(letter.agent.name), wanted)
+        why = why_not(await self._env.directory.candidate(letter.agent.name), wanted)
         if why is not None:
             raise NoMatch(f"{REQUIRED_PATH}: agent {letter.agent.name} {why}")
 
-    async def _again(self, call: Call, asked: Message, agent: Agent) -> Run | None:
+    async def _again(self, call: Call, asked: AgentMessage, agent: Agent) -> Run | None:
         """The run whose question this message answers; None for one that asks for something new."""
         extra = asked.model_extra or {}
         state, responses = extra.get("requestState"), extra.get("inputResponses")
         if isinstance(state, str) and versions.modern(call.client.version):
-            return await self._services.waiting.again(
-                call, agent, state, responses if isinstance(responses, dict) else None
-            )
+            return await self._env.waiting.again(call, agent, state, responses if isinstance(responses, dict) else None)
         handle = questions.resumed(call.meta)
         if handle is None:
             return None
         outcome = call.meta.get(keys.OUTCOME)
         payload = asked.content.payload
         given = Given(questions.RESUME_PATH, payload, PATH, lambda interrupt: answer_in(interrupt, payload, outcome))
-        return await self._services.waiting.answer(call, handle, agent, given)
+        return await self._env.waiting.answer(call, handle, agent, given)
 
     async def _start(self, call: Call, letter: Letter) -> tuple[Run, Sequence[str]]:
         """The run that the message becomes, and the name of each loss."""
-        services, agent, asked = self._services, letter.agent, letter.asked
+        env, agent, asked = self._env, letter.agent, letter.asked
         try:
             begun = content.start_of(agent, asked.content.payload)
             given = begun.input
-            if (
-                begun.prompt is None
-                and agent.name == services.options.tasks_of
-                and letter.told.requirements is not None
-            ):
+            if begun.prompt is None and agent.name == env.options.tasks_of and letter.told.requirements is not None:
                 needs = letter.told.requirements.model_dump(by_alias=True, exclude_unset=True)
                 given = given if "task" in given else {**given, "requirements": needs}
             thread = None if letter.session is None else await self._thread(letter, letter.session)
@@ -187,7 +189,7 @@ class Messages:
                 creation=sent(call, letter.source) if PROTOCOL in agent.extra else {},
                 attributes=attributes,
             )
-            run = await services.runs.start(request, call, files=begun.files)
+            run = await env.runs.start(request, call, files=begun.files)
         except Invalid as error:
             raise elsewhere(error, {"/input": PATH}) from None
         except Unsupported as error:
@@ -195,7 +197,7 @@ class Messages:
                 raise
             raise Invalid(f"{PATH}: {error}", path=PATH) from None
         for what in begun.losses:
-            services.gateway.runs.lost(run.id, what)
+            env.gateway.runs.lost(run.id, what)
         return run, begun.losses
 
     async def _thread(self, letter: Letter, session: str) -> str:
@@ -209,27 +211,25 @@ class Messages:
             protocol=PROTOCOL,
             attributes={"session": session},
         )
-        found = await self._services.gateway.threads.create(thread, or_get=True)
+        found = await self._env.gateway.threads.create(thread, or_get=True)
         if found.protocol != PROTOCOL:  # in other protocols clients choose ids: this one would read along
             raise Conflict(f"the conversation {session!r} cannot be had: its id is taken")
         return found.id
 
     async def _follow(self, call: Call, letter: Letter, run: Run, losses: Sequence[str] = ()) -> JsonObject:
-        services, agent, correlation = self._services, letter.agent, letter.correlation
+        env, agent, correlation = self._env, letter.agent, letter.correlation
         head = both(agent.name, letter.source)
         served = Served(call, agent.name, correlation)
-        with services.following(run.id, served, letter.limits) as limit:
-            telling = Telling(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
+        with env.following(run.id, served, letter.limits) as limit:
+            telling = RunNotifications(call, agent, head, {CORRELATION: correlation, keys.RUN_ID: run.id})
             token = letter.session if letter.token is not None else None
-            words = MessageWords(services, agent, telling, correlation, limit, losses=losses, conversation=token)
-            how = asker(services.people.is_agent(call.session), head, correlation, run.id)
-            result: JsonObject = await Follow(
-                services.runs, services.pending.patient(call), agent, run, words, asker=how
-            ).go()
+            words = MessageWords(env, agent, telling, correlation, limit, losses=losses, conversation=token)
+            how = asker(env.people.is_agent(call.session), head, correlation, run.id)
+            result: JsonObject = await Follow(env.runs, env.pending.patient(call), agent, run, words, asker=how).go()
             return result
 
 
-def nobody_waits(asked: Message) -> RpcError:
+def nobody_waits(asked: AgentMessage) -> RpcError:
     """The error for a response or update that belongs to nothing."""
     details: JsonObject = {
         "expected": "the correlationId of a message that waits for a response",
@@ -256,6 +256,6 @@ def sent(call: Call, source: str | None) -> JsonObject:
 
 def _target(aside: Aside) -> str:
     try:
-        return read(aside.params, Message).target
+        return read(aside.params, AgentMessage).target
     except RpcError:
         return SELF

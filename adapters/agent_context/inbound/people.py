@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.options import Right
-from adapters.agent_context.security import Access, Principal
+from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire.constants import AGENT, MESSAGES, SELF
 from adapters.agent_context.wire.records import AgentRecord
 from gateway.access import ANONYMOUS
@@ -22,29 +22,29 @@ NAMED: Final = 10
 """Agents, in the error for one that there is not."""
 
 
-class People:
+class ClientIdentities:
     """One per gateway process."""
 
     def __init__(self, access: Access, directory: Directory) -> None:
         self._access = access
         self._directory = directory
-        self._proven: WeakKeyDictionary[Session, tuple[Principal, SecretStr | None]] = WeakKeyDictionary()
+        self._proven: WeakKeyDictionary[Session, tuple[ClientPrincipal, SecretStr | None]] = WeakKeyDictionary()
         self._agents: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
 
-    def principal(self, session: Session, bearer: str | None) -> Principal:
+    def principal(self, session: Session, bearer: str | None) -> ClientPrincipal:
         """Whose request it is: of the bearer of its token, else of who registered an agent here. Raises Denied."""
         if bearer is None and (proven := self._proven.get(session)) is not None:
             principal, token = proven
             return principal if token is None else self._access.principal(token.get_secret_value())  # it may expire
         return self._access.principal(bearer)
 
-    def may(self, call: Call, right: Right, agent_id: str | None = None) -> Principal:
+    def may(self, call: Call, right: Right, agent_id: str | None = None) -> ClientPrincipal:
         """Who asks, and may do so (to that agent). Raises Denied."""
         principal = self.principal(call.session, call.bearer)
         principal.check(right, agent_id)
         return principal
 
-    def known(self, call: Call) -> Principal:
+    def known(self, call: Call) -> ClientPrincipal:
         """Who asks, and may do something at all. Raises Denied."""
         principal = self.principal(call.session, call.bearer)
         if not principal.may:
@@ -62,7 +62,7 @@ class People:
         """Whether a run was started by who asks now: nobody answers questions that were somebody else's."""
         return run.request.principal == self.principal(call.session, call.bearer).name
 
-    def registers(self, call: Call, record: AgentRecord, sent: JsonObject) -> Principal:
+    def registers(self, call: Call, record: AgentRecord, sent: JsonObject) -> ClientPrincipal:
         """Who registers an agent: its bearer, or who `auth` of the record proves. Raises Denied.
 
         `sent` is the agent as it was sent, which is what was signed.
@@ -86,7 +86,7 @@ class People:
 
     # --- agents that are clients ------------------------------------------------------------------------------
 
-    def speaks_for(self, call: Call, record: AgentRecord, principal: Principal) -> None:
+    def speaks_for(self, call: Call, record: AgentRecord, principal: ClientPrincipal) -> None:
         """An agent has registered on this session, by that right.
 
         Who proved it by the agent's own `auth` is known here from now on; a bearer is asked for with each request.
@@ -103,7 +103,7 @@ class People:
         """The agents that speak through this session."""
         return [name for name in self._agents.get(session, ()) if self._directory.session_of(name) is session]
 
-    def source(self, call: Call, principal: Principal, given: str | None) -> str | None:
+    def source(self, call: Call, principal: ClientPrincipal, given: str | None) -> str | None:
         """The agent that a message is from; None for a client that is none.
 
         Left out, or a gateway's own id, it is the session's only agent. Raises Denied for an agent that is somebody

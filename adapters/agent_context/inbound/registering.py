@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Raw
 
-from adapters.agent_context.codec.answers import registered
 from adapters.agent_context.codec.errors import note
 from adapters.agent_context.inbound.background import Aside
-from adapters.agent_context.inbound.services import Services, correlation_of
+from adapters.agent_context.inbound.environment import Environment, correlation_of
+from adapters.agent_context.inbound.results import registered
 from adapters.agent_context.wire.constants import ERROR, RESTORED, REVOKED, UNREGISTERED
 from adapters.agent_context.wire.messages import Heartbeat, Register, Restore, Revoke, Unregister, read
 from adapters.agent_context.wire.reading import refused
@@ -24,11 +24,11 @@ from gateway.wire.jsonrpc import internal
 Handler = Callable[[Call], Awaitable[Any]]
 
 
-class Registering:
+class RegistrationRequests:
     """One per gateway process."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, env: Environment) -> None:
+        self._env = env
 
     async def register(self, call: Call) -> JsonObject:
         """`agent/register`, answered as in appendix B."""
@@ -36,37 +36,37 @@ class Registering:
         if record.endpoint is None and versions.modern(call.client.version):
             expected = "an endpoint: an agent that registers without a session is called there"
             raise refused("/agent/endpoint", "is missing", expected, "nothing")
-        services = self._services
-        principal = services.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
+        env = self._env
+        principal = env.people.registers(call, record, jsonrpc.unpack(call.params)["agent"])
         session = None if versions.modern(call.client.version) else call.session
-        await services.runs.whole(services.directory.register(record, principal, session))
-        services.people.speaks_for(call, record, principal)
+        await env.runs.whole(env.directory.register(record, principal, session))
+        env.people.speaks_for(call, record, principal)
         return registered()
 
     async def unregister(self, call: Call) -> JsonObject:
         """`agent/unregister`."""
         asked = read(call.params, Unregister)
-        principal = self._services.people.may(call, "register", asked.agent_id)
-        await self._services.runs.whole(self._services.directory.unregister(asked.agent_id, principal, call.session))
-        self._services.people.unregistered(call.session, asked.agent_id)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.runs.whole(self._env.directory.unregister(asked.agent_id, principal, call.session))
+        self._env.people.unregistered(call.session, asked.agent_id)
         return {"status": UNREGISTERED}
 
     async def heartbeat(self, call: Call) -> JsonObject:
         """`agent/heartbeat`; a notification as a rule."""
         asked = read(call.params, Heartbeat)
-        principal = self._services.people.may(call, "register", asked.agent_id)
-        await self._services.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
+        principal = self._env.people.may(call, "register", asked.agent_id)
+        await self._env.directory.heartbeat(asked.agent_id, asked.status, principal, call.session)
         return {}
 
     async def revoke(self, call: Call) -> JsonObject:
         """`agent/revoke`: nothing is sent to the agent from now on, and nothing taken of it."""
         asked = read(call.params, Revoke)
-        known = await self._services.revoke(call, asked.agent_id, asked.reason)
+        known = await self._env.revoke(call, asked.agent_id, asked.reason)
         return {"status": REVOKED, "known": known}
 
     async def restore(self, call: Call) -> JsonObject:
         """`agent/restore`."""
-        await self._services.restore(call, read(call.params, Restore).agent_id)
+        await self._env.restore(call, read(call.params, Restore).agent_id)
         return {"status": RESTORED}
 
     def told(self, method: str, handler: Handler) -> Callable[[Session, Raw], None]:
@@ -74,7 +74,7 @@ class Registering:
 
         def tell(session: Session, params: Raw) -> None:
             aside = Aside(session, method, params)
-            self._services.background.do(session, self._done(aside, handler), method)
+            self._env.background.do(session, self._done(aside, handler), method)
 
         return tell
 
@@ -82,7 +82,7 @@ class Registering:
         try:
             await handler(aside)
         except InterlinguaError as error:
-            self._services.tell(aside, error)
+            self._env.tell(aside, error)
         except Exception:
             aside.notify(ERROR, note(internal(), correlation_of(aside.meta)))
             raise

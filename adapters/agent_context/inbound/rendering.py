@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from adapters.agent_context.codec import content, nlip
 from adapters.agent_context.codec.errors import failure_error, to_rpc
-from adapters.agent_context.inbound.services import Limit, Services
-from adapters.agent_context.inbound.telling import Telling
+from adapters.agent_context.inbound.environment import Environment, Limit
+from adapters.agent_context.inbound.notifications import RunNotifications
 from adapters.agent_context.wire.constants import (
     CANCELLED,
     COMPLETED,
@@ -27,33 +27,29 @@ from gateway.mcp.runs import Events, keys, questions
 from gateway.wire.jsonrpc import RpcError
 
 
-class Told:
+class RunWords:
     """What is the same in all words (see `gateway.mcp.runs.Rendering`) of this protocol: all of them but the answer."""
 
-    def __init__(self, telling: Telling, correlation: str) -> None:
+    def __init__(self, telling: RunNotifications, correlation: str) -> None:
         self.losses: Counter[str] = Counter()
         self._telling = telling
         self._correlation = correlation
 
     @property
     def tells(self) -> bool:
-        """See `Rendering`."""
         return self._telling.on
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        """See `Rendering`."""
         return self._telling.feed(events)
 
     def last(self, run: Run) -> list[bytes]:
-        """See `Rendering`."""
         return []
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> Any:
-        """See `Rendering`."""
         raise waits(run, interrupt, self._correlation)
 
 
-class MessageWords(Told):
+class MessageWords(RunWords):
     """The answer of `agent/message`, and what a response says.
 
     losses: what of the message itself could not be said, counted already. conversation: its token, for a client that
@@ -62,9 +58,9 @@ class MessageWords(Told):
 
     def __init__(
         self,
-        services: Services,
+        env: Environment,
         agent: Agent,
-        telling: Telling,
+        telling: RunNotifications,
         correlation: str,
         limit: Limit,
         *,
@@ -74,7 +70,7 @@ class MessageWords(Told):
         super().__init__(telling, correlation)
         self._before = Counter(losses)
         self._conversation = conversation
-        self._services = services
+        self._env = env
         self._agent = agent
         self._limit = limit
 
@@ -84,7 +80,6 @@ class MessageWords(Told):
         return super().tells or self._limit.max_tokens is not None
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        """See `Rendering`."""
         if (most := self._limit.max_tokens) is not None:
             reports = (event.output_tokens for _, event in events if isinstance(event, e.UsageReported))
             used = max((each for each in reports if each is not None), default=0)
@@ -93,13 +88,12 @@ class MessageWords(Told):
         return super().feed(events, snapshot)
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
-        """See `Rendering`."""
         if run.failure is not None:
-            self._services.directory.conduct.failed(run.agent, run.failure.code)
+            self._env.directory.conduct.failed(run.agent, run.failure.code)
         if run.status is not RunStatus.SUCCESS:
             refuse(run, self._correlation, self._limit.passed)
         payload = content.payload_of(self._agent, bytes(run.output))
-        files = [file_of(each) for each in await self._services.gateway.files.list(run=run.id) if each.agent_created]
+        files = [file_of(each) for each in await self._env.gateway.files.list(run=run.id) if each.agent_created]
         if files:
             payload.setdefault("artifacts", files)
         if self._conversation is not None:

@@ -18,8 +18,8 @@ import msgspec
 
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.inbound.belongings import THEIRS, Belongings
-from adapters.agent_context.inbound.services import Services
-from adapters.agent_context.security import Principal
+from adapters.agent_context.inbound.environment import Environment
+from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import tools as wire
 from adapters.agent_context.wire.constants import (
     DIRECTORY,
@@ -57,9 +57,9 @@ LOOKED: Final = 50
 class Resources:
     """One per gateway process."""
 
-    def __init__(self, services: Services, tasks: Tasks, sessions: Callable[[], Collection[Session]]) -> None:
-        self._services = services
-        self.belongings = Belongings(services)
+    def __init__(self, env: Environment, tasks: Tasks, sessions: Callable[[], Collection[Session]]) -> None:
+        self._env = env
+        self.belongings = Belongings(env)
         self._tasks = tasks
         self._sessions = sessions
         self._wanted: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
@@ -74,12 +74,12 @@ class Resources:
 
     async def listing(self, call: Call) -> JsonObject:
         """`resources/list`."""
-        asked = read(call.params, wire.Page)
-        principal = self._services.people.may(call, "read")
+        asked = read(call.params, wire.PageParams)
+        principal = self._env.people.may(call, "read")
         if (asked.cursor or "").startswith(THEIRS):
             return listed("resources", *await self.belongings.more(call, "resources", str(asked.cursor)))
         names = [DIRECTORY, TASKS, STATUS, *(METRICS_PREFIX + name for name in self._agents(call.session, principal))]
-        found, following = page("resources", names, asked.cursor, self._services.options.page_size)
+        found, following = page("resources", names, asked.cursor, self._env.options.page_size)
         theirs: list[JsonObject] = []
         if following is None:
             theirs, following = await self.belongings.more(call, "resources", THEIRS)
@@ -87,8 +87,8 @@ class Resources:
 
     async def templates(self, call: Call) -> JsonObject:
         """`resources/templates/list`."""
-        asked = read(call.params, wire.Page)
-        self._services.people.may(call, "read")
+        asked = read(call.params, wire.PageParams)
+        self._env.people.may(call, "read")
         theirs, following = await self.belongings.more(call, "resourceTemplates", asked.cursor or THEIRS)
         if asked.cursor is not None:
             return listed("resourceTemplates", theirs, following)
@@ -98,11 +98,11 @@ class Resources:
 
     async def read(self, call: Call) -> JsonObject:
         """`resources/read`."""
-        uri = read(call.params, wire.Resource).uri
+        uri = read(call.params, wire.ResourceParams).uri
         found = await self.belongings.resource(call, uri)
         if found is not None:
             return found
-        principal = self._services.people.may(call, "read", _agent_in(uri))
+        principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         text = delta.encode(body).decode()
         found = {"contents": [{"uri": uri, "mimeType": JSON_TYPE, "text": text}]}
@@ -113,8 +113,8 @@ class Resources:
         if versions.modern(call.client.version):
             why = f"{call.method} needs a session: nothing can be told to a client of a single request"
             raise RpcError(METHOD_NOT_FOUND, why, {"code": "unsupported", "retryable": False})
-        uri = read(call.params, wire.Resource).uri
-        principal = self._services.people.may(call, "read", _agent_in(uri))
+        uri = read(call.params, wire.ResourceParams).uri
+        principal = self._env.people.may(call, "read", _agent_in(uri))
         body = await self._body(uri, call.session, principal)
         wanted = self._wanted.setdefault(call.session, {})
         if len(wanted) >= MOST_SUBSCRIPTIONS and uri not in wanted:
@@ -125,7 +125,7 @@ class Resources:
 
     async def unsubscribe(self, call: Call) -> JsonObject:
         """`resources/unsubscribe`. No error if it was not subscribed to."""
-        uri = read(call.params, wire.Resource).uri
+        uri = read(call.params, wire.ResourceParams).uri
         self._wanted.get(call.session, {}).pop(uri, None)
         return {}
 
@@ -156,7 +156,7 @@ class Resources:
     def look(self) -> None:
         """`refresh`, in the background, unless that is under way."""
         if self._looking is None or self._looking.done():
-            self._looking = self._services.background.do(None, self.refresh(), "what clients want to know of")
+            self._looking = self._env.background.do(None, self.refresh(), "what clients want to know of")
 
     async def refresh(self) -> None:
         """Look at what somebody wants to know of and nobody reports: tasks and metrics, which come of runs."""
@@ -201,7 +201,7 @@ class Resources:
                     session.tell(RESOURCE_UPDATED, {"uri": uri})
 
     def _now(self) -> frozenset[str]:
-        return frozenset(self._services.directory.ids())
+        return frozenset(self._env.directory.ids())
 
     def _wanted_by(self, session: Session) -> list[str]:
         if not versions.modern(session.client.version):
@@ -211,16 +211,16 @@ class Resources:
 
     # --- bodies -----------------------------------------------------------------------------------------------
 
-    def _agents(self, session: Session, principal: Principal) -> list[str]:
-        names: Sequence[str] = self._services.directory.ids()
+    def _agents(self, session: Session, principal: ClientPrincipal) -> list[str]:
+        names: Sequence[str] = self._env.directory.ids()
         return [name for name in names if session.agent in (None, name) and principal.can("read", name)]
 
-    async def _body(self, uri: str, session: Session | None, principal: Principal | None) -> Any:
+    async def _body(self, uri: str, session: Session | None, principal: ClientPrincipal | None) -> Any:
         """What a resource says; with a principal, as far as that may see it. Raises RpcError for an unknown one."""
-        services = self._services
+        env = self._env
         only = None if session is None else session.agent
         if uri == DIRECTORY:
-            entries = await services.directory.entries()
+            entries = await env.directory.entries()
             shown = [each for each in entries if principal is None or principal.can("read", each["id"])]
             return {"agents": [each for each in shown if only in (None, each["id"])]}
         if uri == TASKS:
@@ -230,14 +230,14 @@ class Resources:
         name = _agent_in(uri)
         if name is not None and only in (None, name):
             try:
-                return await services.directory.metrics(name)
+                return await env.directory.metrics(name)
             except NotFound as error:
                 raise _unknown(uri, str(error)) from None
         raise _unknown(uri, f"no resource {uri}")
 
-    async def _status(self, only: str | None, principal: Principal | None) -> JsonObject:
+    async def _status(self, only: str | None, principal: ClientPrincipal | None) -> JsonObject:
         """`agent://status`; the revocations for a principal that may revoke, left out for any other."""
-        found = await self._services.directory.status(
+        found = await self._env.directory.status(
             lambda agent: only in (None, agent) and (principal is None or principal.can("read", agent)),
             lambda agent: principal is None or principal.can("revoke", agent),
         )

@@ -14,11 +14,10 @@ from msgspec import Raw
 
 from adapters.agent_context.codec import content
 from adapters.agent_context.codec.errors import data_of, failure_error
-from adapters.agent_context.inbound.services import Services, correlation_of, same_work
-from adapters.agent_context.security import Principal
+from adapters.agent_context.inbound.environment import Environment, correlation_of, same_work
+from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import INVALID, META, PROTOCOL, SAMPLE
-from adapters.agent_context.wire.messages import read
-from adapters.agent_context.wire.sampling import CreateMessage, MessageCreated, ModelPreferences
+from adapters.agent_context.wire.messages import CreateMessage, MessageCreated, ModelPreferences, read
 from gateway.core import delta as deltas
 from gateway.core import projection
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid
@@ -40,14 +39,14 @@ _STOPPED: Final = {StopReason.MAX_TOKENS: "maxTokens"}
 class Sampling:
     """One per gateway process."""
 
-    def __init__(self, services: Services, sessions: Callable[[], Collection[Session]]) -> None:
-        self._services = services
+    def __init__(self, env: Environment, sessions: Callable[[], Collection[Session]]) -> None:
+        self._env = env
         self._sessions = sessions
 
     async def create(self, call: Call) -> Raw | JsonObject:
         """The request."""
         asked = read(call.params, CreateMessage)
-        principal = self._services.people.may(call, "sample")
+        principal = self._env.people.may(call, "sample")
         for other in self._offers(call):
             try:
                 sample = await other.ask(SAMPLE, _passed_on(call), timeout=PATIENCE)
@@ -67,8 +66,8 @@ class Sampling:
 
     def _offers(self, call: Call) -> list[Call | Session]:
         """Who samples, and can be asked now, in order; whoever asks is not asked itself, nor who may not be."""
-        own, known = set(self._services.people.agents(call.session)), correlation_of(call.meta)
-        served = [each for each in self._services.served.values() if each.call.can_ask]
+        own, known = set(self._env.people.agents(call.session)), correlation_of(call.meta)
+        served = [each for each in self._env.served.values() if each.call.can_ask]
         callers = [each.call for each in served if same_work(known, each.correlation)]
         callers += [each.call for each in served if each.agent in own and each.call not in callers]
         found: list[Call | Session] = [each for each in callers if self._offered(each.session, call.session)]
@@ -79,14 +78,14 @@ class Sampling:
         if session is asker or not session.alive or not session.client.can("sampling"):
             return False
         try:
-            return self._services.people.principal(session, session.bearer).can("sample")
+            return self._env.people.principal(session, session.bearer).can("sample")
         except InterlinguaError:
             return False
 
     # --- routes -----------------------------------------------------------------------------------------------
 
-    async def _by_route(self, call: Call, asked: CreateMessage, principal: Principal) -> JsonObject:
-        runs = self._services.runs
+    async def _by_route(self, call: Call, asked: CreateMessage, principal: ClientPrincipal) -> JsonObject:
+        runs = self._env.runs
         agents = [agent for agent in await runs.agents(runs.names(call.session)) if agent.model is not None]
         agents = [agent for agent in agents if principal.can("sample", agent.name)]
         if not agents:
@@ -105,9 +104,9 @@ class Sampling:
         assert error is not None, "at least one was tried"
         raise error
 
-    async def _run(self, call: Call, agent: Agent, text: str, asked: CreateMessage, principal: Principal) -> Run:
+    async def _run(self, call: Call, agent: Agent, text: str, asked: CreateMessage, principal: ClientPrincipal) -> Run:
         """A run to its end; one that asks something is given up: nobody is there who could answer."""
-        services = self._services
+        env = self._env
         wishes = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"messages", "meta", "system_prompt"})
         request = RunRequest(
             agent=agent.name,
@@ -117,15 +116,15 @@ class Sampling:
             traceparent=keys.traceparent(call.meta),
             principal=principal.name,
         )
-        run = await services.runs.start(request, call)
+        run = await env.runs.start(request, call)
         try:
-            done = await services.gateway.runs.wait(run.id)
+            done = await env.gateway.runs.wait(run.id)
             assert done is not None, "without a timeout it waits"
         except BaseException:
-            services.runs.cancel(run.id)
+            env.runs.cancel(run.id)
             raise
         if not done.status.ended:
-            return await services.gateway.runs.cancel(run.id, reason="nobody can answer its question", wait=True)
+            return await env.gateway.runs.cancel(run.id, reason="nobody can answer its question", wait=True)
         return done
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from adapters.agent_context.codec.errors import data_of
 from adapters.agent_context.coordination.tasks import assignment_of, task_of
-from adapters.agent_context.inbound.rendering import Told, refuse
+from adapters.agent_context.inbound.notifications import RunNotifications
+from adapters.agent_context.inbound.rendering import RunWords, refuse
 from adapters.agent_context.inbound.results import result
-from adapters.agent_context.inbound.telling import Telling
 from adapters.agent_context.wire.constants import ASSIGNMENT, CORRELATION, META, RESPONSE, TASK_ANSWER
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
@@ -17,11 +17,10 @@ from gateway.mcp.server.contract import Call
 from gateway.wire.jsonrpc import RpcError
 
 
-class TaskRendering(Told):
+class TaskRendering(RunWords):
     """The answer of `agent/delegate`."""
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
-        """See `Rendering`."""
         if run.status is not RunStatus.SUCCESS:
             raise _failure(run, self._correlation)
         return status_result(run, self._correlation)
@@ -30,19 +29,17 @@ class TaskRendering(Told):
 class TaskToolRendering(TaskRendering):
     """The same for a model, or for the person behind it."""
 
-    def __init__(self, call: Call, agent: Agent, telling: Telling, correlation: str) -> None:
+    def __init__(self, call: Call, agent: Agent, telling: RunNotifications, correlation: str) -> None:
         super().__init__(telling, correlation)
         self._call = call
         self._agent = agent
         self._refusals = Refusals()
 
     def feed(self, events: Events, snapshot: Snapshot | None) -> list[bytes]:
-        """See `Rendering`."""
         self._refusals.feed(events)
         return super().feed(events, snapshot)
 
     async def result(self, run: Run, end: e.Event | None) -> JsonObject:
-        """See `Rendering`."""
         task = told(run)
         if run.status is RunStatus.SUCCESS:
             document = delta.decode(bytes(run.output))
@@ -55,7 +52,6 @@ class TaskToolRendering(TaskRendering):
         return self._refusals.told(whole)
 
     def interrupted(self, run: Run, interrupt: Interrupt, output: bytes) -> JsonObject:
-        """See `Rendering`."""
         task = told(run)
         asked = interrupt.message or f"The agent asks: {interrupt.kind}"
         lines = [

@@ -14,14 +14,10 @@ from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.coordination.coordinator import Coordinator
 from adapters.agent_context.coordination.task_record import ALLOWED, HOPS
 from adapters.agent_context.coordination.tasks import Tasks
-from adapters.agent_context.inbound.asking import answer_in, asker
 from adapters.agent_context.inbound.background import Aside
-from adapters.agent_context.inbound.messages import sent
-from adapters.agent_context.inbound.results import failed
-from adapters.agent_context.inbound.results import result as tool_result
-from adapters.agent_context.inbound.services import (
+from adapters.agent_context.inbound.environment import (
+    Environment,
     Served,
-    Services,
     ahead,
     both,
     correlation_of,
@@ -29,6 +25,11 @@ from adapters.agent_context.inbound.services import (
     metadata_of,
     same_work,
 )
+from adapters.agent_context.inbound.messages import sent
+from adapters.agent_context.inbound.notifications import RunNotifications
+from adapters.agent_context.inbound.questions import answer_in, asker
+from adapters.agent_context.inbound.results import failed
+from adapters.agent_context.inbound.results import result as tool_result
 from adapters.agent_context.inbound.task_rendering import (
     TaskRendering,
     TaskToolRendering,
@@ -36,8 +37,7 @@ from adapters.agent_context.inbound.task_rendering import (
     status_result,
     told,
 )
-from adapters.agent_context.inbound.telling import Telling
-from adapters.agent_context.security import Principal
+from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire import tools as wire
 from adapters.agent_context.wire.constants import (
     CORRELATION,
@@ -51,7 +51,7 @@ from adapters.agent_context.wire.constants import (
     TASKS,
 )
 from adapters.agent_context.wire.constants import HOPS as HOPS_KEY
-from adapters.agent_context.wire.messages import Delegate, Task, read
+from adapters.agent_context.wire.messages import Delegate, DelegatedTask, read
 from adapters.agent_context.wire.reading import checked
 from gateway.core import delta
 from gateway.core.errors import Conflict, InterlinguaError, Invalid, Unavailable
@@ -70,8 +70,8 @@ ARGUMENTS: Final = "/arguments"
 class Order:
     """A task as somebody asks for it. `place`: of its deadline in the params; `named`: of the target."""
 
-    task: Task
-    principal: Principal
+    task: DelegatedTask
+    principal: ClientPrincipal
     source: str | None
     target: str | None
     correlation: str
@@ -79,11 +79,11 @@ class Order:
     named: str = "/target"
 
 
-class Delegating:
+class TaskRequests:
     """One per gateway process."""
 
-    def __init__(self, services: Services, tasks: Tasks, coordinator: Coordinator) -> None:
-        self._services = services
+    def __init__(self, env: Environment, tasks: Tasks, coordinator: Coordinator) -> None:
+        self._env = env
         self._tasks = tasks
         self._name = coordinator.name
 
@@ -95,7 +95,7 @@ class Delegating:
         agent, run = await self._delegated(call, asked)
         if not asked.wait and not run.status.ended:
             aside = Aside(call.session, DELEGATE, call.params)
-            self._services.background.do(call.session, self._later(aside, agent, run), f"task {asked.task.id}")
+            self._env.background.do(call.session, self._later(aside, agent, run), f"task {asked.task.id}")
             return status_result(run, correlation_in(run))
         result: JsonObject = await self._follow(call, agent, run, self._rendering(call, agent, run))
         return result
@@ -103,13 +103,13 @@ class Delegating:
     def told(self, session: Session, params: Raw) -> None:
         """The notification: what comes of it is told by a message, or by `agent/error`, with the same id."""
         aside = Aside(session, DELEGATE, params)
-        self._services.background.do(session, self._told(aside), "a task without an answer")
+        self._env.background.do(session, self._told(aside), "a task without an answer")
 
     async def _told(self, aside: Aside) -> None:
         try:
             agent, run = await self._delegated(aside, read(aside.params, Delegate))
         except InterlinguaError as error:
-            self._services.tell(aside, error, SELF)
+            self._env.tell(aside, error, SELF)
         else:
             await self._later(aside, agent, run)
 
@@ -124,12 +124,12 @@ class Delegating:
             aside.notify(ERROR, note(internal(), correlation, SELF))
             raise
         else:
-            ended = await self._services.gateway.runs.get(run.id)
+            ended = await self._env.gateway.runs.get(run.id)
             aside.notify(MESSAGE, {**self._head(run), **response(ended, correlation)})
 
     async def _delegated(self, call: Call, asked: Delegate) -> tuple[Agent, Run]:
-        principal = self._services.people.may(call, "delegate", asked.target)
-        source = self._services.people.source(call, principal, asked.source)
+        principal = self._env.people.may(call, "delegate", asked.target)
+        source = self._env.people.source(call, principal, asked.source)
         again = await self._again(call, asked)
         agent = await self._coordinator()
         if again is not None:
@@ -150,27 +150,27 @@ class Delegating:
             questions.RESUME_PATH, payload, f"{TASK_PATH}/payload", lambda each: answer_in(each, payload, outcome)
         )
         agent = await self._coordinator()
-        return await self._services.waiting.answer(call, handle, agent, given)
+        return await self._env.waiting.answer(call, handle, agent, given)
 
     async def _returned(self, call: Call, state: Any, responses: Any) -> Run | None:
         if not isinstance(state, str) or not versions.modern(call.client.version):
             return None
         agent = await self._coordinator()
         said = responses if isinstance(responses, dict) else None
-        return await self._services.waiting.again(call, agent, state, said)
+        return await self._env.waiting.again(call, agent, state, said)
 
     # --- tools ------------------------------------------------------------------------------------------------
 
-    async def assign(self, call: Call, asked: wire.CallTool) -> JsonObject:
+    async def assign(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
         """`taskAssign`."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAssign, ARGUMENTS)
         agent = await self._coordinator()
-        principal = self._services.people.may(call, "delegate", given.agent_id)
+        principal = self._env.people.may(call, "delegate", given.agent_id)
         if run is None:
             correlation = correlation_of(call.meta) or fresh()
             task = given.task(given.id or fresh())
-            source = self._services.people.source(call, principal, None)
+            source = self._env.people.source(call, principal, None)
             order = Order(
                 task, principal, source, given.agent_id, correlation, f"{ARGUMENTS}/deadline", f"{ARGUMENTS}/agentId"
             )
@@ -181,12 +181,12 @@ class Delegating:
         result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
-    async def answer(self, call: Call, asked: wire.CallTool) -> JsonObject:
+    async def answer(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
         """`taskAnswer`: the question of a task of one's own, by the task's id; then as `taskAssign` goes on."""
         run = await self._returned(call, asked.request_state, asked.input_responses)
         given = checked(asked.arguments or {}, wire.TaskAnswer, ARGUMENTS)
         agent = await self._coordinator()
-        principal = self._services.people.may(call, "delegate")
+        principal = self._env.people.may(call, "delegate")
         if run is None:
             run = await self._own(given.task_id, principal)
             open_ = [each for each in run.interrupts if given.interrupt in (None, each.id)]
@@ -197,7 +197,7 @@ class Delegating:
             value = given.answer if outcome is Outcome.ANSWERED else None
             answer = answer_in(open_[0], value) if isinstance(value, str) else Answer(outcome=outcome, value=value)
             try:
-                await self._services.runs.answer(call, run.id, answer, open_[0].id)
+                await self._env.runs.answer(call, run.id, answer, open_[0].id)
             except Invalid as error:
                 raise _unfit(
                     f"{ARGUMENTS}/answer", delta.encode(open_[0].answer_schema).decode(), given.answer, str(error)
@@ -208,29 +208,29 @@ class Delegating:
         result: JsonObject = await self._follow(call, agent, run, rendering)
         return result
 
-    async def listed(self, call: Call, asked: wire.CallTool) -> JsonObject:
+    async def listed(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
         """`taskList`: as `agent://tasks` has them."""
         given = checked(asked.arguments or {}, wire.TaskList, ARGUMENTS)
-        principal = self._services.people.may(call, "read")
+        principal = self._env.people.may(call, "read")
         found = [each for each in await self._tasks.list(principal) if given.status in (None, each["status"])]
         shown = found[: given.limit]
         few = f"{len(shown)} of {len(found)} tasks" if len(found) > len(shown) else f"{len(found)} tasks"
         return tool_result(call, few, {"tasks": shown})
 
-    async def cancel(self, call: Call, asked: wire.CallTool) -> JsonObject:
+    async def cancel(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
         """`taskCancel`: a task of one's own, by its id. One that has ended stays as it is."""
         given = checked(asked.arguments or {}, wire.TaskCancel, ARGUMENTS)
-        principal = self._services.people.may(call, "delegate")
+        principal = self._env.people.may(call, "delegate")
         run = await self._own(given.task_id, principal)
         reason = given.reason or f"cancelled by {principal.name}"
-        run = await self._services.runs.whole(self._services.gateway.runs.cancel(run.id, reason=reason, wait=True))
-        self._services.changed((TASKS,))
+        run = await self._env.runs.whole(self._env.gateway.runs.cancel(run.id, reason=reason, wait=True))
+        self._env.changed((TASKS,))
         task = told(run)
         return tool_result(call, f"Task {given.task_id} is {task['status']}", {"task": task})
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    async def _own(self, task_id: str, principal: Principal) -> Run:
+    async def _own(self, task_id: str, principal: ClientPrincipal) -> Run:
         """The run of a task that the principal delegated. Raises RpcError."""
         run = await self._tasks.find(task_id, principal.name)
         if run is None:
@@ -238,20 +238,20 @@ class Delegating:
         return run
 
     async def _coordinator(self) -> Agent:
-        if self._services.gateway.agents.routed(self._name):
+        if self._env.gateway.agents.routed(self._name):
             raise Unavailable(f"no tasks are taken: the coordinator's name, {self._name}, is a route's")
-        return await self._services.gateway.agents.get(self._name, PROTOCOL)
+        return await self._env.gateway.agents.get(self._name, PROTOCOL)
 
     async def _start(self, call: Call, order: Order) -> Run:
-        services, task = self._services, order.task
+        env, task = self._env, order.task
         only = order.target
         if call.session.agent is not None and call.session.agent != self._name:
             if only not in (None, call.session.agent):
-                await services.agent(call, str(only), order.named)  # which says so
+                await env.agent(call, str(only), order.named)  # which says so
             only = call.session.agent
         if only is not None:
-            services.directory.check(only)
-            await services.agent(call, only, order.named)
+            env.directory.check(only)
+            await env.agent(call, only, order.named)
         attributes: JsonObject = {CORRELATION: order.correlation, HOPS: await self._hops(call, order)}
         if "*" not in order.principal.agents:
             attributes[ALLOWED] = list(order.principal.agents)
@@ -268,7 +268,7 @@ class Delegating:
         known = await self._tasks.find(task.id, order.principal.name)
         if known is None:
             ahead(task.constraints.deadline_at, order.place, task.constraints.deadline)
-        run, _ = await self._tasks.delegate(request, lambda asked: services.runs.start(asked, call, outlives=True))
+        run, _ = await self._tasks.delegate(request, lambda asked: env.runs.start(asked, call, outlives=True))
         return run
 
     async def _hops(self, call: Call, order: Order) -> int:
@@ -279,7 +279,7 @@ class Delegating:
         if order.source is None:
             return before
         under_way = (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.INTERRUPTED)
-        runs = await self._services.gateway.runs.list(RunQuery(agent=order.source, statuses=under_way, limit=100))
+        runs = await self._env.gateway.runs.list(RunQuery(agent=order.source, statuses=under_way, limit=100))
         known = correlation_of(call.meta)
         if known is not None:
             runs = [run for run in runs if same_work(correlation_of(run.request.attributes), known)]
@@ -290,22 +290,22 @@ class Delegating:
         source = run.request.attributes.get("source")
         return both(SELF, source if isinstance(source, str) else None)
 
-    def _telling(self, call: Call, agent: Agent, run: Run) -> Telling:
-        return Telling(call, agent, self._head(run), {CORRELATION: correlation_in(run), keys.RUN_ID: run.id})
+    def _telling(self, call: Call, agent: Agent, run: Run) -> RunNotifications:
+        return RunNotifications(call, agent, self._head(run), {CORRELATION: correlation_in(run), keys.RUN_ID: run.id})
 
     def _rendering(self, call: Call, agent: Agent, run: Run) -> TaskRendering:
         return TaskRendering(self._telling(call, agent, run), correlation_in(run))
 
     async def _follow(self, call: Call, agent: Agent, run: Run, rendering: Rendering) -> Any:
-        services, correlation = self._services, correlation_in(run)
-        how = asker(services.people.is_agent(call.session), self._head(run), correlation, run.id)
-        patient = services.pending.patient(call)
-        services.changed((TASKS,))
+        env, correlation = self._env, correlation_in(run)
+        how = asker(env.people.is_agent(call.session), self._head(run), correlation, run.id)
+        patient = env.pending.patient(call)
+        env.changed((TASKS,))
         try:
-            with services.following(run.id, Served(call, self._name, correlation)):
-                return await Follow(services.runs, patient, agent, run, rendering, asker=how, outlives=True).go()
+            with env.following(run.id, Served(call, self._name, correlation)):
+                return await Follow(env.runs, patient, agent, run, rendering, asker=how, outlives=True).go()
         finally:
-            services.changed((TASKS,))
+            env.changed((TASKS,))
 
 
 def correlation_in(run: Run) -> str:

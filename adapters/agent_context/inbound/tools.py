@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from adapters.agent_context.codec.answers import found_agents
 from adapters.agent_context.codec.errors import to_rpc
-from adapters.agent_context.inbound.results import failed, result
-from adapters.agent_context.inbound.services import Services, correlation_of
-from adapters.agent_context.inbound.tasks import Delegating
+from adapters.agent_context.inbound.environment import Environment, correlation_of
+from adapters.agent_context.inbound.results import failed, found_agents, result
+from adapters.agent_context.inbound.tasks import TaskRequests
 from adapters.agent_context.wire import tools as wire
 from adapters.agent_context.wire.constants import (
     AGENT,
@@ -42,14 +41,14 @@ GUARDED: Final = (AGENT_REVOKE, AGENT_RESTORE)
 MODELS: Final = (INVALID, NOT_FOUND, DEADLINE)
 """Errors that a model can mend by other arguments: results that it can read."""
 
-Handler = Callable[[Call, wire.CallTool], Awaitable[JsonObject]]
+Handler = Callable[[Call, wire.ToolCallParams], Awaitable[JsonObject]]
 
 
 class StandardTools:
     """One per gateway process."""
 
-    def __init__(self, services: Services, tasks: Delegating) -> None:
-        self._services = services
+    def __init__(self, env: Environment, tasks: TaskRequests) -> None:
+        self._env = env
         self._tasks = tasks
         self._handlers: Mapping[str, Handler] = {
             AGENT_SEARCH: self._search,
@@ -64,15 +63,15 @@ class StandardTools:
 
     async def listing(self, call: Call) -> JsonObject:
         """`tools/list`."""
-        asked = read(call.params, wire.Page)
-        revokes = self._services.people.known(call).can("revoke")
+        asked = read(call.params, wire.PageParams)
+        revokes = self._env.people.known(call).can("revoke")
         by_name = {tool["name"]: tool for tool in wire.TOOLS if revokes or tool["name"] not in GUARDED}
-        names, following = page("tools", list(by_name), asked.cursor, self._services.options.page_size)
+        names, following = page("tools", list(by_name), asked.cursor, self._env.options.page_size)
         return listed("tools", [by_name[name] for name in names], following)
 
     async def call(self, call: Call) -> JsonObject:
         """`tools/call`. What a model did wrong, or an agent, is a result that it can read; the rest is an error."""
-        asked = read(call.params, wire.CallTool)
+        asked = read(call.params, wire.ToolCallParams)
         handler = self._handlers.get(asked.name)
         if handler is None:
             known = ", ".join(self._handlers)
@@ -84,37 +83,37 @@ class StandardTools:
             told, correlation = to_rpc(error), correlation_of(call.meta)
             if told.error.code not in MODELS:
                 raise
-            self._services.refused(call.session, told)
+            self._env.refused(call.session, told)
             return failed(told, None if correlation is None else {CORRELATION: correlation})
 
     # --- the tools that are done at once ----------------------------------------------------------------------
 
-    async def _search(self, call: Call, asked: wire.CallTool) -> JsonObject:
-        principal = self._services.people.may(call, "read")
+    async def _search(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
+        principal = self._env.people.may(call, "read")
         wanted = checked(asked.arguments or {}, wire.AgentSearch, PLACE)
-        found = await self._services.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
+        found = await self._env.directory.search(wanted.capabilities, wanted.min_score, wanted.max_cost)
         only = call.session.agent
         found = [each for each in found if principal.can("read", each["id"]) and only in (None, each["id"])]
         return found_agents(found, call.client.version, native=call.client.can(AGENT))
 
-    async def _evaluate(self, call: Call, asked: wire.CallTool) -> JsonObject:
+    async def _evaluate(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
         given = checked(asked.arguments or {}, wire.AgentEvaluate, PLACE)
-        principal = self._services.people.may(call, "evaluate", given.agent_id)
-        evaluation = await self._services.directory.evaluate(
+        principal = self._env.people.may(call, "evaluate", given.agent_id)
+        evaluation = await self._env.directory.evaluate(
             given.agent_id, given.score, principal, given.task_id, given.review, session=call.session
         )
         said: JsonObject = {"agentId": given.agent_id, "evaluation": evaluation}
         return result(call, f"Recorded {given.score:g} for {given.agent_id}", said)
 
-    async def _revoke(self, call: Call, asked: wire.CallTool) -> JsonObject:
+    async def _revoke(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
         given = checked(asked.arguments or {}, wire.AgentRevoke, PLACE)
-        known = await self._services.revoke(call, given.agent_id, given.reason)
+        known = await self._env.revoke(call, given.agent_id, given.reason)
         text = f"The access of {given.agent_id} is revoked" + ("" if known else "; there is no such agent now")
         return result(call, text, {"agentId": given.agent_id, "status": REVOKED, "known": known})
 
-    async def _restore(self, call: Call, asked: wire.CallTool) -> JsonObject:
+    async def _restore(self, call: Call, asked: wire.ToolCallParams) -> JsonObject:
         given = checked(asked.arguments or {}, wire.AgentRestore, PLACE)
-        await self._services.restore(call, given.agent_id)
+        await self._env.restore(call, given.agent_id)
         return result(
             call, f"The access of {given.agent_id} is restored", {"agentId": given.agent_id, "status": RESTORED}
         )

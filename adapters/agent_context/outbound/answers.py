@@ -38,62 +38,62 @@ _BESIDE: Final = frozenset({META, "status", "source", "target", "id", "taskId", 
 
 
 @dataclass(frozen=True)
-class Response:
+class SaidResponse:
     """The end. `payload` is None where it says nothing more than was told."""
 
     payload: Json = None
 
 
 @dataclass(frozen=True)
-class Update:
+class SaidUpdate:
     """Some of it. `rest`: whether messages follow, as they do unless it came in one."""
 
     payload: Json
 
 
 @dataclass(frozen=True)
-class Question:
+class SaidQuestion:
     """It asks first."""
 
     payload: Json
 
 
 @dataclass(frozen=True)
-class Failed:
+class SaidFailed:
     """It failed, by its own word."""
 
     error: ErrorObject
 
 
 @dataclass(frozen=True)
-class Acknowledged:
+class SaidAcknowledged:
     """It has taken it, and says the rest in messages."""
 
 
-Said = Response | Update | Question | Failed | Acknowledged
+Said = SaidResponse | SaidUpdate | SaidQuestion | SaidFailed | SaidAcknowledged
 
 
 def result_of(result: JsonObject) -> Said:
     """What the answer to a message or a delegation says."""
     status = _status(result)
     if result.get("error") is not None:
-        return Failed(error_of(result["error"]))
+        return SaidFailed(error_of(result["error"]))
     if isinstance(result.get("task"), dict) and "content" not in result:
         return _task(result["task"])
     if "content" in result:
         return _content(result["content"])
     if "payload" in result:
-        return Response(result["payload"])
+        return SaidResponse(result["payload"])
     if status in FAILED:
-        return Failed(_worded(FAILED[status], status, result.get("message")))
+        return SaidFailed(_worded(FAILED[status], status, result.get("message")))
     said = {key: value for key, value in result.items() if key not in _BESIDE}
     if status in WAITING and not (status == "ok" and said):
-        return Acknowledged()
+        return SaidAcknowledged()
     if status is None and not result.keys() - {META, "resultType"}:
-        return Acknowledged()
+        return SaidAcknowledged()
     if said or status is None:
-        return Response({key: value for key, value in result.items() if key not in (META, "resultType")})
-    return Response(None) if status in ("completed", "success", "done") else Acknowledged()
+        return SaidResponse({key: value for key, value in result.items() if key not in (META, "resultType")})
+    return SaidResponse(None) if status in ("completed", "success", "done") else SaidAcknowledged()
 
 
 def message_of(params: JsonObject) -> Said:
@@ -118,18 +118,18 @@ def error_of(error: Any) -> ErrorObject:
 
 def _content(content: Any) -> Said:
     if isinstance(content, list):  # as a tool answers
-        return Response({"messages": [each for each in content if isinstance(each, dict)]})
+        return SaidResponse({"messages": [each for each in content if isinstance(each, dict)]})
     if not isinstance(content, dict):
-        return Response(content)
+        return SaidResponse(content)
     kind, payload = content.get("type", RESPONSE), content.get("payload")
     if kind == UPDATE:
-        return Update(payload)
+        return SaidUpdate(payload)
     if kind == REQUEST:
-        return Question(payload)
+        return SaidQuestion(payload)
     if kind == "error":
-        return Failed(error_of(payload.get("error", payload) if isinstance(payload, dict) else payload))
+        return SaidFailed(error_of(payload.get("error", payload) if isinstance(payload, dict) else payload))
     error = _error_in(payload)
-    return Response(payload) if error is None else Failed(error_of(error))
+    return SaidResponse(payload) if error is None else SaidFailed(error_of(error))
 
 
 def _error_in(payload: Any) -> JsonObject | None:
@@ -143,15 +143,17 @@ def _error_in(payload: Any) -> JsonObject | None:
 def _task(task: JsonObject) -> Said:
     status = _status(task)
     if task.get("error") is not None:
-        return Failed(error_of(task["error"]))
+        return SaidFailed(error_of(task["error"]))
     if status in FAILED:
-        return Failed(_worded(FAILED[status], status, task.get("reason")))
+        return SaidFailed(_worded(FAILED[status], status, task.get("reason")))
     if "result" in task and status not in WAITING:
         found = task["result"]
         if isinstance(found, dict) and isinstance(found.get("content"), dict):
             return _content(found["content"])
-        return Response(found["payload"] if isinstance(found, dict) and found.keys() <= {"payload", META} else found)
-    return Response(None) if status in ("completed", "success", "done") else Acknowledged()
+        return SaidResponse(
+            found["payload"] if isinstance(found, dict) and found.keys() <= {"payload", META} else found
+        )
+    return SaidResponse(None) if status in ("completed", "success", "done") else SaidAcknowledged()
 
 
 def _status(said: JsonObject) -> str | None:

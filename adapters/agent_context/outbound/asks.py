@@ -13,7 +13,7 @@ from gateway.core.types import Answer, Interrupt, Json, JsonObject, Outcome
 from gateway.mcp.client import asks
 from gateway.mcp.client.asks import read
 
-__all__ = ["Asks", "answered", "capabilities", "question", "read"]
+__all__ = ["AgentQuestions", "answered", "capabilities", "question", "read"]
 
 INPUT: Final = "input"
 """Of an interrupt that an agent asked in a message and did not name."""
@@ -26,7 +26,7 @@ def capabilities(caller: Caller | None) -> JsonObject:
     return asks.capabilities(caller, PROTOCOL, QUESTIONS)
 
 
-class Asks(asks.Asks):
+class AgentQuestions(asks.Asks):
     """Answers the requests that belong to one run."""
 
     async def message(self, payload: Json) -> JsonObject:

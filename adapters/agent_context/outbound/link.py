@@ -20,10 +20,10 @@ from gateway.core.errors import AgentGone
 from gateway.core.types import JsonObject
 from gateway.mcp.client.contract import Listener
 
-__all__ = ["Line", "Link", "Listener"]
+__all__ = ["AgentLine", "AgentLink", "Listener"]
 
 
-class Line(Protocol):
+class AgentLine(Protocol):
     """One run's hold of a connection to its agent."""
 
     @property
@@ -73,7 +73,7 @@ class Line(Protocol):
         """`notifications/cancelled` for the last request, which has been answered (acknowledged) already."""
 
 
-class Link(Protocol):
+class AgentLink(Protocol):
     """The way to one agent, for any number of runs."""
 
     @property
@@ -82,7 +82,7 @@ class Link(Protocol):
 
     def open(
         self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
-    ) -> AbstractAsyncContextManager[Line]:
+    ) -> AbstractAsyncContextManager[AgentLine]:
         """A line for one run. What the agent says on it after the end of the block is counted and dropped.
 
         capabilities: what the gateway declares as a client, where the connection is of its making.

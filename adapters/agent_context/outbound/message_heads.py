@@ -22,7 +22,7 @@ class _Content(Struct, gc=False):
     type: Any = None
 
 
-class Head(Struct, gc=False):
+class MessageHead(Struct, gc=False):
     """Of an `agent/message`: `kind` is `content.type`."""
 
     source: str | None = None
@@ -99,13 +99,13 @@ def token(params: Raw) -> str | None:
     return found.progressToken if found is not None and isinstance(found.progressToken, str) else None
 
 
-def head(params: Raw) -> Head:
+def head(params: Raw) -> MessageHead:
     """The head of an `agent/message`; an empty one where it cannot be read."""
     found = _read(params, _decode_head, _Head)
     if found is None:
-        return Head()
+        return MessageHead()
     kind = None if found.content is None else found.content.type
-    return Head(*(each if isinstance(each, str) else None for each in (found.source, found.target, kind)))
+    return MessageHead(*(each if isinstance(each, str) else None for each in (found.source, found.target, kind)))
 
 
 def _read(params: Raw, decode: Any, kind: Any) -> Any:

@@ -13,11 +13,10 @@ from adapters.agent_context.codec.content import output_of
 from adapters.agent_context.codec.errors import note
 from adapters.agent_context.codec.files import Uploads
 from adapters.agent_context.outbound import answers, message_heads, request
-from adapters.agent_context.outbound.beside import Beside
-from adapters.agent_context.outbound.growing_text import GrowingText
-from adapters.agent_context.outbound.link import Line
+from adapters.agent_context.outbound.link import AgentLine
 from adapters.agent_context.outbound.sessions import UNWANTED
-from adapters.agent_context.outbound.turn import Turn, failed
+from adapters.agent_context.outbound.turn import AgentContextTurn, failed
+from adapters.agent_context.outbound.update_events import GrowingText, SideEvents
 from adapters.agent_context.wire.constants import (
     AGENT,
     DELEGATE,
@@ -55,27 +54,27 @@ MOST_ROUNDS: Final = 100
 How = Literal["auto", "message", "delegate", "tool"]
 
 
-class Messages:
+class NativeRun:
     """See `turn.Way`. `target` is the agent's id there."""
 
-    def __init__(self, turn: Turn, target: str | None, how: How) -> None:
+    def __init__(self, turn: AgentContextTurn, target: str | None, how: How) -> None:
         self._turn = turn
         self._context = turn.context
         self._target = target
         self._how = how
-        self._beside = Beside()
+        self._beside = SideEvents()
         self._text = GrowingText(OUTPUT)
-        self._end: asyncio.Future[answers.Response | answers.Failed] = asyncio.get_running_loop().create_future()
-        self._line: Line | None = None
+        self._end: asyncio.Future[answers.SaidResponse | answers.SaidFailed] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._line: AgentLine | None = None
         self._asking = TaskSet(lambda error: log.warning("a question of the agent's failed: %r", error))
         self._source = SELF
 
     def check(self) -> None:
-        """See `Way`."""
         request.message(self._context, Recalled(input=self._context.run.request.input), self._target or "")
 
-    async def go(self, line: Line) -> e.Event:
-        """See `Way`."""
+    async def go(self, line: AgentLine) -> e.Event:
         self._line = line
         context = self._context
         recalled = await context.recall(fresh=not context.upstream_thread)
@@ -89,7 +88,7 @@ class Messages:
         try:
             for _ in range(MOST_ROUNDS):
                 said = await self._answered(line, method, params)
-                if not isinstance(said, answers.Question):
+                if not isinstance(said, answers.SaidQuestion):
                     return self._ended(said)
                 content = await self._turn.asks.message(said.payload)
                 method, params = MESSAGE, {**self._next(params), "content": content}
@@ -106,7 +105,7 @@ class Messages:
         new = [each for each in await self._context.uploads() if each.id not in known]
         return await request.uploads_of(self._context, new), [*known, *(each.id for each in new)]
 
-    def _first(self, line: Line, given: Recalled, uploads: Uploads) -> tuple[str, JsonObject]:
+    def _first(self, line: AgentLine, given: Recalled, uploads: Uploads) -> tuple[str, JsonObject]:
         delegates = self._how == "delegate"
         if self._how == "auto" and request.task_in(self._context) is not None:
             delegates = takes_tasks(line.capabilities)
@@ -118,7 +117,7 @@ class Messages:
     def _next(params: JsonObject) -> JsonObject:
         return {key: value for key, value in params.items() if key not in ("task", "wait")}
 
-    async def _answered(self, line: Line, method: str, params: JsonObject) -> answers.Said:
+    async def _answered(self, line: AgentLine, method: str, params: JsonObject) -> answers.Said:
         """What the agent says in the end: in its answer, or after that (or even before) in a message."""
         asking = asyncio.ensure_future(line.request(method, params))
         either: tuple[asyncio.Future[Any], ...] = (asking, self._end)
@@ -138,11 +137,11 @@ class Messages:
             asking.cancelled() or asking.exception()  # it has said so already
             return self._end.result()
         said = answers.result_of(read(asking.result(), method))
-        if isinstance(said, answers.Update):
+        if isinstance(said, answers.SaidUpdate):
             self._turn.say(*self._updated(said.payload, {}))
-        return await self._later(line) if isinstance(said, answers.Update | answers.Acknowledged) else said
+        return await self._later(line) if isinstance(said, answers.SaidUpdate | answers.SaidAcknowledged) else said
 
-    async def _later(self, line: Line) -> answers.Said:
+    async def _later(self, line: AgentLine) -> answers.Said:
         """It has the message, and says the rest as it pleases: until the run's own timeout."""
         if not line.lasting:
             raise AgentBroken("the agent acknowledges the message, and has no connection to say more on")
@@ -158,9 +157,9 @@ class Messages:
         raise AgentGone(str(why), detail=why.detail)
 
     def _ended(self, said: answers.Said) -> e.Event:
-        if isinstance(said, answers.Failed):
+        if isinstance(said, answers.SaidFailed):
             return failed(said.error)
-        payload = delta.sound(said.payload) if isinstance(said, answers.Response) else None
+        payload = delta.sound(said.payload) if isinstance(said, answers.SaidResponse) else None
         if not payload or payload == {"messages": []}:  # all of it was told
             return e.RunFinished()
         if isinstance(payload, dict):
@@ -172,7 +171,6 @@ class Messages:
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """See `Way`."""
         if self._end.done():
             self._context.lost("late_message")
             return []
@@ -188,7 +186,7 @@ class Messages:
         if method == MESSAGE:
             return self._heard(said, asks=True)
         if method == ERROR:
-            self._over(answers.Failed(answers.error_of(said.get("error"))))
+            self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
             return []
         said.pop(PROGRESS_TOKEN, None)
         said = delta.sound(said)
@@ -204,25 +202,24 @@ class Messages:
             return await self._turn.asks.answer(method, params)
         said = read(params or Raw(b"{}"), method, broken=False)
         if method == ERROR:
-            self._over(answers.Failed(answers.error_of(said.get("error"))))
+            self._over(answers.SaidFailed(answers.error_of(said.get("error"))))
             return RECEIVED
         found = answers.message_of(said)
-        if isinstance(found, answers.Question) and not self._end.done():
+        if isinstance(found, answers.SaidQuestion) and not self._end.done():
             return {"content": await self._turn.asks.message(found.payload)}
         self._turn.say(*self._heard(said, asks=False))
         return RECEIVED
 
     def again(self) -> None:
-        """See `Way`."""
         self._text.again()
 
     def _heard(self, params: JsonObject, *, asks: bool) -> list[e.Event]:
         said = answers.message_of(params)
-        if isinstance(said, answers.Update):
+        if isinstance(said, answers.SaidUpdate):
             return self._updated(said.payload, params)
-        if isinstance(said, answers.Question) and asks:
+        if isinstance(said, answers.SaidQuestion) and asks:
             self._ask(said.payload)
-        elif isinstance(said, answers.Response | answers.Failed):
+        elif isinstance(said, answers.SaidResponse | answers.SaidFailed):
             self._over(said)
         return []
 
@@ -237,7 +234,7 @@ class Messages:
             events.append(e.Custom(name=PROTOCOL, data={"notification": MESSAGE, "params": delta.sound(params)}))
         return events
 
-    def _over(self, said: answers.Response | answers.Failed) -> None:
+    def _over(self, said: answers.SaidResponse | answers.SaidFailed) -> None:
         """The first word that ends it holds."""
         if self._end.done():
             self._context.lost("late_message")

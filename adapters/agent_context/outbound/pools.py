@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import message_heads
-from adapters.agent_context.outbound.link import Line, Listener
+from adapters.agent_context.outbound.link import AgentLine, Listener
 from adapters.agent_context.outbound.sessions import REMEMBERED, unknown, unused
 from adapters.agent_context.wire.constants import (
     AGENT,
@@ -76,7 +76,6 @@ class PoolLink:
 
     @property
     def reachable(self) -> bool | None:
-        """See `Link`."""
         known = [pool.reachable for pool in self._pools.values() if pool.reachable is not None]
         return any(known) if known else None
 
@@ -88,7 +87,7 @@ class PoolLink:
     @asynccontextmanager
     async def open(
         self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
-    ) -> AsyncIterator[Line]:
+    ) -> AsyncIterator[AgentLine]:
         """See `Link`. A session of its own while there are enough, since not every question says what it is about."""
         correlation = unused(correlation, self._used)
         self._used.add(correlation)
@@ -128,7 +127,6 @@ class PoolLink:
             self._spawn(_tell(session, ERROR, unknown(correlation)))
 
     async def aclose(self) -> None:
-        """See `Link`."""
         self._telling.cancel()
         await asyncio.gather(*(pool.aclose() for pool in self._pools.values()))
 
@@ -149,7 +147,7 @@ class PoolLink:
 
 
 class PoolLine:
-    """See `Line`. Made by `PoolLink.open`."""
+    """See `AgentLine`. Made by `PoolLink.open`."""
 
     def __init__(self, session: Session, correlation: str, *, knows_agents: bool) -> None:
         self.correlation = correlation
@@ -160,47 +158,40 @@ class PoolLine:
 
     @property
     def capabilities(self) -> JsonObject:
-        """See `Line`."""
         return capabilities_of(self._session)
 
     @property
     def native(self) -> bool:
-        """See `Line`."""
         return is_native(self._session)
 
     @property
     def gateway(self) -> bool:
-        """See `Line`."""
         info = self._session.server.get("serverInfo")
         return self.native and isinstance(info, dict) and info.get("name") == SELF
 
     @property
     def lasting(self) -> bool:
-        """See `Line`."""
         return not versions.modern(self._session.version)
 
     @property
     def closed(self) -> asyncio.Future[AgentGone]:
-        """See `Line`."""
         return self._session.closed
 
     async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
-        """See `Line.request`. A plain MCP server is told no correlation id."""
+        """See `AgentLine.request`. A plain MCP server is told no correlation id."""
         if self.native:
             given = params.get(META)
             params = {**params, META: {**(given if isinstance(given, dict) else {}), CORRELATION: self.correlation}}
         return await self._session.call(method, params, listener=self.hearing, timeout=timeout)
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
-        """See `Line`."""
         return await self._session.list(method, key, timeout=timeout)
 
     def tell(self, method: str, params: JsonObject) -> None:
-        """See `Line`. In the order of the calls."""
+        """See `AgentLine`. In the order of the calls."""
         self._last = asyncio.create_task(self._tell_after(self._last, method, params))
 
     def withdraw(self, reason: str) -> None:
-        """See `Line`."""
         id = self.hearing.id
         if id is not None:
             self.tell(CANCELLED, {"requestId": id, "reason": reason, META: {CORRELATION: self.correlation}})

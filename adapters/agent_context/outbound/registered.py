@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from adapters.agent_context.codec.agents import agent_of
-from adapters.agent_context.outbound.link import Link
-from adapters.agent_context.outbound.turn import Turns
-from adapters.agent_context.outbound.ways import chooser
+from adapters.agent_context.codec.agents import native as record_in
+from adapters.agent_context.outbound.link import AgentLink
+from adapters.agent_context.outbound.messages import How, NativeRun
+from adapters.agent_context.outbound.tools import ToolRun, is_tool
+from adapters.agent_context.outbound.turn import AgentContextRuns, AgentContextTurn, RunWay, WayChooser
 from gateway.core.types import Agent, JsonObject
 
+# --- how an agent is run ---------------------------------------------------------------------------------------------
 
-class Registered(Turns):
+
+def chooser(name: str | None, how: How) -> WayChooser:
+    """`name`: the agent's id, or the tool's name, there; None for the only one, which `describe` has found."""
+
+    def choose(turn: AgentContextTurn, *, native: bool | None) -> RunWay:
+        agent = turn.context.agent
+        if how == "tool" or (how == "auto" and not (not is_tool(agent) if native is None else native)):
+            return ToolRun(turn, name)
+        return NativeRun(turn, name or _id(agent), how)
+
+    return choose
+
+
+def _id(agent: Agent) -> str | None:
+    found = (record_in(agent) or {}).get("id")
+    return found if isinstance(found, str) else None
+
+
+class RegisteredOutbound(AgentContextRuns):
     """See `gateway.contract.Outbound` and `Supervised`. `record` is the agent's own, less its credentials."""
 
-    def __init__(self, record: JsonObject, link: Link) -> None:
+    def __init__(self, record: JsonObject, link: AgentLink) -> None:
         super().__init__(link, chooser(str(record["id"]), "auto"))
         self._agent = agent_of(record)
 
@@ -25,6 +46,6 @@ class Registered(Turns):
         await self._link.aclose()
 
 
-def make(record: JsonObject, link: Link) -> Registered:
+def make(record: JsonObject, link: AgentLink) -> RegisteredOutbound:
     """The outbound half of a registered agent, reached by `link`."""
-    return Registered(record, link)
+    return RegisteredOutbound(record, link)

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Raw
 
 from adapters.agent_context.outbound import message_heads
-from adapters.agent_context.outbound.link import Line, Listener
+from adapters.agent_context.outbound.link import AgentLine, Listener
 from adapters.agent_context.wire.constants import ERROR, MESSAGE, NOT_FOUND, SELF
 from gateway.core.errors import AgentBroken, AgentGone, InterlinguaError, Unavailable, Unsupported
 from gateway.core.types import JsonObject
@@ -37,7 +37,7 @@ def _nobody(session: Session) -> None:
     """Where nobody wants to know."""
 
 
-class Links:
+class SessionLinks:
     """All agents that registered on connections to this process. See `link.Heard` for who calls what."""
 
     def __init__(self, answered: Callable[[Session], None] = _nobody) -> None:
@@ -89,7 +89,6 @@ class Links:
         return line.asked(method, params)
 
     def left(self, session: Session) -> None:
-        """See `link.Heard`."""
         ends = self._ends.pop(session, None)
         if ends is not None:
             for line in list(ends.lines.values()):
@@ -124,19 +123,18 @@ class _Ends:
 class SessionLink:
     """See `Link`. Closes nothing: the connection is the client's."""
 
-    def __init__(self, session: Session, links: Links) -> None:
+    def __init__(self, session: Session, links: SessionLinks) -> None:
         self.session = session
         self._links = links
 
     @property
     def reachable(self) -> bool:
-        """See `Link`."""
         return self.session.alive and self.session.can_ask
 
     @asynccontextmanager
     async def open(
         self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
-    ) -> AsyncIterator[Line]:
+    ) -> AsyncIterator[AgentLine]:
         """See `Link`. Raises AgentGone, Unavailable for a client that cannot be asked."""
         session = self.session
         if not session.alive:
@@ -161,7 +159,7 @@ ENDED = "the agent's connection has ended"
 
 
 class SessionLine:
-    """See `Line`. Made by `SessionLink.open`."""
+    """See `AgentLine`. Made by `SessionLink.open`."""
 
     native = True
     lasting = True
@@ -186,11 +184,9 @@ class SessionLine:
 
     @property
     def capabilities(self) -> JsonObject:
-        """See `Line`."""
         return self._session.client.capabilities
 
     async def request(self, method: str, params: JsonObject, *, timeout: float | None = None) -> Raw:
-        """See `Line.request`."""
         source = params.get("source")
         self._source = source if isinstance(source, str) else SELF
         given = params.get(META)
@@ -221,15 +217,13 @@ class SessionLine:
             raise AgentGone(ENDED, detail=str(error)) from error
 
     async def list(self, method: str, key: str, *, timeout: float | None = None) -> list[JsonObject]:
-        """See `Line.list`."""
         raise Unsupported("an agent that registered lists nothing")
 
     def tell(self, method: str, params: JsonObject) -> None:
-        """See `Line`."""
         self._session.tell(method, params)
 
     def withdraw(self, reason: str) -> None:
-        """See `Line`. What the request was called on the wire is not known here: the correlation id says it."""
+        """See `AgentLine`. What the request was called on the wire is not known here: the correlation id says it."""
         meta = {"correlationId": self.correlation}
         self.tell(CANCELLED, {"requestId": self.correlation, "reason": reason, META: meta})
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from adapters.agent_context.outbound.link import Line
+from adapters.agent_context.outbound.link import AgentLine
 from adapters.agent_context.outbound.messages import read
 from adapters.agent_context.outbound.request import OURS, TEXTS, meta
-from adapters.agent_context.outbound.turn import Turn
+from adapters.agent_context.outbound.turn import AgentContextTurn
 from adapters.agent_context.wire.constants import META, PROTOCOL, TOOLS_CALL
 from gateway.core import delta, projection
 from gateway.core import events as e
@@ -62,10 +62,10 @@ def is_tool(agent: Agent) -> bool:
     return MCP in agent.extra
 
 
-class ToolCall:
+class ToolRun:
     """See `turn.Way`. `name` is the tool's; None for the only one there is."""
 
-    def __init__(self, turn: Turn, name: str | None) -> None:
+    def __init__(self, turn: AgentContextTurn, name: str | None) -> None:
         self._turn = turn
         self._context = turn.context
         self._name = name
@@ -75,8 +75,7 @@ class ToolCall:
         if not isinstance(self._context.run.request.input, dict):
             raise Invalid("a tool's arguments are an object", path="/input")
 
-    async def go(self, line: Line) -> e.Event:
-        """See `Way`."""
+    async def go(self, line: AgentLine) -> e.Event:
         self.check()
         recalled = await self._context.recall(fresh=True)
         params: JsonObject = {"name": await self._named(line), "arguments": recalled.input}
@@ -87,7 +86,6 @@ class ToolCall:
         return await self._ended(result)
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """See `Way`."""
         try:
             said = delta.sound(jsonrpc.unpack(params)) if params else {}
         except (ValueError, RecursionError):
@@ -100,13 +98,12 @@ class ToolCall:
         return [e.Custom(name=PROTOCOL, data={"notification": method, "params": said})]
 
     async def asked(self, method: str, params: Raw) -> Any:
-        """See `Way`."""
         return await self._turn.asks.answer(method, params)
 
     def again(self) -> None:
         """See `Way`. Progress may be told twice, which harms nobody."""
 
-    async def _named(self, line: Line) -> str:
+    async def _named(self, line: AgentLine) -> str:
         if self._name is not None:
             return self._name
         published = self._context.agent.extra.get(MCP, {}).get("name")

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from msgspec import Raw
 
 from adapters.agent_context.codec.errors import data_of, tree_error
-from adapters.agent_context.outbound.asks import Asks, capabilities
-from adapters.agent_context.outbound.link import Line, Link
+from adapters.agent_context.outbound.asks import AgentQuestions, capabilities
+from adapters.agent_context.outbound.link import AgentLine, AgentLink
 from adapters.agent_context.outbound.request import correlation
 from gateway.contract import RunContext
 from gateway.core import delta
@@ -25,13 +25,13 @@ from gateway.mcp.client import turn as calls
 from gateway.wire.jsonrpc import ErrorObject, RpcError
 
 
-class Way(Protocol):
+class RunWay(Protocol):
     """How an agent is run over a line. Made for one run."""
 
     def check(self) -> None:
         """Raises Invalid for a run that it cannot be told, before anything is started."""
 
-    async def go(self, line: Line) -> e.Event:
+    async def go(self, line: AgentLine) -> e.Event:
         """To its end: the last event. Raises RpcError with the agent's own error, and errors of the tree."""
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
@@ -44,22 +44,22 @@ class Way(Protocol):
         """See `gateway.mcp.client.contract.Listener.again`."""
 
 
-class Chooser(Protocol):
+class WayChooser(Protocol):
     """Which way an agent is run. `native`: whether it speaks this protocol, None while that can only be guessed."""
 
-    def __call__(self, turn: Turn, *, native: bool | None) -> Way: ...
+    def __call__(self, turn: AgentContextTurn, *, native: bool | None) -> RunWay: ...
 
 
-class Turn(calls.Turn):
+class AgentContextTurn(calls.Turn):
     """See `gateway.mcp.client.turn`. Its Listener is the line's."""
 
-    def __init__(self, context: RunContext, link: Link, choose: Chooser) -> None:
+    def __init__(self, context: RunContext, link: AgentLink, choose: WayChooser) -> None:
         super().__init__(context)
         self._declared = capabilities(context.caller)
-        self.asks = Asks(self.ask, lambda: context.caller, self._declared)
+        self.asks = AgentQuestions(self.ask, lambda: context.caller, self._declared)
         self._link = link
         self._choose = choose
-        self._way: Way | None = None
+        self._way: RunWay | None = None
 
     async def called(self) -> e.Event:
         """The way that the agent is run, to its end."""
@@ -86,27 +86,24 @@ class Turn(calls.Turn):
         return self._way.told(method, params)
 
     def again(self) -> None:
-        """See `Listener.again`."""
         if self._way is not None:
             self._way.again()
 
     async def asked(self, method: str, params: Raw) -> Any:
-        """See `Listener.asked`."""
         if self._way is None:
             return await self.asks.answer(method, params)
         return await self._way.asked(method, params)
 
 
-class Turns(calls.Turns):
+class AgentContextRuns(calls.Turns):
     """All runs of one agent. See `gateway.contract.Outbound` and `Supervised`, of which it has what concerns runs."""
 
-    def __init__(self, link: Link, choose: Chooser) -> None:
-        super().__init__(lambda context: Turn(context, link, choose))
+    def __init__(self, link: AgentLink, choose: WayChooser) -> None:
+        super().__init__(lambda context: AgentContextTurn(context, link, choose))
         self._link = link
 
     @property
     def reachable(self) -> bool | None:
-        """See `Supervised.reachable`."""
         return self._link.reachable
 
 

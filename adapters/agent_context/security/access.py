@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from adapters.agent_context.options import RIGHTS, AccessOptions, Client, Right
-from adapters.agent_context.security.credentials import Verifier
 from adapters.agent_context.wire.records import AgentAuth
 from gateway.access import ANONYMOUS, TokenOwners, bearer, roles_of
 from gateway.access.patterns import fits
@@ -35,7 +36,7 @@ _OF: Final[dict[Right, str]] = {
 
 
 @dataclass(frozen=True)
-class Principal:
+class ClientPrincipal:
     """Somebody, and what they may do: `may` with the agents whose ids fit one of the patterns. `roles`: by which they
     may approve what a governed agent asks approval for.
 
@@ -61,7 +62,7 @@ class Principal:
             raise Denied(f"{self.name} may not {_OF[right].format(agent_id)}")
 
 
-ANYBODY: Final = Principal(ANONYMOUS, frozenset(RIGHTS))
+ANYBODY: Final = ClientPrincipal(ANONYMOUS, frozenset(RIGHTS))
 """Everybody, where no access is configured."""
 
 
@@ -76,7 +77,7 @@ class Access:
 
     def principal(
         self, bearer: str | None, auth: AgentAuth | None = None, record: JsonObject | None = None
-    ) -> Principal:
+    ) -> ClientPrincipal:
         """Who it is that sent `Authorization: Bearer ...`, or registers an agent.
 
         `auth` and `record` are given with a registration only: the agent's `auth`, and the whole agent as it was sent.
@@ -95,7 +96,7 @@ class Access:
             signer = self._signer(name, record, auth.signature if auth is not None else None)
             if signer is not None and signer != name:
                 known = _listed(self._holders.clients[signer])
-        return known or Principal(ANONYMOUS, frozenset(self._options.anonymous))
+        return known or ClientPrincipal(ANONYMOUS, frozenset(self._options.anonymous))
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
         """See `gateway.contract.Knowing`: the agents that it may read about."""
@@ -108,7 +109,7 @@ class Access:
             return None
         return lambda agent: known.can("read", agent)
 
-    def _bearer(self, token: str) -> Principal:
+    def _bearer(self, token: str) -> ClientPrincipal:
         """A client of the list has the rights that the list gives it, others those of the token."""
         found = self._holders.find(token)
         if found is None:
@@ -118,7 +119,7 @@ class Access:
         jwt = self._options.jwt if self._options is not None else None
         assert jwt is not None and found.subject is not None, "a name that no client of the list has is a JWT's"
         roles = roles_of(found.subject.claims.get(jwt.roles))
-        return Principal(found.subject.name, frozenset(jwt.may), jwt.agents, roles)
+        return ClientPrincipal(found.subject.name, frozenset(jwt.may), jwt.agents, roles)
 
     def _signer(self, name: str | None, record: JsonObject, signature: str | None) -> str | None:
         """Who registers: `name` by its token; None if it showed none."""
@@ -135,5 +136,65 @@ class Access:
         return signer.name
 
 
-def _listed(client: Client) -> Principal:
-    return Principal(client.name, frozenset(client.may), client.agents, client.roles)
+def _listed(client: Client) -> ClientPrincipal:
+    return ClientPrincipal(client.name, frozenset(client.may), client.agents, client.roles)
+
+
+# --- how signatures of agents are checked; nothing says which part of one was wrong ----------------------------------
+
+
+_SIGNATURE_BYTES: Final = 64
+
+
+def canonical(agent: JsonObject) -> bytes | None:
+    """What is signed: `params.agent` less `auth.signature`, in canonical form (RFC 8785).
+
+    Less `auth` too, if nothing else is in it. None where it has none: a number that JavaScript would not read as it is
+    written, half a surrogate pair.
+    """
+    import rfc8785
+
+    auth = agent.get("auth")
+    if isinstance(auth, dict):
+        rest = {key: value for key, value in auth.items() if key != "signature"}
+        agent = {**agent, "auth": rest} if rest else {key: agent[key] for key in agent if key != "auth"}
+    try:
+        return rfc8785.dumps(agent)
+    except (rfc8785.CanonicalizationError, ValueError, RecursionError):
+        return None
+
+
+class Verifier:
+    """The public keys of a list of clients."""
+
+    def __init__(self, clients: Iterable[Client]) -> None:
+        self._clients = [client for client in clients if client.public_key is not None]
+        self._keys: dict[str, Any] = {}
+
+    def signed(self, agent: JsonObject, signature: str, client: Client | None = None) -> Client | None:
+        """Whose signature of the agent it is: this client's, if one is named. None: it is nobody's."""
+        try:
+            raw = base64.b64decode(signature, validate=True)
+        except (binascii.Error, ValueError):
+            return None
+        message = canonical(agent)
+        if message is None or len(raw) != _SIGNATURE_BYTES:
+            return None
+        among = self._clients if client is None else [client]
+        return next((each for each in among if self._verifies(each, raw, message)), None)
+
+    def _verifies(self, client: Client, signature: bytes, message: bytes) -> bool:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        if client.public_key is None:
+            return False
+        key = self._keys.get(client.name)
+        try:
+            if key is None:
+                key = Ed25519PublicKey.from_public_bytes(base64.b64decode(client.public_key))
+                self._keys[client.name] = key
+            key.verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True

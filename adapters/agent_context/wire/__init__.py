@@ -4,12 +4,10 @@ docs/schemas/agent_context.schema.json describes all of them, read and sent; the
 
 constants.py  names: methods, resources, tools, error codes, keys of `_meta`
 base.py       what all models share
-records.py    an agent as it registers
-messages.py   params of the `agent/...` methods
+records.py    an agent as it registers, and which schemas it may publish
+messages.py   params of the `agent/...` methods, and `sampling/createMessage`
 tools.py      the standard tools: their arguments; tools.json has their definitions
-sampling.py   params and result of `sampling/createMessage`
 reading.py    `read(raw, Model)`
-documents.py  which schemas an agent may publish
 
 Source: Agent Context Protocol 0.1 of 2025-02-25; what it leaves open is decided in the adapter's README. The base
 protocol is in gateway/mcp/wire.py. What is read is checked strictly, and keys that are not known are kept.

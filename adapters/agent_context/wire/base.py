@@ -74,7 +74,7 @@ Positive = Annotated[float, Field(ge=0), WrapValidator(_as_written)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-class Meta(Wire):
+class MessageMeta(Wire):
     """What comes along with a message. Further keys are kept."""
 
     correlation_id: Text | None = Field(default=None, description="The same in all messages about one piece of work.")
@@ -87,7 +87,7 @@ class Meta(Wire):
 class Params(Wire):
     """Base of all params and results."""
 
-    meta: Meta | None = Field(default=None, alias="_meta")
+    meta: MessageMeta | None = Field(default=None, alias="_meta")
 
     @property
     def correlation_id(self) -> str | None:

@@ -9,10 +9,12 @@ from pydantic import Field
 from adapters.agent_context.wire.base import (
     AgentIdentifier,
     DateTime,
+    Number,
     Params,
     Positive,
     Score,
     Text,
+    Unit,
     Whole,
     Wire,
     seconds_of,
@@ -21,20 +23,20 @@ from adapters.agent_context.wire.reading import checked, read
 from adapters.agent_context.wire.records import AgentRecord
 
 __all__ = [
+    "AgentMessage",
     "Constraints",
-    "Content",
     "Context",
     "Delegate",
+    "DelegatedTask",
     "ErrorBody",
     "ErrorNote",
     "Heartbeat",
-    "Message",
+    "MessageContent",
     "Payload",
     "Register",
     "Requirements",
     "Restore",
     "Revoke",
-    "Task",
     "TextMessage",
     "Unregister",
     "payload_of",
@@ -89,22 +91,22 @@ class Payload(Wire):
     requirements: Requirements | None = None
 
 
-class Content(Wire):
+class MessageContent(Wire):
     """Content object with required fields."""
 
     type: Literal["request", "response", "update"]
     payload: Any = Field(description="Any JSON value; see Payload for what is read of an object.")
 
 
-class Message(Params):
+class AgentMessage(Params):
     """`agent/message`."""
 
     source: AgentIdentifier | None = None
     target: AgentIdentifier
-    content: Content
+    content: MessageContent
 
 
-class Task(Wire):
+class DelegatedTask(Wire):
     """Task object with required fields."""
 
     id: Text
@@ -127,7 +129,7 @@ class Task(Wire):
 class Delegate(Params):
     """`agent/delegate`. `source`, `target` and `wait` are extensions."""
 
-    task: Task
+    task: DelegatedTask
     source: AgentIdentifier | None = Field(default=None, description="Who delegates; it is not chosen itself.")
     target: AgentIdentifier | None = Field(default=None, description="The only agent that may do it. Left out: any.")
     wait: bool = Field(
@@ -204,3 +206,62 @@ def payload_of(payload: Any, at: str = "/content/payload") -> Payload:
     if isinstance(requirements, dict) and isinstance(requirements.get("constraints"), dict | None):
         found["requirements"] = requirements
     return checked(found, Payload, at)
+
+
+# --- sampling (section 4.3), as MCP has it: what has to be read of it ------------------------------------------------
+
+
+class Block(Wire):
+    """A content block; of any type but text the other members are kept as they are."""
+
+    type: str
+    text: str | None = None
+
+
+class SamplingMessage(Wire):
+    """One message of the conversation."""
+
+    role: Literal["user", "assistant"]
+    content: Block | list[Block]
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The content as a list."""
+        return self.content if isinstance(self.content, list) else [self.content]
+
+
+class ModelHint(Wire):
+    """A name, or a part of one, of a model that would do."""
+
+    name: str | None = None
+
+
+class ModelPreferences(Wire):
+    """What matters most for the choice of the model; each 0 to 1."""
+
+    hints: list[ModelHint] | None = None
+    cost_priority: Unit | None = None
+    speed_priority: Unit | None = None
+    intelligence_priority: Unit | None = None
+
+
+class CreateMessage(Params):
+    """`sampling/createMessage`."""
+
+    messages: list[SamplingMessage]
+    max_tokens: Annotated[Whole, Field(gt=0)]
+    system_prompt: str | None = None
+    temperature: Number | None = None
+    stop_sequences: list[str] | None = None
+    model_preferences: ModelPreferences | None = None
+    include_context: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class MessageCreated(Params):
+    """The result of `sampling/createMessage`."""
+
+    role: Literal["user", "assistant"]
+    content: Block | list[Block]
+    model: str
+    stop_reason: str | None = None

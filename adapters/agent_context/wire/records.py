@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
 
+import regex
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
 from pydantic import AfterValidator, Field, SecretStr
 
 from adapters.agent_context.wire.base import (
@@ -16,7 +20,66 @@ from adapters.agent_context.wire.base import (
     Whole,
     Wire,
 )
-from adapters.agent_context.wire.documents import usable
+from gateway.contract import fitting
+from gateway.core import delta
+
+# --- the JSON Schemas that agents publish of their documents ---------------------------------------------------------
+
+
+_VALUES: Final = ("const", "enum", "default", "examples")
+"""Keywords whose values are no schemas."""
+_REFERENCES: Final = ("$ref", "$dynamicRef")
+_SAMPLES: Final[tuple[Any, ...]] = ({}, [], "", 0, None)
+
+
+def usable(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema. Raises ValueError for one that is none, refers to something outside of it, or cannot be applied.
+
+    An agent may be anybody's, and its schema is applied to what others send: nothing in it may lead elsewhere (a
+    reference would be fetched), and nothing may fail only once it is applied.
+    """
+    try:
+        Draft202012Validator.check_schema(schema)
+        for key, value in _keywords(schema):
+            _check(key, value, schema)
+        validator = fitting.validator(schema)
+        for sample in _SAMPLES:
+            fitting.fits(validator, sample)
+    except SchemaError as error:
+        raise ValueError(f"no JSON Schema: {error.json_path}: {error.message[:200]}") from None
+    except RecursionError:
+        raise ValueError("no JSON Schema: it never ends") from None
+    except fitting.Inapplicable as error:
+        why = "it never ends" if isinstance(error.__cause__, RecursionError) else str(error)[:200]
+        raise ValueError(f"no JSON Schema that can be used: {why}") from None
+    return schema
+
+
+def _check(key: str, value: Any, root: dict[str, Any]) -> None:
+    if key in _REFERENCES and isinstance(value, str):
+        if not value.startswith("#"):
+            raise ValueError("no JSON Schema that can be used: a reference in it leads outside of it")
+        if value.startswith("#/") and "$id" not in root and delta.pointer_get(root, value[1:]) is delta.ABSENT:
+            raise ValueError("no JSON Schema: a reference in it leads nowhere")
+    for pattern in [value] if key == "pattern" else value if key == "patternProperties" else ():
+        try:
+            regex.compile(pattern)
+        except (regex.error, TypeError):
+            raise ValueError("no JSON Schema that can be used: a pattern in it is no regular expression") from None
+
+
+def _keywords(schema: Any) -> Iterator[tuple[str, Any]]:
+    """Every keyword with its value, however deep."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _keywords(item)
+    elif isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in ("pattern", *_REFERENCES) and not isinstance(value, str):  # a property of that name
+                yield from _keywords(value)
+            elif key not in _VALUES:
+                yield key, value
+                yield from _keywords(value)
 
 
 def _short(identifier: str) -> str:
@@ -25,7 +88,7 @@ def _short(identifier: str) -> str:
     return identifier
 
 
-class AgentCapabilities(Wire):
+class RecordCapabilities(Wire):
     """Capabilities and features an agent supports"""
 
     tools: list[str] = Field(description="List of tools the agent can use")
@@ -86,7 +149,7 @@ class Dependency(Wire):
     security_rating: Score | None = Field(default=None, description="0 to 10; the lowest of all is the agent's.")
 
 
-class Endpoint(Wire):
+class AgentEndpoint(Wire):
     """Where it can be called, instead of the connection it registers on. An extension."""
 
     url: Annotated[str, Field(pattern=r"^(https?|wss?)://[^\s/]", description="http, https, ws or wss.")]
@@ -103,13 +166,13 @@ class AgentRecord(Wire):
 
     id: Annotated[AgentIdentifier, AfterValidator(_short), Field(json_schema_extra={"maxLength": ID_LENGTH})]
     name: Text
-    capabilities: AgentCapabilities
+    capabilities: RecordCapabilities
     meta: AgentMeta | None = None
     auth: AgentAuth | None = None
     evaluation: Evaluation | None = None
     cost_metrics: CostMetrics | None = None
     dependencies: list[Dependency] | None = None
-    endpoint: Endpoint | None = None
+    endpoint: AgentEndpoint | None = None
     input_schema: JsonSchema | None = Field(
         default=None, description="JSON Schema of the payloads it takes. An extension."
     )

@@ -22,11 +22,11 @@ from adapters.agent_context.wire.base import (
     Whole,
     Wire,
 )
-from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.core.types import JsonObject
 
 
-class CallTool(Params):
+class ToolCallParams(Params):
     """`tools/call`. The last two are what a client of MCP 2026-07-28 comes back with."""
 
     name: str
@@ -35,20 +35,20 @@ class CallTool(Params):
     request_state: str | None = None
 
 
-class Page(Params):
+class PageParams(Params):
     """`tools/list`, `resources/list`, `resources/templates/list`, `prompts/list`."""
 
     cursor: str | None = None
 
 
-class GetPrompt(Params):
+class PromptParams(Params):
     """`prompts/get`."""
 
     name: str
     arguments: dict[str, str] | None = None
 
 
-class Resource(Params):
+class ResourceParams(Params):
     """`resources/read`, `resources/subscribe`, `resources/unsubscribe`."""
 
     uri: str
@@ -86,7 +86,7 @@ class TaskAssign(Wire):
             raise ValueError("name one of payload and message")
         return self
 
-    def task(self, identifier: str) -> Task:
+    def task(self, identifier: str) -> DelegatedTask:
         """The same as `agent/delegate` has it, under this id."""
         given = self.model_dump(by_alias=True, exclude_none=True)
         limits = ("deadline", "priority", "maxTokens", "maxCost", "minScore")
@@ -95,7 +95,7 @@ class TaskAssign(Wire):
             needs["capabilities"] = self.capabilities
         payload = self.payload if self.message is None else {"messages": [{"text": self.message}]}
         task = {"id": identifier, "type": self.type, "payload": payload, "requirements": needs}
-        return Task.model_validate(task)
+        return DelegatedTask.model_validate(task)
 
 
 class AgentEvaluate(Wire):

@@ -17,8 +17,8 @@ from adapters.agent_context.options import AgentContextTarget
 from adapters.agent_context.outbound import AgentContextOutbound
 from adapters.agent_context.outbound.message_heads import correlation
 from adapters.agent_context.outbound.pools import PoolLink
-from adapters.agent_context.outbound.registered import Registered, make
-from adapters.agent_context.outbound.sessions import Links
+from adapters.agent_context.outbound.registered import RegisteredOutbound, make
+from adapters.agent_context.outbound.sessions import SessionLinks
 from gateway.contract import Outbound
 from gateway.core import events as e
 from gateway.core.errors import AgentGone
@@ -197,7 +197,7 @@ class PipedPool:
 class FakeSession:
     """See `gateway.mcp.server.contract.Session`: a client on which an agent registered. `links` is its inbound half."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: SessionLinks) -> None:
         self.links = links
         self.client = Client("2025-11-25", {"agent": {"messages": True}})
         self.alive = True
@@ -349,10 +349,10 @@ async def piped(
 @asynccontextmanager
 async def registered(record: JsonObject | None = None) -> AsyncIterator[House]:
     """An agent that registered on its connection."""
-    links = Links()
+    links = SessionLinks()
     session = FakeSession(links)
     before = asyncio.all_tasks()
-    outbound: Registered = make(RECORD if record is None else record, links.to(session))  # type: ignore[arg-type]
+    outbound: RegisteredOutbound = make(RECORD if record is None else record, links.to(session))  # type: ignore[arg-type]
     agent = SessionAgent(session)
     house = House(outbound, lambda: agent)
     house.session = session

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from adapters.agent_context.options import AccessOptions
-from adapters.agent_context.security import Access, Principal
+from adapters.agent_context.security import Access, ClientPrincipal
 from adapters.agent_context.wire.messages import Register, read
 from gateway.core.types import JsonObject
 
@@ -74,7 +74,7 @@ def signed(record: JsonObject, key: Ed25519PrivateKey = ALICE) -> JsonObject:
     return {**record, "auth": {**auth, "signature": signature}}
 
 
-def register(house: Access, record: JsonObject, bearer: str | None = None) -> Principal:
+def register(house: Access, record: JsonObject, bearer: str | None = None) -> ClientPrincipal:
     """Who registers the agent, as the gateway reads it from the wire."""
     raw = json.dumps({"agent": record}).encode()
     sent = json.loads(raw)["agent"]

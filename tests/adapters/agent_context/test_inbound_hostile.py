@@ -290,7 +290,7 @@ def test_a_token_that_an_agent_registered_with_is_looked_at_again_with_each_requ
             token = jwt.encode({"aud": "gw", "sub": "carol", "exp": soon}, key, "HS256")
             await painter.register("painter", auth={"token": token})
             assert (await painter.message("echo"))["status"] == "completed"
-            subjects = there.inbound.services.people._access._holders._subjects
+            subjects = there.inbound.env.people._access._holders._subjects
             assert subjects is not None
             subjects._now = lambda: soon + 1
             with freeze(soon + 1):

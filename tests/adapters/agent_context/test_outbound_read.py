@@ -11,19 +11,18 @@ from msgspec import Raw
 
 from adapters.agent_context.outbound import message_heads
 from adapters.agent_context.outbound.answers import (
-    Acknowledged,
-    Failed,
-    Question,
-    Response,
-    Update,
+    SaidAcknowledged,
+    SaidFailed,
+    SaidQuestion,
+    SaidResponse,
+    SaidUpdate,
     error_of,
     message_of,
     only_text,
     result_of,
     text_in,
 )
-from adapters.agent_context.outbound.beside import Beside
-from adapters.agent_context.outbound.growing_text import GrowingText
+from adapters.agent_context.outbound.update_events import GrowingText, SideEvents
 from gateway.core import events as e
 from gateway.core.state import State
 from gateway.core.stream import Opener
@@ -31,27 +30,27 @@ from gateway.core.types import Artifact
 
 HI = {"messages": [{"text": "hi"}]}
 RESULTS: list[tuple[Any, Any]] = [
-    ({"content": {"type": "response", "payload": HI}}, Response(HI)),
-    ({"content": {"payload": HI}}, Response(HI)),
-    ({"payload": HI, "status": "completed"}, Response(HI)),
-    ({"content": [{"type": "text", "text": "hi"}]}, Response({"messages": [{"type": "text", "text": "hi"}]})),
-    ({"content": "hi"}, Response("hi")),
-    ({"content": {"type": "update", "payload": HI}}, Update(HI)),
-    ({"content": {"type": "request", "payload": HI}}, Question(HI)),
-    (HI, Response(HI)),
-    ({"answer": 42, "_meta": {"a": 1}}, Response({"answer": 42})),
-    ({"status": "ok", "answer": 42}, Response({"status": "ok", "answer": 42})),
-    ({"status": "completed"}, Response()),
-    ({"status": "whatever"}, Acknowledged()),
-    ({"status": "ACCEPTED", "id": "m-1"}, Acknowledged()),
-    ({}, Acknowledged()),
-    ({"resultType": "complete"}, Acknowledged()),
-    ({"task": {"id": "t", "status": "awaiting_approval"}}, Acknowledged()),
-    ({"task": {"id": "t", "status": "running", "result": None}}, Acknowledged()),
-    ({"task": {"id": "t", "status": "completed", "result": HI}}, Response(HI)),
-    ({"task": {"id": "t", "status": "completed", "result": {"payload": HI}}}, Response(HI)),
-    ({"task": {"id": "t", "status": "completed", "result": {"content": {"payload": HI}}}}, Response(HI)),
-    ({"task": {"id": "t", "status": "completed"}}, Response()),
+    ({"content": {"type": "response", "payload": HI}}, SaidResponse(HI)),
+    ({"content": {"payload": HI}}, SaidResponse(HI)),
+    ({"payload": HI, "status": "completed"}, SaidResponse(HI)),
+    ({"content": [{"type": "text", "text": "hi"}]}, SaidResponse({"messages": [{"type": "text", "text": "hi"}]})),
+    ({"content": "hi"}, SaidResponse("hi")),
+    ({"content": {"type": "update", "payload": HI}}, SaidUpdate(HI)),
+    ({"content": {"type": "request", "payload": HI}}, SaidQuestion(HI)),
+    (HI, SaidResponse(HI)),
+    ({"answer": 42, "_meta": {"a": 1}}, SaidResponse({"answer": 42})),
+    ({"status": "ok", "answer": 42}, SaidResponse({"status": "ok", "answer": 42})),
+    ({"status": "completed"}, SaidResponse()),
+    ({"status": "whatever"}, SaidAcknowledged()),
+    ({"status": "ACCEPTED", "id": "m-1"}, SaidAcknowledged()),
+    ({}, SaidAcknowledged()),
+    ({"resultType": "complete"}, SaidAcknowledged()),
+    ({"task": {"id": "t", "status": "awaiting_approval"}}, SaidAcknowledged()),
+    ({"task": {"id": "t", "status": "running", "result": None}}, SaidAcknowledged()),
+    ({"task": {"id": "t", "status": "completed", "result": HI}}, SaidResponse(HI)),
+    ({"task": {"id": "t", "status": "completed", "result": {"payload": HI}}}, SaidResponse(HI)),
+    ({"task": {"id": "t", "status": "completed", "result": {"content": {"payload": HI}}}}, SaidResponse(HI)),
+    ({"task": {"id": "t", "status": "completed"}}, SaidResponse()),
 ]
 
 
@@ -75,12 +74,12 @@ def test_an_answer_is_read(result: Any, said: Any) -> None:
 )
 def test_an_answer_that_is_a_failure_is_read(result: Any, code: int, message: str) -> None:
     said = result_of(result)
-    assert isinstance(said, Failed) and (said.error.code, said.error.message) == (code, message)
+    assert isinstance(said, SaidFailed) and (said.error.code, said.error.message) == (code, message)
 
 
 def test_an_answer_with_an_error_among_other_things_is_a_response() -> None:
     payload = {"error": {"message": "m"}, "messages": [{"text": "but see"}]}
-    assert message_of({"content": {"type": "response", "payload": payload}}) == Response(payload)
+    assert message_of({"content": {"type": "response", "payload": payload}}) == SaidResponse(payload)
 
 
 def test_the_details_of_an_error_are_kept() -> None:
@@ -133,7 +132,7 @@ def told(event: e.Event) -> dict[str, Any]:
 
 
 def test_thoughts_and_files_of_another_gateway_are_told_once() -> None:
-    beside = Beside()
+    beside = SideEvents()
     first = beside.read(told(e.PartDelta(part="p", delta="hm")))
     assert [type(event) for event in first] == [e.MessageStarted, e.PartStarted, e.PartDelta]
     assert len(beside.read(told(e.PartDelta(part="p", delta="m")))) == 1
@@ -156,8 +155,8 @@ def test_thoughts_and_files_of_another_gateway_are_told_once() -> None:
     ],
 )
 def test_no_event_of_another_gateway_ends_or_rewrites_the_run(event: e.Event) -> None:
-    assert Beside().read(told(event)) == []
-    assert Beside().read({"interlingua/event": {"event": "nonsense"}}) == []
+    assert SideEvents().read(told(event)) == []
+    assert SideEvents().read({"interlingua/event": {"event": "nonsense"}}) == []
 
 
 def test_whatever_another_gateway_tells_follows_what_it_told_before() -> None:
@@ -179,7 +178,7 @@ def test_whatever_another_gateway_tells_follows_what_it_told_before() -> None:
     ]
     taken = 0
     for order in itertools.product(events, repeat=3):
-        beside, opener, state = Beside(), Opener(), State()
+        beside, opener, state = SideEvents(), Opener(), State()
         for event in opener.feed([e.RunStarted()]):
             state.advance(event)
         for event in order:

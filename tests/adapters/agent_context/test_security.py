@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from adapters.agent_context.codec.errors import to_rpc
 from adapters.agent_context.options import RIGHTS, AccessOptions
-from adapters.agent_context.security import Access, Principal
+from adapters.agent_context.security import Access, ClientPrincipal
 from gateway.access import Subjects
 from gateway.core.errors import Denied
 from gateway.core.types import JsonObject
@@ -63,7 +63,7 @@ def test_everybody_may_do_everything_where_nothing_is_said_of_access() -> None:
 
 def test_a_token_tells_who_it_is_and_what_they_may() -> None:
     principal = HOUSE.principal(TOKEN)
-    assert principal == Principal("planner", frozenset({"register", "message", "read"}), ("planner-*", "shared"))
+    assert principal == ClientPrincipal("planner", frozenset({"register", "message", "read"}), ("planner-*", "shared"))
 
 
 @pytest.mark.parametrize("bearer", ["", "planner", TOKEN[:-1], TOKEN + " ", TOKEN.upper(), "\ud800", "é" * 5000])
@@ -112,7 +112,7 @@ def test_what_somebody_may_not_is_refused_in_words() -> None:
 
 
 def test_case_counts_in_patterns() -> None:
-    assert not Principal("p", frozenset(RIGHTS), ("abc*",)).can("read", "ABC")
+    assert not ClientPrincipal("p", frozenset(RIGHTS), ("abc*",)).can("read", "ABC")
 
 
 # --- JSON Web Tokens -------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_case_counts_in_patterns() -> None:
 def test_a_jwt_is_who_its_subject_is() -> None:
     house = access(jwt={**JWT, "may": ["read"], "agents": ["a*"]})
     visitor = house.principal(token())
-    assert visitor == Principal("visitor", frozenset({"read"}), ("a*",))
+    assert visitor == ClientPrincipal("visitor", frozenset({"read"}), ("a*",))
     assert house.principal(token(sub="planner")) == house.principal(TOKEN)
     assert house.principal(token(algorithm="HS512", aud=["x", "gateway"])).name == "visitor"
 

@@ -16,7 +16,7 @@ from adapters.agent_context.coordination.task_record import TaskRecord
 from adapters.agent_context.coordination.tasks import Tasks
 from adapters.agent_context.options import AgentContextServe
 from adapters.agent_context.wire.constants import PROTOCOL
-from adapters.agent_context.wire.messages import Task
+from adapters.agent_context.wire.messages import DelegatedTask
 from gateway.agents.directory import Entry
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -50,9 +50,11 @@ def candidate(name: str, quality: float | None = None, *can: str, **fields: Any)
     return Candidate(id=name, labels={"specializations": ["sums", *can]}, standing=standing, **fields)
 
 
-def task(task_id: str = "t1", *, text: str = "two and two", can: Sequence[str] = ("sums",), **limits: Json) -> Task:
+def task(
+    task_id: str = "t1", *, text: str = "two and two", can: Sequence[str] = ("sums",), **limits: Json
+) -> DelegatedTask:
     """A task of the type `calc`."""
-    return Task.model_validate(
+    return DelegatedTask.model_validate(
         {
             "id": task_id,
             "type": "calc",
@@ -72,7 +74,7 @@ class House:
     directory: FakeDirectory
     agents: Mapping[str, Scripted] = field(default_factory=dict)
 
-    async def delegate(self, one: Task | None = None, principal: str = "me", **more: Any) -> Run:
+    async def delegate(self, one: DelegatedTask | None = None, principal: str = "me", **more: Any) -> Run:
         return (await self.tasks.delegate(self.tasks.request(one or task(), principal, **more)))[0]
 
     async def ended(self, run: Run | str) -> Run:
@@ -91,7 +93,7 @@ class House:
         await until(lambda: any(question in (None, one.id) for one in live.run.interrupts))
         return live.run
 
-    async def done(self, one: Task | None = None, **more: Any) -> Run:
+    async def done(self, one: DelegatedTask | None = None, **more: Any) -> Run:
         return await self.ended(await self.delegate(one, **more))
 
     async def attempts(self, run: Run) -> list[Run]:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from adapters.agent_context.coordination import task_record as record
-from adapters.agent_context.coordination.task_record import MOVES, IllegalMove, Move, Phase, TaskRecord, moved
+from adapters.agent_context.coordination.task_record import MOVES, IllegalMove, Move, TaskPhase, TaskRecord, moved
 from gateway.core.types import Failure, Run, RunRequest, RunStatus
 
 MADE: tuple[Move, ...] = (
     record.Queued(),
-    record.Asked("a", {"why": 1}),
+    record.ApprovalAsked("a", {"why": 1}),
     record.Approved(),
     record.Unmatched({}),
     record.Chosen("a", {}),
@@ -25,17 +25,17 @@ MADE: tuple[Move, ...] = (
 )
 QUEUED = TaskRecord()
 AT = {
-    Phase.QUEUED: QUEUED,
-    Phase.ASKING: moved(QUEUED, MADE[1]),
-    Phase.STARTING: moved(QUEUED, MADE[4]),
-    Phase.RUNNING: moved(QUEUED, MADE[4], MADE[5]),
-    Phase.SETTLED: moved(QUEUED, MADE[9]),
+    TaskPhase.QUEUED: QUEUED,
+    TaskPhase.ASKING: moved(QUEUED, MADE[1]),
+    TaskPhase.STARTING: moved(QUEUED, MADE[4]),
+    TaskPhase.RUNNING: moved(QUEUED, MADE[4], MADE[5]),
+    TaskPhase.SETTLED: moved(QUEUED, MADE[9]),
 }
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", TaskPhase)
 @pytest.mark.parametrize("move", MADE, ids=lambda move: type(move).__name__)
-def test_a_move_leads_where_the_table_says_or_is_none(phase: Phase, move: Move) -> None:
+def test_a_move_leads_where_the_table_says_or_is_none(phase: TaskPhase, move: Move) -> None:
     before = AT[phase]
     assert before.phase is phase
     if (phase, type(move)) in MOVES:
@@ -45,8 +45,8 @@ def test_a_move_leads_where_the_table_says_or_is_none(phase: Phase, move: Move) 
             moved(before, move)
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_what_is_kept_is_read_again(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", TaskPhase)
+def test_what_is_kept_is_read_again(phase: TaskPhase) -> None:
     kept: Any = msgspec.json.decode(msgspec.json.encode(AT[phase].told()))
     run = Run(
         id="r", request=RunRequest(agent="a", input=None, protocol="x"), created_at=0, updated_at=0, upstream=kept

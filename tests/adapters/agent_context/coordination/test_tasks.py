@@ -11,14 +11,14 @@ import pytest
 from adapters.agent_context.coordination import task_index
 from adapters.agent_context.coordination import tasks as tasks_module
 from adapters.agent_context.coordination.tasks import Tasks, status_of, task_of
-from adapters.agent_context.security import Principal
+from adapters.agent_context.security import ClientPrincipal
 from gateway.core.errors import Conflict, Invalid
 from gateway.core.types import Run, RunRequest, RunStatus
 from tests.adapters.agent_context.coordination.rig import holds, house, says, task
 from tests.support.aio import run
 from tests.support.scripted import until
 
-ME, YOU = Principal("me", frozenset(("read",))), Principal("you", frozenset(("read",)))
+ME, YOU = ClientPrincipal("me", frozenset(("read",))), ClientPrincipal("you", frozenset(("read",)))
 
 
 def test_the_same_task_is_done_once_and_followed_by_whoever_delegates_it_again() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.agent_context.codec.ranking import Candidate
 from adapters.agent_context.coordination import queue as queues
-from adapters.agent_context.coordination.queue import Place, Queue
+from adapters.agent_context.coordination.queue import QueuePlace, TaskQueue
 from adapters.agent_context.coordination.tasks import assignment_of, task_of
 from gateway.contract import RunContext
 from gateway.core import events as e
@@ -23,8 +23,8 @@ from tests.support.aio import run
 from tests.support.scripted import Scripted, until
 
 
-def lines(per_agent: int = 1) -> Queue:
-    return Queue(per_agent, lambda one, running: (one.standing.quality or 0) - running)
+def lines(per_agent: int = 1) -> TaskQueue:
+    return TaskQueue(per_agent, lambda one, running: (one.standing.quality or 0) - running)
 
 
 A, B = candidate("a", 9), candidate("b", 5)
@@ -66,7 +66,7 @@ def test_an_agent_that_becomes_free_goes_to_the_highest_priority_and_of_those_to
         queue, order = lines(), []
         busy = queue.take("a")
         wanted = {"young": (1, 9.0), "old": (1, 2.0), "low": (0, 1.0), "high": (5, 10.0), "other": (9, 0.0)}
-        places: dict[str, Place] = {}
+        places: dict[str, QueuePlace] = {}
         entered = [queue.enter(priority, since, name) for name, (priority, since) in wanted.items()]
         for name, entry in zip(wanted, entered, strict=True):
             places[name] = entry.__enter__()

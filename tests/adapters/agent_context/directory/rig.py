@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.security import Principal
+from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.types import JsonObject, Run, RunRequest
 from gateway.mcp.server.contract import Client
@@ -26,9 +26,9 @@ from tests.support.scripted import Scripted, use
 
 Reply = Callable[[str, JsonObject], Awaitable[Any]]
 
-ANYBODY = Principal("anonymous")
-ANNA = Principal("anna")
-BERT = Principal("bert")
+ANYBODY = ClientPrincipal("anonymous")
+ANNA = ClientPrincipal("anna")
+BERT = ClientPrincipal("bert")
 
 _ids = itertools.count(1)
 

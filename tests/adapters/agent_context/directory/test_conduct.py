@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapters.agent_context.directory import conduct as rules
-from adapters.agent_context.directory.conduct import FAILURES, REFUSALS, REQUESTS, UNUSUAL, Conduct
+from adapters.agent_context.directory.conduct import FAILURES, REFUSALS, REQUESTS, UNUSUAL, ConductMonitor
 from adapters.agent_context.options import Conduct as Limits
 from gateway.core.errors import Denied
 from tests.adapters.agent_context.directory.rig import ANNA, house
@@ -21,7 +21,7 @@ def test_a_limit_that_is_passed_is_told_once_a_window_and_windows_are_of_the_loo
         noticed: Counter[tuple[str, str]] = Counter()
         suspended: list[tuple[str, str]] = []
         limits = Limits(window=60, requests=3, refusals=1, suspend=5)
-        conduct = Conduct(
+        conduct = ConductMonitor(
             limits,
             lambda *what: noticed.update([what]),
             lambda *whom: suspended.append(whom),
@@ -47,7 +47,7 @@ def test_only_failures_of_the_agents_own_count_and_memory_is_bounded(monkeypatch
     monkeypatch.setattr(rules, "MOST", 2)
 
     async def scene() -> None:
-        conduct = Conduct(Limits(), lambda *_: None, lambda *_: None)
+        conduct = ConductMonitor(Limits(), lambda *_: None, lambda *_: None)
         for code in ("invalid", "denied", "agent_failed", "agent_timeout", "unavailable"):
             conduct.failed("it", code)
         assert conduct.of("it")[FAILURES] == 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_context.directory.evaluation import MOST_VOTES, Vote, Votes, lacks, merged, vote
-from adapters.agent_context.security import Principal
+from adapters.agent_context.security import ClientPrincipal
 from gateway.core.errors import Denied, Invalid, NotFound
 from tests.adapters.agent_context.directory.rig import ANNA, ANYBODY, BERT, Clock, House, house, record, session
 from tests.support.aio import run
@@ -15,7 +15,7 @@ from tests.support.scripted import AGENT, Scripted, echo, route
 
 
 def somebody(number: int) -> Any:
-    return Principal(f"somebody-{number}")
+    return ClientPrincipal(f"somebody-{number}")
 
 
 def test_votes_are_averaged_and_replace_the_agents_own_claim_from_the_third_on() -> None:
@@ -146,7 +146,7 @@ def test_who_voted_is_not_written_down() -> None:
     async def scene() -> None:
         async with house() as it:
             await it.register()
-            await it.directory.evaluate("it", 5, Principal("s3cret-name"), "s3cret-task")
+            await it.directory.evaluate("it", 5, ClientPrincipal("s3cret-name"), "s3cret-task")
             assert "s3cret" not in str(await it.engine.records.kept("agent_context"))
 
     run(scene())

@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.agent_context.directory.metrics import seconds_of, speeds_of, times_of
-from adapters.agent_context.security import Principal
+from adapters.agent_context.security import ClientPrincipal
 from gateway.core import events as e
 from gateway.core.errors import AgentFailed, NotFound
 from gateway.core.types import Run, RunRequest, RunStatus, Thread
@@ -50,7 +50,7 @@ def test_runs_full_of_secrets_leave_only_numbers() -> None:
                     config={},
                 )
                 await it.engine.runs.wait((await it.engine.runs.start(request)).id, timeout=30)
-            await it.directory.evaluate("routed", 4, Principal(SECRET), SECRET, f"it told {SECRET}")
+            await it.directory.evaluate("routed", 4, ClientPrincipal(SECRET), SECRET, f"it told {SECRET}")
             found = await it.directory.metrics("routed")
             assert SECRET not in json.dumps(found)
             assert found["agentId"] == "routed" and found["status"] == "active"

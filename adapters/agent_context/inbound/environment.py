@@ -15,10 +15,10 @@ from adapters.agent_context.codec.errors import Expired, note, to_rpc
 from adapters.agent_context.directory import Directory
 from adapters.agent_context.directory.conduct import REFUSALS
 from adapters.agent_context.inbound.background import Aside, Background
-from adapters.agent_context.inbound.pending import Pending
-from adapters.agent_context.inbound.people import People
+from adapters.agent_context.inbound.people import ClientIdentities
+from adapters.agent_context.inbound.questions import AcknowledgedQuestions
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.sessions import Links
+from adapters.agent_context.outbound.sessions import SessionLinks
 from adapters.agent_context.wire.constants import CONFLICT, CORRELATION, DEADLINE, DENIED, ERROR, INVALID, NOT_FOUND
 from adapters.agent_context.wire.messages import Constraints
 from gateway.contract import Gateway
@@ -66,18 +66,18 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Services:
+class Environment:
     """See the rooms of its members."""
 
     options: AgentContextServe
     gateway: Gateway
     runs: ClientRuns
-    people: People
+    people: ClientIdentities
     directory: Directory
-    links: Links
+    links: SessionLinks
     background: Background
     waiting: Waiting
-    pending: Pending = field(default_factory=Pending)
+    pending: AcknowledgedQuestions = field(default_factory=AcknowledgedQuestions)
     served: dict[str, Served] = field(default_factory=dict)
     """By run."""
     changed: Callable[[Iterable[str]], None] = _nothing

@@ -45,7 +45,7 @@ YEAR: Final = 365 * 86400.0
 """How long votes count after the last."""
 
 
-class Shared:
+class Replication:
     """One per directory. `refresh` is never called twice at once.
 
     `changed` is told the agents that are others than before. `revoked` is called for an agent whose access another

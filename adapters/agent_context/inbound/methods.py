@@ -11,12 +11,12 @@ from msgspec import Raw
 
 from adapters.agent_context.codec.errors import note, to_rpc
 from adapters.agent_context.directory.conduct import REQUESTS
-from adapters.agent_context.inbound.messages import Messages
-from adapters.agent_context.inbound.registering import Registering
+from adapters.agent_context.inbound.environment import Environment, correlation_of
+from adapters.agent_context.inbound.messages import MessageRequests
+from adapters.agent_context.inbound.registering import RegistrationRequests
 from adapters.agent_context.inbound.resources import Resources
 from adapters.agent_context.inbound.sampling import Sampling
-from adapters.agent_context.inbound.services import Services, correlation_of
-from adapters.agent_context.inbound.tasks import Delegating
+from adapters.agent_context.inbound.tasks import TaskRequests
 from adapters.agent_context.inbound.tools import StandardTools
 from adapters.agent_context.wire import constants as wire
 from gateway.core.errors import Denied, InterlinguaError, NotFound
@@ -43,11 +43,11 @@ Teller = Callable[[Session, Raw], None]
 class AgentContextService:
     """See `gateway.mcp.server.contract.Service`."""
 
-    def __init__(self, services: Services, tasks: Delegating, resources: Resources, sampling: Sampling) -> None:
-        self._services, belongings = services, resources.belongings
+    def __init__(self, env: Environment, tasks: TaskRequests, resources: Resources, sampling: Sampling) -> None:
+        self._env, belongings = env, resources.belongings
         self._resources = resources
-        registering, messages = Registering(services), Messages(services)
-        tools = StandardTools(services, tasks)
+        registering, messages = RegistrationRequests(env), MessageRequests(env)
+        tools = StandardTools(env, tasks)
         self._handlers: Mapping[str, Handler] = {
             wire.REGISTER: registering.register,
             wire.UNREGISTER: registering.unregister,
@@ -80,9 +80,9 @@ class AgentContextService:
 
     def identity(self, session: Session) -> Identity:
         """See `Service.identity`. Raises NotFound where the session is for an agent that there is not."""
-        runs = self._services.runs
+        runs = self._env.runs
         if session.agent is not None and not runs.names(session):
-            raise NotFound(self._services.people.unknown(session, session.agent, session.bearer))
+            raise NotFound(self._env.people.unknown(session, session.agent, session.bearer))
         info: JsonObject = {"name": wire.SELF, "version": _version()}
         if versions.has_structured_output(session.client.version):
             info["title"] = "Interlingua"
@@ -98,74 +98,72 @@ class AgentContextService:
 
     async def request(self, call: Call) -> Any:
         """See `Service.request`. Every error carries the correlation id that the request had."""
-        services = self._services
-        services.directory.heard(call.session)
+        env = self._env
+        env.directory.heard(call.session)
         try:
-            services.directory.admit(call.session)
-            with services.runs.progressing(call):
+            env.directory.admit(call.session)
+            with env.runs.progressing(call):
                 if call.method == wire.MESSAGE and self._answers(call.session, call.params):
                     return {}
-                asked = services.links.asked(call.session, call.method, call.params)
+                asked = env.links.asked(call.session, call.method, call.params)
                 if asked is not None:
                     return await asked
-                services.did(call.session, REQUESTS)
+                env.did(call.session, REQUESTS)
                 return await self._handlers[call.method](call)
         except InterlinguaError as error:
             told = to_rpc(error, correlation_of(call.meta), call.params)
-            services.refused(call.session, told)
+            env.refused(call.session, told)
             raise told from error
 
     def error(self, call: Call, error: Exception) -> ErrorObject:
-        """See `Service.error`."""
         failed = error if isinstance(error, InterlinguaError) else internal()
         return to_rpc(failed, correlation_of(call.meta), call.params).error
 
     def notification(self, session: Session, method: str, params: Raw) -> None:
         """See `Service.notification`. What cannot be done is answered by `agent/error`."""
-        services = self._services
-        services.directory.heard(session)
+        env = self._env
+        env.directory.heard(session)
         try:
-            services.directory.admit(session)
+            env.directory.admit(session)
         except Denied as error:
             if method.startswith(OURS):
                 session.tell(wire.ERROR, note(to_rpc(error, correlation_of(meta_of(params)))))
             return
         if method == wire.MESSAGE and self._answers(session, params):
             return
-        if services.links.heard(session, method, params):
+        if env.links.heard(session, method, params):
             return
         if method == wire.ERROR:
             log.info("session %s tells an error that belongs to nothing", session.id)
             return
         teller = self._tellers.get(method)
         if teller is not None:
-            services.did(session, REQUESTS)
+            env.did(session, REQUESTS)
             teller(session, params)
         elif method.startswith(OURS):
             unknown = RpcError(METHOD_NOT_FOUND, f"no method {method}", {"code": "unsupported", "retryable": False})
             session.tell(wire.ERROR, note(unknown, correlation_of(meta_of(params))))
 
     def joined(self, session: Session) -> None:
-        """See `Service.joined`."""
         self._resources.joined(session)
 
     def left(self, session: Session) -> None:
         """See `Service.left`. Its agents are offline, its messages cancelled; its tasks go on."""
-        self._services.links.left(session)
-        self._services.directory.left(session)
-        self._services.pending.left(session)
-        self._services.background.left(session)
+        self._env.links.left(session)
+        self._env.directory.left(session)
+        self._env.pending.left(session)
+        self._env.background.left(session)
         self._resources.left(session)
 
     def _answers(self, session: Session, params: Raw) -> bool:
         """Whether a message answers a question that its sender has acknowledged, and is no agent's word on its run."""
-        services = self._services
-        if services.pending.answered(session, params, by_handle=True):
+        env = self._env
+        if env.pending.answered(session, params, by_handle=True):
             return True
         known = correlation_of(meta_of(params))
-        if known is None or known in services.links.ends(session).lines:
+        if known is None or known in env.links.ends(session).lines:
             return False
-        return services.pending.answered(session, params, by_handle=False)
+        return env.pending.answered(session, params, by_handle=False)
 
     async def _nothing(self, call: Call) -> Any:
         """What is a request only where it belongs to a run that its sender works on."""

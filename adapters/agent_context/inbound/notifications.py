@@ -31,7 +31,7 @@ _BESIDE = (
 )
 
 
-class Telling:
+class RunNotifications:
     """Notifications about one run to one client: `notifications/progress` if it sent a token, and `agent/message` of
     type `update` if it declared that it speaks this protocol. New text is told once: the progress of who gets updates
     has no `message`.
