@@ -89,6 +89,17 @@ def test_an_agent_of_agent_context_is_sent_a_file_once_in_a_conversation(gateway
     assert [agent_client.text(turn) for turn in agent_client.turns(lines)] == [f"image.png image/png {SIZE}", "none"]
 
 
+def test_a_picture_in_the_answer_of_an_agent_of_agent_context_is_a_file_of_its_run(gateway: Gateway) -> None:
+    url = f"{gateway.url}/agent-protocol/native"
+    (made,) = agent_protocol_client("create", url, "--input", "picture?")
+    step = stepped(gateway, "native", made["result"]["task_id"])
+    assert (step["output"], [file["file_name"] for file in step["artifacts"]]) == ("here", ["image.png"])
+    body = {"agent_id": "native", "input": {"message": "picture?"}}
+    answer = httpx2.post(f"{gateway.url}/agent-connect/runs/wait", json=body, timeout=60).json()
+    (file,) = answer["output"]["values"]["artifacts"]
+    assert httpx2.get(file["url"], timeout=60).content == base64.b64decode(PIXEL)
+
+
 BINARY = {"format": "binary", "subformat": "image/png", "content": PIXEL, "label": "pixel.png"}
 
 

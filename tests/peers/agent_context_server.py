@@ -12,7 +12,7 @@ protocol itself): `agent_context_server.py stdio`, or `agent_context_server.py P
 
 It declares the capability `agent`, and has `agent://directory` with a record of each. All messages carry the
 correlation id. What is cancelled it remembers: the message `cancelled?` to `echo` is answered with the correlation ids
-of those; `files?` with the parts of the payload that are binary (name, media type, size).
+of those; `files?` with the parts of the payload that are binary (name, media type, size), `picture?` with a picture.
 """
 
 import asyncio
@@ -38,6 +38,7 @@ from starlette.routing import Mount, WebSocketRoute
 from starlette.websockets import WebSocket
 
 ANSWER = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 NAMES = ("echo", "later", "erring", "fail", "ask", "slow")
 cancelled: list[str] = []
 background: set[asyncio.Task[None]] = set()
@@ -122,6 +123,9 @@ async def done(work: Work) -> Any:
         parts = work.params.content["payload"].get("submessages", [])
         sizes = [(each["label"], each["subformat"], len(base64.b64decode(each["content"]))) for each in parts]
         return answer(" ".join(f"{name} {media} {size}" for name, media, size in sizes) or "none")
+    if name == "echo" and work.text == "picture?":
+        image = {"type": "image", "data": PIXEL, "mimeType": "image/png"}
+        return Anything(content={"type": "response", "payload": {"messages": [{"text": "here"}, image]}})  # type: ignore[call-arg]
     if name == "echo":
         for word in work.text.split():
             await work.update(f"{word} ")

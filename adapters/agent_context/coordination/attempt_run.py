@@ -60,8 +60,8 @@ class OverLimit(AgentFailed):
 
 
 async def start(gateway: Gateway, context: RunContext, task: DelegatedTask, attempt: Attempt, hops: int) -> Run:
-    """Start the run of an attempt that has been written down. Raises the errors of `Gateway.runs.start`, and Invalid if the
-    agent does not take the payload after all.
+    """Start the run of an attempt that has been written down. Raises the errors of `Gateway.runs.start`, and Invalid if
+    the agent does not take the payload after all.
     """
     agent = await gateway.agents.get(attempt.agent, PROTOCOL)
     begun = content.task_of(agent, task.payload, at="/task/payload")

@@ -3,11 +3,10 @@
 directory.py    Directory: what the other rooms ask for
 registry.py     registering, beating, leaving
 revoking.py     access that is revoked
-members.py      who registered, as this process sees it
+members.py      who registered, as this process sees it, and the link to each
 registered.py   one registered agent, its connection, and whether it is there
 replication.py  what all replicas tell each other
 records.py      registrations as they are kept
-agent_link.py   the link to a registered agent
 metrics.py      what the gateway measured
 evaluation.py   what others say of an agent
 conduct.py      what it does that is unusual

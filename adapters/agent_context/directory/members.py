@@ -10,17 +10,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from typing import Final
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from adapters.agent_context.directory.agent_link import GuardedLink
 from adapters.agent_context.directory.records import AGENT, Joined, Revocation, shown, time_of
 from adapters.agent_context.directory.registered import AgentConnection, Liveness, RegisteredAgent
 from adapters.agent_context.options import AgentContextServe
-from adapters.agent_context.outbound.link import AgentLink
+from adapters.agent_context.outbound.link import AgentLine, AgentLink, Listener
 from adapters.agent_context.outbound.pools import PoolLink
 from adapters.agent_context.outbound.registered import RegisteredOutbound
 from adapters.agent_context.outbound.sessions import SessionLinks
@@ -29,6 +29,52 @@ from gateway.contract import Gateway, Hosted
 from gateway.core.errors import Conflict, Denied, InterlinguaError, Unavailable
 from gateway.core.types import Agent, JsonObject
 from gateway.mcp.server.contract import Session
+
+# --- the link to a registered agent, which opens only while the agent may be given work ------------------------------
+
+
+class GuardedLink:
+    """The link of one registered agent, whichever connection that has at the moment. See `AgentLink`.
+
+    `refusal` says why no run may be sent now, None if one may. `find`: the link over the agent's connection, None
+    while it has none. `own`: the link to its endpoint instead.
+    """
+
+    def __init__(
+        self,
+        refusal: Callable[[], InterlinguaError | None],
+        find: Callable[[], AgentLink | None],
+        own: AgentLink | None = None,
+    ) -> None:
+        self._refusal = refusal
+        self._find = find
+        self._own = own
+
+    @property
+    def reachable(self) -> bool:
+        if self._refusal() is not None:
+            return False
+        link = self._link()
+        return link is not None and link.reachable is not False
+
+    def open(
+        self, correlation: str, listener: Listener, capabilities: JsonObject | None = None
+    ) -> AbstractAsyncContextManager[AgentLine]:
+        """See `AgentLink.open`. Raises Denied for a revoked agent, Unavailable while it is not there."""
+        if (error := self._refusal()) is not None:
+            raise error
+        if (link := self._link()) is None:
+            raise Unavailable("the agent is not connected")
+        return link.open(correlation, listener, capabilities)
+
+    async def aclose(self) -> None:
+        """See `AgentLink`. The connection that an agent registered on is its own."""
+        if self._own is not None:
+            await self._own.aclose()
+
+    def _link(self) -> AgentLink | None:
+        return self._own or self._find()
+
 
 log = logging.getLogger(__name__)
 

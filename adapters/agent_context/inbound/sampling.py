@@ -7,7 +7,7 @@ it; then the routes that stand for models, best first by what the asker prefers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from msgspec import Raw
@@ -19,8 +19,9 @@ from adapters.agent_context.security import ClientPrincipal
 from adapters.agent_context.wire.constants import INVALID, META, PROTOCOL, SAMPLE
 from adapters.agent_context.wire.messages import CreateMessage, MessageCreated, ModelPreferences, read
 from gateway.core import delta as deltas
-from gateway.core import projection
+from gateway.core import files, projection
 from gateway.core.errors import AgentGone, InterlinguaError, Invalid
+from gateway.core.files import Attachment
 from gateway.core.types import Agent, JsonObject, ModelTraits, Run, RunRequest, RunStatus, StopReason
 from gateway.mcp.runs import keys
 from gateway.mcp.server.contract import Call, Session
@@ -90,11 +91,18 @@ class Sampling:
         agents = [agent for agent in agents if principal.can("sample", agent.name)]
         if not agents:
             raise RpcError(METHOD_NOT_FOUND, "nobody here offers sampling", {"code": "unsupported", "retryable": False})
-        text = transcript(asked)
+        text, attached = transcript(asked)
+        if attached:
+            takers = [each for each in agents if all(files.takes(each, file.media_type) for _, file in attached)]
+            if not takers:
+                raise unread(*attached[0])
+            agents = takers
         error: RpcError | None = None
         for agent in ranked(agents, asked.model_preferences or MIDDLE)[:TRIED]:
             try:
-                run = await self._run(call, agent, text, asked, principal)
+                run = await self._run(
+                    call, agent, text, [file for _, file in attached], asked=asked, principal=principal
+                )
             except Invalid as refused:
                 error = RpcError(INVALID, str(refused), {"code": refused.code, "path": "/messages", "retryable": False})
                 continue
@@ -104,19 +112,32 @@ class Sampling:
         assert error is not None, "at least one was tried"
         raise error
 
-    async def _run(self, call: Call, agent: Agent, text: str, asked: CreateMessage, principal: ClientPrincipal) -> Run:
+    async def _run(
+        self,
+        call: Call,
+        agent: Agent,
+        text: str,
+        attached: Sequence[Attachment],
+        *,
+        asked: CreateMessage,
+        principal: ClientPrincipal,
+    ) -> Run:
         """A run to its end; one that asks something is given up: nobody is there who could answer."""
         env = self._env
         wishes = asked.model_dump(by_alias=True, exclude_unset=True, exclude={"messages", "meta", "system_prompt"})
+        begun = content.PayloadRun(prompt=text)
+        if not attached:
+            begun = content.task_of(agent, {"messages": [{"text": text}]})
         request = RunRequest(
             agent=agent.name,
-            input=content.task_of(agent, {"messages": [{"text": text}]}).input,
+            input=begun.input,
+            prompt=begun.prompt,
             protocol=PROTOCOL,
             metadata={"sampling": wishes},
             traceparent=keys.traceparent(call.meta),
             principal=principal.name,
         )
-        run = await env.runs.start(request, call)
+        run = await env.runs.start(request, call, files=attached)
         try:
             done = await env.gateway.runs.wait(run.id)
             assert done is not None, "without a timeout it waits"
@@ -149,21 +170,32 @@ def _worth(traits: ModelTraits, wishes: ModelPreferences) -> float:
     return cost * (1 - traits.cost) + speed * traits.speed + wit * traits.intelligence
 
 
-def transcript(asked: CreateMessage) -> str:
-    """The conversation as one text. Raises RpcError for what is no text: routes that stand for models take text."""
+def transcript(asked: CreateMessage) -> tuple[str, list[tuple[str, Attachment]]]:
+    """The conversation as one text, and the files in it with their paths. Raises RpcError for what is neither."""
     turns: list[tuple[str, str]] = []
+    attached: list[tuple[str, Attachment]] = []
     for at, message in enumerate(asked.messages):
         for block in message.blocks:
-            if block.type != "text" or block.text is None:
-                path = f"/messages/{at}/content"
-                details = {"expected": "content of type text", "received": block.type}
-                data = {"code": "invalid", "path": path, "retryable": False, "details": details}
-                raise RpcError(INVALID, f"{path}: the models here take text only", data)
-            turns.append((message.role.title(), block.text))
-    if asked.system_prompt is None and len(turns) == 1:
-        return turns[0][1]
+            path = f"/messages/{at}/content"
+            if block.type == "text" and block.text is not None:
+                turns.append((message.role.title(), block.text))
+                continue
+            said = block.model_dump(by_alias=True, exclude_unset=True)
+            if not files.is_file(said):
+                raise unread(path, block.type)
+            attached.append((path, files.file_in(said, block.type, path=path)))
+    if asked.system_prompt is None and len(turns) <= 1:
+        return (turns[0][1] if turns else ""), attached
     system = [] if asked.system_prompt is None else [("System", asked.system_prompt)]
-    return "\n\n".join(f"{who}: {text}" for who, text in (*system, *turns))
+    return "\n\n".join(f"{who}: {text}" for who, text in (*system, *turns)), attached
+
+
+def unread(path: str, received: Attachment | str) -> RpcError:
+    """The error for content that no model here takes."""
+    said = received if isinstance(received, str) else received.media_type.partition("/")[0]
+    details = {"expected": "content of type text", "received": said}
+    data = {"code": "invalid", "path": path, "retryable": False, "details": details}
+    return RpcError(INVALID, f"{path}: the models here take text only", data)
 
 
 def _sampled(agent: Agent, run: Run) -> JsonObject:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Raw
 
+from adapters.agent_context.codec import files, nlip
 from adapters.agent_context.codec.content import output_of
 from adapters.agent_context.codec.errors import note
 from adapters.agent_context.codec.files import Uploads
@@ -30,9 +31,9 @@ from adapters.agent_context.wire.constants import (
 )
 from gateway.core import delta
 from gateway.core import events as e
-from gateway.core.errors import AgentBroken, AgentGone
+from gateway.core.errors import AgentBroken, AgentGone, Invalid
 from gateway.core.memory import Recalled
-from gateway.core.types import NULL, Json, JsonObject
+from gateway.core.types import NULL, Artifact, Json, JsonObject
 from gateway.mcp.wire import PROGRESS, PROGRESS_TOKEN
 from gateway.transport.tasks import TaskSet
 from gateway.wire import jsonrpc
@@ -89,7 +90,7 @@ class NativeRun:
             for _ in range(MOST_ROUNDS):
                 said = await self._answered(line, method, params)
                 if not isinstance(said, answers.SaidQuestion):
-                    return self._ended(said)
+                    return await self._ended(said)
                 content = await self._turn.asks.message(said.payload)
                 method, params = MESSAGE, {**self._next(params), "content": content}
             raise AgentBroken(f"the agent asks on after {MOST_ROUNDS} answers")
@@ -156,7 +157,7 @@ class NativeRun:
         why = line.closed.result()
         raise AgentGone(str(why), detail=why.detail)
 
-    def _ended(self, said: answers.Said) -> e.Event:
+    async def _ended(self, said: answers.Said) -> e.Event:
         if isinstance(said, answers.SaidFailed):
             return failed(said.error)
         payload = delta.sound(said.payload) if isinstance(said, answers.SaidResponse) else None
@@ -164,9 +165,28 @@ class NativeRun:
             return e.RunFinished()
         if isinstance(payload, dict):
             self._turn.say(*self._beside.files(payload.get("artifacts")))
-        output = msgspec.json.encode(output_of(self._context.agent, payload))
-        origin = {"payload": payload} if self._context.run.request.protocol == PROTOCOL else None
+        same = self._context.run.request.protocol == PROTOCOL
+        # a client of this protocol gets the payload with its files
+        payload, made = (payload, []) if same else await self._without_files(payload)
+        document = output_of(self._context.agent, payload)
+        if made and self._context.agent.output_assumed and isinstance(document, dict):
+            document = {**document, "artifacts": [{"name": file.name, "url": file.url} for file in made]}
+        output = msgspec.json.encode(document)
+        origin = {"payload": payload} if same else None
         return e.RunFinished(output=Raw(output) if output != b"null" else NULL, origin=origin)
+
+    async def _without_files(self, payload: Json) -> tuple[Json, list[Artifact]]:
+        """The payload of an answer without its files, which are the run's from now on. Raises AgentBroken for a file
+        whose base64 is none.
+        """
+        schema = {} if self._context.agent.output_assumed else self._context.agent.output_schema
+        try:
+            rest, found = files.taken(nlip.plain(payload), schema.get("properties", ()))
+        except Invalid as error:
+            raise AgentBroken(f"the agent answers with a file that cannot be read: {error}") from error
+        add = self._context.add_artifact
+        added = [await add(each.name, each.content, media_type=each.media_type) for each in found]
+        return (rest, added) if added else (payload, [])
 
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
 

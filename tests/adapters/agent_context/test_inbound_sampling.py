@@ -89,7 +89,7 @@ def test_a_route_that_stands_for_a_model_samples_chosen_by_preference(wishes: di
     run(main())
 
 
-def test_a_conversation_is_one_text_for_a_model_that_takes_text_and_a_picture_is_refused() -> None:
+def test_a_conversation_is_one_text_with_its_pictures_as_files_and_what_is_neither_is_refused() -> None:
     async def main() -> None:
         async with rig(routes=models(echo={}, failer={"intelligence": 1.0})) as there, there.socket() as client:
             messages = [
@@ -103,9 +103,17 @@ def test_a_conversation_is_one_text_for_a_model_that_takes_text_and_a_picture_is
             assert found["content"]["text"].split() == ["System:", "be", "brief", "User:", "a", "Assistant:", "b"]
             found = await client.ask("sampling/createMessage", **asked(), modelPreferences={"intelligencePriority": 1})
             assert found["model"] == "echo"  # the best has failed
-            picture = {"role": "user", "content": {"type": "image", "data": "AA==", "mimeType": "image/png"}}
-            error = await refused(client.ask("sampling/createMessage", messages=[picture], maxTokens=5))
-            assert (error.code, error.data["path"]) == (-32001, "/messages/0/content")
+            picture = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+            seen = {"role": "user", "content": [{"type": "text", "text": "look"}, picture]}
+            found = await client.ask("sampling/createMessage", messages=[seen], maxTokens=5)
+            (file,) = await there.engine.files.list(run=found["_meta"]["interlingua/run"])
+            assert (found["content"]["text"], file.name, file.size) == ("look ", "image.png", 1)
+            for wrong in ({"type": "tool_use"}, {**picture, "data": "no!"}):
+                asking = client.ask(
+                    "sampling/createMessage", messages=[{"role": "user", "content": wrong}], maxTokens=5
+                )
+                error = await refused(asking)
+                assert (error.code, error.data["path"]) == (-32001, "/messages/0/content")
             for wrong in ({}, {"messages": []}, {"messages": None, "maxTokens": 1}, {"messages": [{}], "maxTokens": 1}):
                 assert (await refused(client.ask("sampling/createMessage", **wrong))).code == -32001
 
