@@ -83,7 +83,7 @@ class ListSessions(_Params):
     cursor: str | None = None
 
 
-class Meta(_Params):
+class OfMeta(_Params):
     """`_meta`, as far as it is ours to read (W3C trace context)."""
 
     traceparent: str | None = None
@@ -159,7 +159,7 @@ class _Block(Struct, rename="camel", tag_field="type", kw_only=True, gc=False):
     meta: JsonObject | None = msgspec.field(name="_meta", default=None)
 
 
-class Text(_Block, tag="text"):
+class TextBlock(_Block, tag="text"):
     """Markdown."""
 
     text: str
@@ -201,26 +201,26 @@ class Contents(Struct, rename="camel", gc=False):
     meta: JsonObject | None = msgspec.field(name="_meta", default=None)
 
 
-class Resource(_Block, tag="resource"):
+class ResourceBlock(_Block, tag="resource"):
     """An embedded resource."""
 
     resource: Contents
 
 
-Block = Text | Image | Audio | ResourceLink | Resource
+Block = TextBlock | Image | Audio | ResourceLink | ResourceBlock
 
 
 class _ToolContent(Struct, rename="camel", tag_field="type", kw_only=True, gc=False):
     meta: JsonObject | None = msgspec.field(name="_meta", default=None)
 
 
-class Content(_ToolContent, tag="content"):
+class ContentItem(_ToolContent, tag="content"):
     """Any block."""
 
     content: Block
 
 
-class Diff(_ToolContent, tag="diff"):
+class DiffItem(_ToolContent, tag="diff"):
     """A file that was changed, or made."""
 
     path: str
@@ -228,10 +228,10 @@ class Diff(_ToolContent, tag="diff"):
     old_text: str | None = None
 
 
-class Terminal(_ToolContent, tag="terminal"):
+class TerminalItem(_ToolContent, tag="terminal"):
     """A terminal of the client's."""
 
     terminal_id: str
 
 
-ToolContent = Content | Diff | Terminal
+ToolContent = ContentItem | DiffItem | TerminalItem

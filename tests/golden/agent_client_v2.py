@@ -13,8 +13,8 @@ import msgspec
 
 from adapters.agent_client.codec.v2 import agents, questions, thread_updates, turn, updates_out
 from adapters.agent_client.codec.v2.session_memory import SessionMemory
-from adapters.agent_client.codec.v2.updates_in import UpdateDecoder, stray
-from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
+from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.wire import ORIGIN_V2, SessionUpdate
 from gateway.core import events as e
 from gateway.core.types import Agent, Interrupt, Run, ThreadUpdate
@@ -30,7 +30,7 @@ def _lines(chunks: Iterable[bytes]) -> list[jsonrpc.Message]:
 
 def _heard(chunks: Iterable[bytes], given: Any) -> list[e.Event]:
     """What the outbound half makes of a prompt's updates and questions, up to the idle state."""
-    decoder, events = UpdateDecoder(SessionMemory()), list[e.Event]()
+    decoder, events = V2UpdateDecoder(SessionMemory()), list[e.Event]()
     for message in _lines(chunks):
         if isinstance(message, Notification):
             update = unpack(message.params, SessionUpdate).update
@@ -72,7 +72,7 @@ def _told(events: list[tuple[int, e.Event]], given: Any) -> bytes:
     )
     if given.get("native"):
         agent = msgspec.structs.replace(agent, extra={"agent_client": {}, ORIGIN_V2: {}})
-    encoder, whole = UpdateEncoder(agent, run=run.id), updates_out.envelope(run.thread or "")
+    encoder, whole = V2UpdateEncoder(agent, run=run.id), updates_out.envelope(run.thread or "")
     lines = [line for at in range(len(events)) for line in whole(encoder.feed(events[at : at + 1]))]
     lines += whole(encoder.finish(run))
     lines += whole(turn.over(run, encoder.end, agent=agent, usage=encoder.usage))

@@ -19,7 +19,7 @@ _USER: Final = ("user", "human")
 _ASSISTANT: Final = ("assistant", "ai", "agent", "bot", "AIMessageChunk")
 
 
-class Said:
+class DocumentGrowth:
     """What a delta adds: `text` to what is told now, then, for each of `items`, a message of its own."""
 
     __slots__ = ("items", "text", "unsure")
@@ -30,7 +30,7 @@ class Said:
         self.unsure = unsure
 
 
-_UNSURE: Final = Said(unsure=True)
+_UNSURE: Final = DocumentGrowth(unsure=True)
 
 
 class DocumentText:
@@ -51,14 +51,14 @@ class DocumentText:
         self._lost = False  # the number of items is not known any more
         self._listening = True  # the item that speaks last is the assistant's
 
-    def grow(self, delta: Json) -> Said | str:
+    def grow(self, delta: Json) -> DocumentGrowth | str:
         """What a delta adds; the text alone if that is all."""
         if not self.known or self._lost:
             return _UNSURE
         value = _at(delta, self._steps)
         return self._spoken(value) if self.chat else _leaf(value)
 
-    def begin(self, document: Json) -> Said | str:
+    def begin(self, document: Json) -> DocumentGrowth | str:
         """The first value of the part."""
         if not self.known:
             return _UNSURE
@@ -96,7 +96,7 @@ class DocumentText:
         self._listening = bool(self._items) and _speaker(items[-1]) in (None, projection.ASSISTANT)
         return (text if self._listening else None), self._items > before
 
-    def _spoken(self, value: Json) -> Said | str:
+    def _spoken(self, value: Json) -> DocumentGrowth | str:
         if not isinstance(value, list) or not value:
             return ""
         if self._items == 0:
@@ -106,9 +106,9 @@ class DocumentText:
         if not more or not isinstance(said, str):
             return said
         following = self._new([settle(item) for item in more])
-        return Said(said, following.items, unsure=following.unsure)
+        return DocumentGrowth(said, following.items, unsure=following.unsure)
 
-    def _new(self, items: list[Json]) -> Said:
+    def _new(self, items: list[Json]) -> DocumentGrowth:
         """Items that are added."""
         self._items += len(items)
         speakers = [_speaker(item) for item in items]
@@ -125,7 +125,7 @@ class DocumentText:
                 texts.append(said)
         if items:
             self._listening = speakers[-1] in (None, projection.ASSISTANT)
-        return Said(items=texts)
+        return DocumentGrowth(items=texts)
 
 
 def _at(value: Json, steps: Sequence[str]) -> Json:
@@ -136,7 +136,7 @@ def _at(value: Json, steps: Sequence[str]) -> Json:
     return value
 
 
-def _leaf(value: Json, steps: Sequence[str] = ()) -> Said | str:
+def _leaf(value: Json, steps: Sequence[str] = ()) -> DocumentGrowth | str:
     value = _at(value, steps) if steps else value
     if isinstance(value, str):
         return value

@@ -217,7 +217,9 @@ def is_block(value: Any) -> bool:
         block: wire.Block = msgspec.convert(value, wire.Block)
     except (msgspec.ValidationError, RecursionError):
         return False
-    return type(block) is not wire.Resource or (block.resource.text is not None) != (block.resource.blob is not None)
+    return type(block) is not wire.ResourceBlock or (block.resource.text is not None) != (
+        block.resource.blob is not None
+    )
 
 
 def is_tool_content(value: Any) -> bool:
@@ -226,7 +228,7 @@ def is_tool_content(value: Any) -> bool:
         item: wire.ToolContent = msgspec.convert(value, wire.ToolContent)
     except (msgspec.ValidationError, RecursionError):
         return False
-    return type(item) is not wire.Content or is_block(value["content"])
+    return type(item) is not wire.ContentItem or is_block(value["content"])
 
 
 def is_usage(value: JsonObject) -> bool:

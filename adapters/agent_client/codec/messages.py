@@ -47,7 +47,7 @@ class _Open:
         return [*lost, e.PartEnded(part=part)]
 
 
-class Messages:
+class RunMessages:
     """The messages of one run. The agent's words, its thoughts and the user's are three streams.
 
     In a stream, chunks with the same id are one message, and another id (or none) begins the next; words and thoughts

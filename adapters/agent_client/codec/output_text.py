@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.document import DocumentText, Said
+from adapters.agent_client.codec.document import DocumentGrowth, DocumentText
 from gateway.contract import Snapshot
 from gateway.core import delta, projection
 from gateway.core import events as e
@@ -149,7 +149,7 @@ class OutputText:
             return []
         return [self.speech.say(text)]
 
-    def _tell(self, said: Said | str) -> list[str]:
+    def _tell(self, said: DocumentGrowth | str) -> list[str]:
         if isinstance(said, str):
             return [self.speech.say(said)]
         if said.unsure:

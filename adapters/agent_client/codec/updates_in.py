@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.messages import Messages
+from adapters.agent_client.codec.messages import RunMessages
 from adapters.agent_client.codec.tools import ToolCalls
 from adapters.agent_client.wire import PROTOCOL
 from gateway.core import delta
@@ -58,7 +58,7 @@ class UpdateDecoder:
     __slots__ = ("_id", "_kind", "_messages", "_part", "_tools")
 
     def __init__(self) -> None:
-        self._messages = Messages()
+        self._messages = RunMessages()
         self._tools = ToolCalls()
         # the chunk before this one: of what kind it was, with which id, and the part that it went to
         self._kind = ""

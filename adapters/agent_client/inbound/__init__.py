@@ -32,7 +32,7 @@ from adapters.agent_client.inbound.connection import EditorConnection
 from adapters.agent_client.inbound.http import HttpServer
 from adapters.agent_client.inbound.http.link import Link
 from adapters.agent_client.inbound.people import LOCAL
-from adapters.agent_client.inbound.socket import Socket
+from adapters.agent_client.inbound.socket import EditorSocket
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from gateway.contract import Callback, Gateway
@@ -52,14 +52,12 @@ class AgentClientInbound:
         self.clients = EditorClients(options, gateway)
         self.linger = LINGER_SECONDS
         self._http = HttpServer(options, gateway, self._serve, self.clients.people)
-        self._socket = Socket(self.clients)
+        self._socket = EditorSocket(self.clients)
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]]) -> Callable[[str], bool] | None:
-        """See `gateway.contract.Knowing`."""
         return self.clients.people.sees(headers, self.clients.gateway.agents.created)
 
     def routes(self) -> Sequence[BaseRoute]:
-        """See `Inbound.routes`."""
         return [
             *self.clients.doors.routes(),
             *self._endpoints(),
@@ -73,7 +71,6 @@ class AgentClientInbound:
         ]
 
     def refusal(self, error: InterlinguaError) -> Response:
-        """See `Inbound.refusal`."""
         return refusals.refusal(error)
 
     def callback(self, run: Run) -> Callback:
@@ -84,11 +81,11 @@ class AgentClientInbound:
         await self.welcome(link, agent, link.visitor)
 
     def quiet(self) -> None:
-        """See `gateway.contract.Leaving`. The server closes sockets itself."""
+        """The server closes sockets itself."""
         self._http.quiet()
 
     async def converse(self, pipe: Pipe, agent: str | None) -> None:
-        """See `Conversing.converse`. Nobody asks who it is: it is who started the gateway.
+        """Nobody asks who it is: it is who started the gateway.
 
         Raises NotFound for an unknown agent, Unavailable for one client too many.
         """

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from adapters.agent_client.inbound.clients import EditorClients
-from adapters.agent_client.inbound.dialect import Dialect, V1Dialect, unknown
+from adapters.agent_client.inbound.dialect import EditorDialect, V1Dialect, unknown
 from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.tunnel.doors import Doors
@@ -46,11 +46,11 @@ class EditorClient:
         self.agent = agent
         self.visitor = visitor
         self.capabilities: JsonObject = {}
-        self.dialect: Dialect = V1Dialect()
+        self.dialect: EditorDialect = V1Dialect()
         self._peer = peer
         self._tasks = TaskSet()
 
-    def speaks(self, dialect: Dialect) -> None:
+    def speaks(self, dialect: EditorDialect) -> None:
         """The version was agreed on. What the client says in more than one message counts from then on."""
         self.dialect = dialect
 
@@ -81,7 +81,6 @@ class EditorClient:
         await self._peer.drain()
 
     async def ask(self, method: str, params: Raw) -> Raw:
-        """See `Caller.ask`."""
         if method in tunnel.METHODS:
             return await self.clients.switchboard.ask(self, method, params)
         return await self.asking(method, params)
@@ -98,7 +97,6 @@ class EditorClient:
             raise Unavailable("the client has gone", detail=str(error)) from error
 
     def tell(self, method: str, params: Raw) -> None:
-        """See `Caller.tell`."""
         if method in tunnel.METHODS:
             self.clients.switchboard.tell(method, params)
         else:
@@ -111,12 +109,10 @@ class EditorClient:
 
     @property
     def doors(self) -> Doors:
-        """See `tunnel.doors.Housed`."""
         return self.clients.doors
 
     @property
     def tools(self) -> tuple[str, ...] | None:
-        """See `tunnel.rules.Scoped`."""
         return self.visitor.tools
 
     # --- what only agents understand --------------------------------------------------------------------------

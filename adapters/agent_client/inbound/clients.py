@@ -39,7 +39,7 @@ METHODS: Final = frozenset(
 """The requests of clients of both versions, by which they are traced. Agents may know others."""
 
 
-class OpenSession(Offering, Protocol):
+class SharedSession(Offering, Protocol):
     """A session as one connection has it open, for the others that have it open."""
 
     @property
@@ -71,7 +71,7 @@ class EditorClients:
         self.people = People(options.authentication)
         self._connected: set[Visitor] = set()
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
-        self._sessions: dict[str, set[OpenSession]] = {}
+        self._sessions: dict[str, set[SharedSession]] = {}
         self._setting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @contextlib.contextmanager
@@ -119,18 +119,18 @@ class EditorClients:
 
     # --- open sessions, across connections ----------------------------------------------------------------------
 
-    def opened(self, session: OpenSession) -> None:
+    def opened(self, session: SharedSession) -> None:
         """A connection has opened it."""
         self._sessions.setdefault(session.id, set()).add(session)
 
-    def closed(self, session: OpenSession) -> None:
+    def closed(self, session: SharedSession) -> None:
         """It has closed it, or has gone."""
         there = self._sessions.get(session.id, set())
         there.discard(session)
         if not there:
             self._sessions.pop(session.id, None)
 
-    def open(self, session_id: str) -> tuple[OpenSession, ...]:
+    def open(self, session_id: str) -> tuple[SharedSession, ...]:
         """The same session as each connection has it open."""
         return tuple(self._sessions.get(session_id, ()))
 

@@ -15,7 +15,7 @@ from adapters.agent_client.codec import agents, errors
 from adapters.agent_client.inbound import governed, set_option
 from adapters.agent_client.inbound.client import CANCEL_REQUEST, EditorClient
 from adapters.agent_client.inbound.clients import EditorClients
-from adapters.agent_client.inbound.dialect import Dialect, agreed
+from adapters.agent_client.inbound.dialect import EditorDialect, agreed
 from adapters.agent_client.inbound.people import LOCAL
 from adapters.agent_client.inbound.sessions import EditorSessions
 from adapters.agent_client.inbound.visitor import METHOD, Visitor
@@ -96,7 +96,7 @@ class EditorConnection:
     # --- from the client --------------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Raw, id: Id) -> Any:
-        """See `Handler.request`. A prompt is known, and can be cancelled, before this waits for anything."""
+        """A prompt is known, and can be cancelled, before this waits for anything."""
         with self._clients.requests(method, params, id):
             return await self._request(method, params, id)
 
@@ -116,7 +116,6 @@ class EditorConnection:
         return self.client.dialect.result(method, params, answer, self.sessions.noted)
 
     def notification(self, method: str, params: Raw) -> Awaitable[None] | None:
-        """See `Handler.notification`."""
         if self._ready is None:
             return None
         try:
@@ -136,7 +135,6 @@ class EditorConnection:
         return None
 
     def unreadable(self, what: Unreadable | Malformed) -> None:
-        """See `Handler.unreadable`."""
         start = b"" if self._visitor.required else what.start  # it may hold a token
         log.info("%s: unreadable (%s, %d bytes): %r", self._peer.pipe.name, what.reason, what.size, start)
 
@@ -184,7 +182,7 @@ class EditorConnection:
         finally:
             ready.set_result(None)
 
-    def _agreed(self, version: int) -> Dialect:
+    def _agreed(self, version: int) -> EditorDialect:
         """The dialect of a client that asks for this version; what was agreed on before stays."""
         if self._ready is None:
             self.client.speaks(agreed(version, v2=self._clients.options.v2))

@@ -13,8 +13,8 @@ from adapters.agent_client.codec.updates_out import envelope
 from adapters.agent_client.governed import untrusted_bytes
 from adapters.agent_client.inbound import governed, turns
 from adapters.agent_client.inbound.client import EditorClient
-from adapters.agent_client.inbound.clients import OpenSession
-from adapters.agent_client.inbound.states import SessionState, Step, Word
+from adapters.agent_client.inbound.clients import SharedSession
+from adapters.agent_client.inbound.states import PromptStep, SessionState, SessionStep
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -23,7 +23,7 @@ from gateway.core.types import Run, Thread, ThreadUpdate
 from gateway.wire.jsonrpc import read
 
 
-class Way(enum.Enum):
+class OpenedBy(enum.Enum):
     """How a session is opened: only `LOAD` tells what was. `TAKEN`: its client has not asked for it to be opened."""
 
     NEW = "new"
@@ -50,42 +50,42 @@ class SessionContext:
         self.params = params
         self.config: JsonObject = thread.attributes.get("config") or {}
         self.state = SessionState(thread.id)
-        self.way = Way.NEW
+        self.way = OpenedBy.NEW
         self.turn: PromptTurn | None = None
         self.run: Run | None = None
         self._envelope = envelope(self.id)
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    def opening(self, way: Way) -> None:
+    def opening(self, way: OpenedBy) -> None:
         """It is being opened."""
-        self.state.advance(Step.OPEN)
+        self.state.advance(SessionStep.OPEN)
         self.way = way
 
     def replay(self) -> None:
         """Its client is about to be told what was, from the record."""
-        self.state.advance(Step.REPLAY)
+        self.state.advance(SessionStep.REPLAY)
 
     def reloading(self) -> None:
         """The same, by its agent."""
-        self.state.advance(Step.RELOAD)
+        self.state.advance(SessionStep.RELOAD)
 
-    def told(self, way: Way | None = None) -> None:
+    def told(self, way: OpenedBy | None = None) -> None:
         """Everything that was is told. `way`: how the session has been opened, as its client sees it."""
-        self.state.advance(Step.TOLD)
+        self.state.advance(SessionStep.TOLD)
         self.way = way or self.way
 
     def known(self) -> None:
         """Its client has been answered."""
-        self.state.advance(Step.GO)
+        self.state.advance(SessionStep.GO)
 
     def reopen(self) -> None:
         """Its client opens it once more. Raises Conflict while a prompt waits for its answer."""
-        self.state.prompt(Word.REOPEN)
+        self.state.prompt(PromptStep.REOPEN)
 
     def closed(self) -> None:
         """It is followed no more."""
-        self.state.advance(Step.CLOSE)
+        self.state.advance(SessionStep.CLOSE)
 
     @property
     def replaying(self) -> bool:
@@ -95,7 +95,7 @@ class SessionContext:
     @property
     def resumed(self) -> bool:
         """Whether its client has asked for it as it was."""
-        return self.way in (Way.LOAD, Way.RESUME)
+        return self.way in (OpenedBy.LOAD, OpenedBy.RESUME)
 
     @property
     def busy(self) -> bool:
@@ -106,18 +106,18 @@ class SessionContext:
 
     def begin(self, turn: PromptTurn) -> None:
         """A prompt has come. Raises Conflict while there is another."""
-        self.state.prompt(Word.PROMPT)
+        self.state.prompt(PromptStep.PROMPT)
         self.turn = turn
 
     def answered(self, turn: PromptTurn) -> None:
         """Its answer is made, and what it began goes on."""
         if self.turn is turn:
-            self.state.prompt(Word.ANSWER)
+            self.state.prompt(PromptStep.ANSWER)
 
     def finish(self, turn: PromptTurn) -> None:
         """What it began is over."""
         if self.turn is turn:
-            self.state.prompt(Word.OVER)
+            self.state.prompt(PromptStep.OVER)
             self.turn = None
 
     def follows(self, run: Run | None) -> None:
@@ -163,7 +163,6 @@ class SessionContext:
         self.agent, self.params = agent, params
 
     def chosen(self, agent: str, config: JsonObject) -> None:
-        """See `OpenSession.chosen`."""
         self.agent, self.config = agent, config
 
     async def relay(self, method: str, params: Raw, told: Callable[[ThreadUpdate], None] | None = None) -> Raw:
@@ -177,6 +176,6 @@ class SessionContext:
         """Keep something on the thread. Raises NotFound."""
         await self.client.clients.whole(self.gateway.threads.update(self.id, attributes=attributes))
 
-    def elsewhere(self) -> list[OpenSession]:
+    def elsewhere(self) -> list[SharedSession]:
         """The same session as other connections have it open."""
         return [each for each in self.client.clients.open(self.id) if each.client is not self.client]

@@ -31,7 +31,7 @@ Noted = Callable[[str, JsonObject], Json]
 """Notes what an answer says of a session (its id) that is open, and returns the session's modes as they are now."""
 
 
-class Dialect(Protocol):
+class EditorDialect(Protocol):
     """One version."""
 
     version: int
@@ -52,49 +52,45 @@ class Dialect(Protocol):
         """Params of a request to the client, given version 1's. Raises RpcError for one that this version has not."""
 
 
-def agreed(asked: int, *, v2: bool) -> Dialect:
+def agreed(asked: int, *, v2: bool) -> EditorDialect:
     """The dialect of a client that asks for this version. `v2`: whether version 2 is served."""
     return V2Dialect() if v2 and asked >= 2 else V1Dialect()
 
 
 class V1Dialect:
-    """See `Dialect`: nothing to turn."""
+    """See `EditorDialect`: nothing to turn."""
 
     version = 1
 
     def request(self, method: str, params: Raw) -> tuple[str, Raw]:
-        """See `Dialect.request`."""
         if method in V2_ONLY:
             raise unknown(method)
         return method, params
 
     def result(self, method: str, params: Raw, result: Any, noted: Noted) -> Any:
-        """See `Dialect.result`. Only what is said of options can be more than version 1 knows."""
+        """Only what is said of options can be more than version 1 knows."""
         if method not in requests.OPTIONS or (isinstance(result, Raw) and _V2 not in bytes(result)):
             return result
         said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
         return v2_for_v1.told(said)[0] if isinstance(said, dict) else said
 
     def capabilities(self, asked: wire.Initialize) -> JsonObject:
-        """See `Dialect.capabilities`."""
         return wire.capabilities_of(asked)
 
     def initialized(self, agent: Agent | None, answer: JsonObject) -> JsonObject:
-        """See `Dialect.initialized`."""
         return answer
 
     def asked(self, method: str, params: Raw) -> Raw:
-        """See `Dialect.asked`."""
         return params
 
 
 class V2Dialect:
-    """See `Dialect`."""
+    """See `EditorDialect`."""
 
     version = 2
 
     def request(self, method: str, params: Raw) -> tuple[str, Raw]:
-        """See `Dialect.request`. Raises Invalid (path /replayFrom) for a place to replay from that is not the start."""
+        """Raises Invalid (path /replayFrom) for a place to replay from that is not the start."""
         if method in V1_ONLY:
             raise unknown(method)
         if method not in requests.CHANGED:
@@ -106,7 +102,6 @@ class V2Dialect:
         return method, jsonrpc.raw(turned)
 
     def result(self, method: str, params: Raw, result: Any, noted: Noted) -> Any:
-        """See `Dialect.result`."""
         if method not in requests.CHANGED:
             return result
         said = jsonrpc.unpack(result) if isinstance(result, Raw) else result
@@ -117,17 +112,16 @@ class V2Dialect:
         return requests.result_to_v2(method, said, modes=modes)
 
     def capabilities(self, asked: wire.Initialize) -> JsonObject:
-        """See `Dialect.capabilities`."""
         return agents.capabilities_v1(asked.capabilities or {})
 
     def initialized(self, agent: Agent | None, answer: JsonObject) -> JsonObject:
-        """See `Dialect.initialized`. An agent of version 2 has its own words, unless the gateway has changed them."""
+        """An agent of version 2 has its own words, unless the gateway has changed them."""
         if agents.speaks_v2(agent) and answer == agents_v1.initialize_result(agent):
             return agents.initialize_result(agent)
         return agents.result_to_v2(answer, agent)
 
     def asked(self, method: str, params: Raw) -> Raw:
-        """See `Dialect.asked`. The client has neither files nor terminals, and declared none."""
+        """The client has neither files nor terminals, and declared none."""
         if method.startswith(NOT_ASKED):
             raise unknown(method)
         return jsonrpc.raw(questions.whole(_object(params))) if method == "elicitation/create" else params

@@ -13,7 +13,7 @@ from msgspec import Raw
 from adapters.agent_client import wire
 from adapters.agent_client.codec import agents
 from adapters.agent_client.codec.turn import OURS
-from adapters.agent_client.inbound.clients import OpenSession
+from adapters.agent_client.inbound.clients import SharedSession
 from adapters.agent_client.inbound.config_options import settings
 from adapters.agent_client.inbound.context import SessionContext
 from adapters.agent_client.tunnel import mcp_messages as tunnel
@@ -68,7 +68,7 @@ def together(session: SessionContext) -> Raw:
     return jsonrpc.raw({**jsonrpc.unpack(session.params), tunnel.SERVERS: [*asked, *others]})
 
 
-def _named(session: SessionContext | OpenSession) -> list[JsonObject]:
+def _named(session: SessionContext | SharedSession) -> list[JsonObject]:
     return read(session.params, wire.NewSession).mcp_servers
 
 

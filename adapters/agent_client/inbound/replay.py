@@ -33,7 +33,7 @@ IN_ANSWER = frozenset({"current_mode_update", "config_option_update", "state_upd
 """Kinds that the answer of `session/load` says itself, or that are told by how things stand."""
 
 
-class Follow(Protocol):
+class FollowRun(Protocol):
     """Tells the client of a run, once. See `EditorSession.follow`."""
 
     async def __call__(
@@ -89,7 +89,7 @@ async def by_agent(session: SessionContext, updates: SessionUpdates, method: str
 async def past(
     session: SessionContext,
     updates: SessionUpdates,
-    follow: Follow,
+    follow: FollowRun,
     *,
     everything: bool,
     told: Callable[[], Awaitable[None]],
@@ -128,7 +128,7 @@ async def active(gateway: Gateway, thread_id: str) -> Sequence[Run]:
 
 
 async def _conversation(
-    session: SessionContext, updates: SessionUpdates, follow: Follow, thread: Thread
+    session: SessionContext, updates: SessionUpdates, follow: FollowRun, thread: Thread
 ) -> Sequence[Run]:
     """Tell every run that has ended, with what was said between them. Returns those that have not."""
     going_on: list[Run] = []

@@ -18,9 +18,9 @@ from adapters.agent_client import wire
 from adapters.agent_client.codec import errors
 from adapters.agent_client.inbound import config_options, governed, replay, turns
 from adapters.agent_client.inbound.client import EditorClient
-from adapters.agent_client.inbound.context import SessionContext, Way
+from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.follower import RunFollower
-from adapters.agent_client.inbound.states import Life
+from adapters.agent_client.inbound.states import SessionLife
 from adapters.agent_client.inbound.turns import PromptTurn
 from adapters.agent_client.inbound.updates import SessionUpdates
 from adapters.agent_client.inbound.v1 import V1SessionUpdates
@@ -40,7 +40,7 @@ STOP_SECONDS = 5.0
 
 
 class EditorSession:
-    """`open` it, `go` when its client knows of it, `close` it. See `OpenSession` for what other connections do.
+    """`open` it, `go` when its client knows of it, `close` it. See `SharedSession` for what other connections do.
 
     context: what it is, and its state.
     updates: what its client is told of it, and how its prompts are answered.
@@ -68,16 +68,16 @@ class EditorSession:
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    async def open(self, way: Way) -> None:
+    async def open(self, way: OpenedBy) -> None:
         """Watch the thread, and tell what is to be told before the client is answered. Raises NotFound.
 
         What happens from now on is told once `go` was called.
         """
         self.context.opening(way)
         try:
-            if way is not Way.NEW:
+            if way is not OpenedBy.NEW:
                 await self.updates.prepare()
-            if self.context.state.life is Life.CLOSED:
+            if self.context.state.life is SessionLife.CLOSED:
                 raise Unavailable(f"session {self.id} was closed")
             self.client.clients.opened(self)
             self._task = asyncio.create_task(self._live(way), name=f"session {self.id}")
@@ -99,7 +99,7 @@ class EditorSession:
         self.context.known()
         self._gate.set()
 
-    async def reload(self, ask: Callable[[], Awaitable[Raw]], way: Way) -> Raw:
+    async def reload(self, ask: Callable[[], Awaitable[Raw]], way: OpenedBy) -> Raw:
         """The agent's own answer to a request on which it tells what was; the session was opened in this `way` then."""
         self.context.reloading()
         answer = await ask()
@@ -133,31 +133,25 @@ class EditorSession:
 
     @property
     def agent(self) -> str:
-        """See `OpenSession`."""
         return self.context.agent
 
     @property
     def params(self) -> Raw:
-        """See `OpenSession`."""
         return self.context.params
 
     @property
     def servers(self) -> list[tunnel.Offered]:
-        """See `OpenSession`."""
         return self.context.servers
 
     def heard(self, update: ThreadUpdate) -> None:
-        """See `OpenSession`."""
         self.updates.say(*self.updates.news(update))
 
     async def configured(self, options: list[JsonObject] | None = None) -> None:
-        """See `OpenSession`."""
         if options is None:
             options = (await config_options.settings(self.context)).get("configOptions", [])
         self.context.tell(*self.updates.news(config_options.options_changed(options)))
 
     def chosen(self, agent: str, config: JsonObject) -> None:
-        """See `OpenSession`."""
         self.context.chosen(agent, config)
 
     # --- turns ------------------------------------------------------------------------------------------------
@@ -255,15 +249,15 @@ class EditorSession:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    async def _live(self, way: Way) -> None:
+    async def _live(self, way: OpenedBy) -> None:
         context = self.context
         try:
             async with self._gateway.backchannel.join(self.id, self.client) as news:
                 self._news = news
-                if way is Way.NEW:
+                if way is OpenedBy.NEW:
                     await self._told()
                 else:
-                    everything = way is Way.LOAD
+                    everything = way is OpenedBy.LOAD
                     await replay.past(context, self.updates, self.follow, everything=everything, told=self._told)
                 await self._listen(news)
         except AgentGone:

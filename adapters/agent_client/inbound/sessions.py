@@ -16,7 +16,7 @@ from adapters.agent_client.codec import agents
 from adapters.agent_client.inbound import governed, mcp_servers, replay, session_list, set_option, turns
 from adapters.agent_client.inbound.client import EditorClient
 from adapters.agent_client.inbound.config_options import settings
-from adapters.agent_client.inbound.context import SessionContext, Way
+from adapters.agent_client.inbound.context import OpenedBy, SessionContext
 from adapters.agent_client.inbound.session import EditorSession
 from adapters.agent_client.tunnel import mcp_messages as tunnel
 from adapters.agent_client.wire import PROTOCOL, JsonObject
@@ -65,7 +65,7 @@ class EditorSessions:
                 return self._open[session_id]
             name = self._agent_of(thread)
             params = await governed.known(governed.of(self._gateway, name), thread, ending=ending)
-            session = await self._opened(thread, name, params, Way.TAKEN)
+            session = await self._opened(thread, name, params, OpenedBy.TAKEN)
             session.go()
             return session
 
@@ -115,7 +115,6 @@ class EditorSessions:
             await asyncio.wait([asyncio.create_task(session.close()) for session in sessions])
 
     def noted(self, session_id: str, said: JsonObject) -> Json:
-        """See `dialect.Noted`."""
         session = self.here(session_id)
         return None if session is None else session.updates.remember(said)
 
@@ -134,7 +133,7 @@ class EditorSessions:
         try:
             await self._whole(self._gateway.threads.create(thread))
             await governed.opened(governor, thread.id, self._client.visitor.name)
-            session = await self._opened(thread, name, params, Way.NEW)
+            session = await self._opened(thread, name, params, OpenedBy.NEW)
             return self._shown(session, await set_option.begin(session.context))
         except BaseException:
             await self._undo(thread.id, session)
@@ -142,11 +141,11 @@ class EditorSessions:
 
     async def load(self, params: Raw) -> Any:
         """`session/load`."""
-        return await self._again(params, "session/load", Way.LOAD)
+        return await self._again(params, "session/load", OpenedBy.LOAD)
 
     async def resume(self, params: Raw) -> Any:
         """`session/resume`."""
-        return await self._again(params, "session/resume", Way.RESUME)
+        return await self._again(params, "session/resume", OpenedBy.RESUME)
 
     async def list(self, params: Raw) -> Any:
         """`session/list`."""
@@ -229,12 +228,12 @@ class EditorSessions:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    async def _again(self, params: Raw, method: str, way: Way) -> Any:
+    async def _again(self, params: Raw, method: str, way: OpenedBy) -> Any:
         asked = read(params, wire.OpenSession)
         async with self._alone(asked.session_id):
             return await self._taken_up(asked, params, method, way)
 
-    async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: Way) -> Any:
+    async def _taken_up(self, asked: wire.OpenSession, params: Raw, method: str, way: OpenedBy) -> Any:
         there = self._open.get(asked.session_id)
         if there is not None:
             there.reopen()
@@ -245,7 +244,7 @@ class EditorSessions:
             return await self._of_agent(asked, params, method)
         name = self._agent_of(thread)
         params = await governed.folders(governed.of(self._gateway, name), params)
-        if await replay.is_the_agents(self._client, thread, name, everything=way is Way.LOAD):
+        if await replay.is_the_agents(self._client, thread, name, everything=way is OpenedBy.LOAD):
             with contextlib.suppress(replay.Untold):
                 return await self._told_by_agent(thread, name, params, method, way)
         session = await self._opened(thread, name, params, way)
@@ -255,9 +254,9 @@ class EditorSessions:
             await session.close()
             raise
 
-    async def _told_by_agent(self, thread: Thread, name: str, params: Raw, method: str, way: Way) -> Any:
+    async def _told_by_agent(self, thread: Thread, name: str, params: Raw, method: str, way: OpenedBy) -> Any:
         """The agent's own answer, after what it replays. Raises replay.Untold where the record is to serve."""
-        session = await self._opened(thread, name, params, Way.NEW)
+        session = await self._opened(thread, name, params, OpenedBy.NEW)
         context = session.context
         try:
             answer = await session.reload(
@@ -276,7 +275,9 @@ class EditorSessions:
         session = await self._adopted(asked.session_id, asked, params)
         session.go()
         try:
-            return self._shown(session, await session.reload(lambda: session.context.relay(method, params), Way.RESUME))
+            return self._shown(
+                session, await session.reload(lambda: session.context.relay(method, params), OpenedBy.RESUME)
+            )
         except BaseException:
             await self._undo(session.id, session)
             raise
@@ -305,7 +306,7 @@ class EditorSessions:
         try:
             governor = governed.of(self._gateway, self._agent)
             await governed.opened(governor, thread.id, self._client.visitor.name)
-            return await self._opened(thread, self._agent, params, Way.NEW)
+            return await self._opened(thread, self._agent, params, OpenedBy.NEW)
         except BaseException:
             await self._undo(thread.id, None)
             raise
@@ -317,7 +318,7 @@ class EditorSessions:
         with contextlib.suppress(InterlinguaError):
             await self._whole(self._gateway.threads.delete(thread_id))
 
-    async def _opened(self, thread: Thread, agent: str, params: Raw, way: Way) -> EditorSession:
+    async def _opened(self, thread: Thread, agent: str, params: Raw, way: OpenedBy) -> EditorSession:
         """Open a session and tell what is to be told before its client is answered.
 
         Raises NotFound, Unavailable, and Denied for a client that has logged out since it asked for it.

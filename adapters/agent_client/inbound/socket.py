@@ -25,7 +25,7 @@ POLICY_VIOLATION: Final = 1008
 """RFC 6455, 7.4.1."""
 
 
-class Socket:
+class EditorSocket:
     """The endpoint; the agent is in the path, or left to the client."""
 
     def __init__(self, clients: EditorClients) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from gateway.core.errors import Conflict, IllegalEvent
 
 
-class Life(enum.StrEnum):
+class SessionLife(enum.StrEnum):
     """Where the session itself is."""
 
     NEW = "not opened yet"
@@ -23,7 +23,7 @@ class Life(enum.StrEnum):
     CLOSED = "closed"
 
 
-class Step(enum.StrEnum):
+class SessionStep(enum.StrEnum):
     """What happens to it."""
 
     OPEN = "open"
@@ -34,18 +34,20 @@ class Step(enum.StrEnum):
     CLOSE = "close"
 
 
-LIFE: Final[dict[tuple[Life, Step], Life]] = {
-    (Life.NEW, Step.OPEN): Life.OPENING,
-    (Life.OPENING, Step.REPLAY): Life.REPLAYING,
-    (Life.OPENING, Step.TOLD): Life.OPENED,
-    (Life.REPLAYING, Step.TOLD): Life.OPENED,
-    (Life.OPENED, Step.RELOAD): Life.RELOADING,
-    (Life.LIVE, Step.RELOAD): Life.RELOADING,  # the agent's own, which is listened to while it is told
-    (Life.RELOADING, Step.TOLD): Life.OPENED,
-    (Life.OPENED, Step.GO): Life.LIVE,
-    **{(life, Step.CLOSE): Life.CLOSED for life in Life},
+LIFE: Final[dict[tuple[SessionLife, SessionStep], SessionLife]] = {
+    (SessionLife.NEW, SessionStep.OPEN): SessionLife.OPENING,
+    (SessionLife.OPENING, SessionStep.REPLAY): SessionLife.REPLAYING,
+    (SessionLife.OPENING, SessionStep.TOLD): SessionLife.OPENED,
+    (SessionLife.REPLAYING, SessionStep.TOLD): SessionLife.OPENED,
+    (SessionLife.OPENED, SessionStep.RELOAD): SessionLife.RELOADING,
+    (SessionLife.LIVE, SessionStep.RELOAD): SessionLife.RELOADING,  # of a session that only the agent knows
+    (SessionLife.RELOADING, SessionStep.TOLD): SessionLife.OPENED,
+    (SessionLife.OPENED, SessionStep.GO): SessionLife.LIVE,
+    **{(life, SessionStep.CLOSE): SessionLife.CLOSED for life in SessionLife},
     # a client may leave while it is told, or about to be answered
-    **{(Life.CLOSED, step): Life.CLOSED for step in (Step.RELOAD, Step.TOLD, Step.GO)},
+    (SessionLife.CLOSED, SessionStep.RELOAD): SessionLife.CLOSED,
+    (SessionLife.CLOSED, SessionStep.TOLD): SessionLife.CLOSED,
+    (SessionLife.CLOSED, SessionStep.GO): SessionLife.CLOSED,
 }
 
 
@@ -57,7 +59,7 @@ class Prompting(enum.StrEnum):
     WORKING = "busy with what an answered prompt began"
 
 
-class Word(enum.StrEnum):
+class PromptStep(enum.StrEnum):
     """What happens to a prompt, or asks whether one waits."""
 
     PROMPT = "prompt"
@@ -66,13 +68,13 @@ class Word(enum.StrEnum):
     REOPEN = "reopen"
 
 
-PROMPTING: Final[dict[tuple[Prompting, Word], Prompting]] = {
-    (Prompting.FREE, Word.PROMPT): Prompting.WAITING,
-    (Prompting.WAITING, Word.ANSWER): Prompting.WORKING,  # of version 2, which answers when it is taken
-    (Prompting.WAITING, Word.OVER): Prompting.FREE,
-    (Prompting.WORKING, Word.OVER): Prompting.FREE,
-    (Prompting.FREE, Word.REOPEN): Prompting.FREE,
-    (Prompting.WORKING, Word.REOPEN): Prompting.WORKING,
+PROMPTING: Final[dict[tuple[Prompting, PromptStep], Prompting]] = {
+    (Prompting.FREE, PromptStep.PROMPT): Prompting.WAITING,
+    (Prompting.WAITING, PromptStep.ANSWER): Prompting.WORKING,  # of version 2, which answers when it is taken
+    (Prompting.WAITING, PromptStep.OVER): Prompting.FREE,
+    (Prompting.WORKING, PromptStep.OVER): Prompting.FREE,
+    (Prompting.FREE, PromptStep.REOPEN): Prompting.FREE,
+    (Prompting.WORKING, PromptStep.REOPEN): Prompting.WORKING,
 }
 
 
@@ -87,21 +89,21 @@ class SessionState:
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.life = Life.NEW
+        self.life = SessionLife.NEW
         self.prompting = Prompting.FREE
         self.replaying = False
         self.opened = False
 
-    def advance(self, step: Step) -> None:
+    def advance(self, step: SessionStep) -> None:
         """Take one step. Raises IllegalEvent."""
         life = LIFE.get((self.life, step))
         if life is None:
             raise IllegalEvent(f"{step.value} of session {self.id}, which is {self.life.value}")
         self.life = life
-        self.replaying = life in (Life.REPLAYING, Life.RELOADING)
-        self.opened = self.opened or life in (Life.OPENED, Life.CLOSED)
+        self.replaying = life in (SessionLife.REPLAYING, SessionLife.RELOADING)
+        self.opened = self.opened or life in (SessionLife.OPENED, SessionLife.CLOSED)
 
-    def prompt(self, word: Word) -> None:
+    def prompt(self, word: PromptStep) -> None:
         """The same for its prompt. Raises Conflict: the client does what it may not do yet."""
         prompting = PROMPTING.get((self.prompting, word))
         if prompting is None:

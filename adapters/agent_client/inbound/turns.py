@@ -99,13 +99,13 @@ class V2PromptTurn(PromptTurn):
         self.accept({"messageId": self.message})
 
     def end(self, how: JsonObject | RpcError) -> None:
-        """See `PromptTurn.end`. What was not taken never will be."""
+        """What was not taken never will be."""
         super().end(how)
         self.accept(how if isinstance(how, RpcError) else {"messageId": self.message or self.mark})
 
 
 @dataclass
-class Said:
+class PromptInput:
     """What a prompt says: its text, and its files, of which the first is at `place`."""
 
     text: str
@@ -191,14 +191,14 @@ def metadata_of(meta: Any) -> JsonObject:
     return {key: meta[key] for key in meta if key not in OWN} if isinstance(meta, dict) else {}
 
 
-def read(asked: wire.Prompt, agent: Agent) -> Said:
+def read(asked: wire.Prompt, agent: Agent) -> PromptInput:
     """A prompt as text and files. Raises Invalid (with path) for what an agent of this protocol did not declare.
 
     Such an agent gets the blocks themselves; whether another one takes the files is for `Gateway.runs.start` to say.
     """
     native = agents.native(agent) is not None
     blocks = content.check(asked.prompt, agents.prompt_capabilities(agent) if native else content.EVERYTHING)
-    found = Said(content.text_of([block for block in blocks if _is_text(block)]))
+    found = PromptInput(content.text_of([block for block in blocks if _is_text(block)]))
     for at, block in enumerate(blocks):
         if not native and not _is_text(block):
             file = content.file_of(block, f"/prompt/{at}")

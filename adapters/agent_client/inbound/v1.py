@@ -31,20 +31,18 @@ class V1SessionUpdates:
         self._session = session
 
     async def prepare(self) -> None:
-        """See `SessionUpdates.prepare`."""
+        pass
 
     def say(self, *updates: bytes) -> None:
-        """See `SessionUpdates.say`."""
         if self._session.choosing:
             updates = tuple(config_options.completed(self._session, update) for update in updates)
         self._session.tell(*updates)
 
     def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
-        """See `SessionUpdates.run`."""
         return V1RunUpdates(self._session, self, run, agent, mine=mine)
 
     async def prompt(self, asked: wire.Prompt, take: Take, *, cancelled: bool) -> JsonObject:
-        """See `SessionUpdates.prompt`. Nothing but "cancelled" once the turn was cancelled."""
+        """Nothing but "cancelled" once the turn was cancelled."""
         mine = PromptTurn(cancelled=cancelled)
         self._session.begin(mine)
         try:
@@ -60,33 +58,27 @@ class V1SessionUpdates:
         return how
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
-        """See `SessionUpdates.news`."""
         said = update.data
         if update.protocol != PROTOCOL or not isinstance(said, dict) or UPDATE not in said:
             return []
         return [out.update(said)]
 
     def remember(self, said: JsonObject) -> None:
-        """See `SessionUpdates.remember`."""
+        pass
 
     def is_mode(self, option: str) -> bool:
-        """See `SessionUpdates.is_mode`."""
         return False
 
     def text(self, said: str, id: str) -> list[bytes]:
-        """See `SessionUpdates.text`."""
         return [out.text(said)]
 
     def user(self, blocks: Sequence[JsonObject], id: str) -> list[bytes]:
-        """See `SessionUpdates.user`."""
         return out.user(blocks)
 
     def call(self, update: bytes | None) -> list[bytes]:
-        """See `SessionUpdates.call`."""
         return [] if update is None else [update]
 
     def form(self, interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
-        """See `SessionUpdates.form`."""
         if interrupt.kind == "elicitation" and (params := questions.as_elicitation(interrupt, modes)) is not None:
             return "elicitation/create", params, questions.elicitation_answer
         if (params := questions.as_permission(interrupt)) is not None:
@@ -96,22 +88,19 @@ class V1SessionUpdates:
         return None
 
     def asked(self, turn: PromptTurn | None) -> None:
-        """See `SessionUpdates.asked`."""
         if turn is not None:
             turn.end(turns.END_TURN)
 
     def misunderstood(self, turn: PromptTurn, said: Sequence[bytes]) -> None:
-        """See `SessionUpdates.misunderstood`."""
         self.say(*said)
         turn.end(turns.END_TURN)
 
     def over(self, turn: PromptTurn | None, how: JsonObject | RpcError) -> None:
-        """See `SessionUpdates.over`."""
         if turn is not None:
             turn.end(how)
 
     def standing(self) -> None:
-        """See `SessionUpdates.standing`."""
+        pass
 
 
 class V1RunUpdates:
@@ -128,40 +117,35 @@ class V1RunUpdates:
         self._mine = mine
 
     async def begin(self, *, quiet: bool) -> None:
-        """See `RunUpdates.begin`. The client knows what it said itself."""
+        """The client knows what it said itself."""
         if not (self._mine or quiet):
             self._say(*out.user(await turns.said(self._session.gateway, self._run, self._agent)))
 
     async def tell(self, updates: Sequence[bytes]) -> None:
-        """See `RunUpdates.tell`."""
         self._say(*updates)
 
     def skip(self, updates: Sequence[bytes]) -> None:
-        """See `RunUpdates.skip`."""
+        pass
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
-        """See `RunUpdates.state_of`."""
         return None
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
-        """See `RunUpdates.resumed`."""
         return []
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
-        """See `RunUpdates.replied`."""
         return [] if here or said is None else out.user([{"type": "text", "text": said}])
 
     def waiting(self) -> None:
-        """See `RunUpdates.waiting`."""
+        pass
 
     def snapshot(self, *, asks: bool) -> None:
-        """See `RunUpdates.snapshot`."""
+        pass
 
     async def close(self, run: Run) -> None:
-        """See `RunUpdates.close`."""
+        pass
 
     def over(self, run: Run) -> None:
-        """See `RunUpdates.over`."""
         mine = self._session.turn
         if mine is not None and self._session.owns(run):
             mine.end(self._end(run))

@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 from adapters.agent_client.codec.v2 import thread_updates
 from adapters.agent_client.codec.v2.agents import agent_of
 from adapters.agent_client.codec.v2.session_memory import SessionMemory
-from adapters.agent_client.codec.v2.updates_in import UpdateDecoder
-from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder
+from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from gateway.core import events as e
 from gateway.core.stream import Opener, coalesce
 from gateway.core.types import Agent, ThreadUpdate
@@ -59,7 +59,7 @@ def read(updates: Iterable[Any], known: SessionMemory | None = None, end: e.Even
 
     What is noted on the thread stands among them as a Custom, its name "note".
     """
-    decoder, opener = UpdateDecoder(known), Opener()
+    decoder, opener = V2UpdateDecoder(known), Opener()
     said = [event for update in updates for event in decoder.feed(dumped(update))]
     said += [*decoder.close(), end or e.RunFinished()]
     events = [_noted(each) if isinstance(each, ThreadUpdate) else each for each in said]
@@ -80,7 +80,7 @@ def written(
     events: Sequence[e.Event], agent: Agent | None = NEWER, *, size: int = 3, bursts: bool = False, replay: bool = False
 ) -> list[Any]:
     """What a client of version 2 is told of these events, that come in batches of a size; `bursts`: coalesced."""
-    encoder, numbered = UpdateEncoder(agent, run="r", replay=replay), list(enumerate(events, 1))
+    encoder, numbered = V2UpdateEncoder(agent, run="r", replay=replay), list(enumerate(events, 1))
     out: list[Any] = []
     for at in range(0, len(numbered), size):
         batch = numbered[at : at + size]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from gateway.core import delta
 from tests.adapters.agent_client import codec_cases as v1
 from tests.adapters.agent_client.codec_cases import NATIVE, unhurried
@@ -46,7 +46,7 @@ def test_its_messages_have_names_and_its_thoughts_others() -> None:
 
 def test_what_it_repeats_of_the_prompt_is_not_told() -> None:
     assert written(v1.read([_chunk("Do it", event_forms.USER), _chunk("Done")]), NATIVE)[0]["content"]["text"] == "Done"
-    assert UpdateEncoder(NATIVE, run="r").says_user is False
+    assert V2UpdateEncoder(NATIVE, run="r").says_user is False
 
 
 def test_its_calls_and_plans_are_told_in_words_of_version_2() -> None:

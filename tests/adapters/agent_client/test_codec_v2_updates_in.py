@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from adapters.agent_client.codec.v2 import thread_updates
 from adapters.agent_client.codec.v2.session_memory import SessionMemory
-from adapters.agent_client.codec.v2.updates_in import UpdateDecoder, stray
+from adapters.agent_client.codec.v2.updates_in import V2UpdateDecoder, stray
 from adapters.agent_client.codec.v2.wire import WHOLE
 from adapters.agent_client.wire import ORIGIN_V2
 from gateway.core import delta
@@ -78,7 +78,7 @@ def test_what_no_schema_allows_is_passed_on_as_well(updates: list[Any]) -> None:
 @pytest.mark.parametrize("update", [b"", b"[]", b"{}", b'{"sessionUpdate":1}', b'{"sessionUpdate":'])
 def test_what_is_no_update_is_an_error_of_the_agents(update: bytes) -> None:
     with pytest.raises(AgentBroken):
-        UpdateDecoder().feed(update)
+        V2UpdateDecoder().feed(update)
     with pytest.raises(AgentBroken):
         stray(update)
 
@@ -114,8 +114,8 @@ def test_chunks_of_a_message_are_deltas_without_a_word_more() -> None:
 
 
 def test_plain_chunks_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UpdateDecoder, "_slowly", lambda self, update: pytest.fail("the long way"))
-    decoder = UpdateDecoder()
+    monkeypatch.setattr(V2UpdateDecoder, "_slowly", lambda self, update: pytest.fail("the long way"))
+    decoder = V2UpdateDecoder()
     for update in (chunk("m", "a"), chunk("m", "b"), chunk("n", "c"), chunk("n", "d", "agent_thought")):
         assert decoder.feed(dumped(update))
 
@@ -172,7 +172,7 @@ def test_a_whole_message_without_an_id_is_one_by_itself_that_everybody_is_told()
     assert not any(ORIGIN_V2 in (note.data or ()) for note in notes), "what was said so is not to be told again"
     del nameless["content"]
     with pytest.raises(AgentBroken):
-        UpdateDecoder().feed(dumped(nameless))
+        V2UpdateDecoder().feed(dumped(nameless))
     with pytest.raises(AgentBroken):
         stray(dumped(nameless))
 
@@ -279,7 +279,7 @@ def test_a_plan_that_is_no_list_takes_the_place_of_one_that_was() -> None:
 
 @pytest.mark.parametrize("state", ["running", "requires_action", "idle"])
 def test_a_plain_state_is_no_event(state: str) -> None:
-    assert UpdateDecoder().feed(dumped({"sessionUpdate": "state_update", "state": state})) == []
+    assert V2UpdateDecoder().feed(dumped({"sessionUpdate": "state_update", "state": state})) == []
     assert stray(dumped({"sessionUpdate": "state_update", "state": state})) == []
 
 
@@ -321,7 +321,7 @@ def test_a_message_between_runs_is_told_once_to_each_version() -> None:
 
 
 def test_a_title_that_was_heard_is_known() -> None:
-    decoder = UpdateDecoder()
+    decoder = V2UpdateDecoder()
     decoder.feed(dumped(call(title="Look")))
     decoder.feed(dumped(call(title="Look again")))
     assert decoder.title("c") == "Look again"
@@ -329,7 +329,7 @@ def test_a_title_that_was_heard_is_known() -> None:
 
 def test_half_a_character_waits_for_the_other_half() -> None:
     head, tail = (json.dumps(chunk("m", "X")).replace("X", half).encode() for half in ("\\ud83d", "\\ude00"))
-    decoder = UpdateDecoder()
+    decoder = V2UpdateDecoder()
     events = [event for update in (head, tail) for event in decoder.feed(update)]
     assert "".join(event.delta for event in events if isinstance(event, e.PartDelta)) == "😀"
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.agent_client.codec.v2 import updates_out as out
-from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.losses import LOSSES
 from gateway.core import events as e
 from gateway.core import projection
@@ -46,7 +46,7 @@ class Told:
         end = _END if output is None else e.RunFinished(output=msgspec.Raw(msgspec.json.encode(output)))
         over = bool(events) and isinstance(events[-1], e.TERMINAL)
         legal = self.legal = opener.feed(events if over else [*events, end])
-        self.encoder = UpdateEncoder(agent, run="r")
+        self.encoder = V2UpdateEncoder(agent, run="r")
         numbered = list(enumerate(legal, 1))
         for at in range(0, len(numbered), size):
             batch = numbered[at : at + size]
@@ -281,18 +281,18 @@ def test_deltas_of_any_agent_take_the_short_way(monkeypatch: pytest.MonkeyPatch)
     start: list[e.Event] = [e.RunStarted(), e.MessageStarted(message="m"), e.PartStarted(part="p", message="m")]
     many = [(9, e.PartDelta(part="p", delta="x"))] * 3
     for agent in (FOREIGN, NATIVE):
-        encoder = UpdateEncoder(agent, run="r")
+        encoder = V2UpdateEncoder(agent, run="r")
         encoder.feed([*enumerate(start), (8, e.PartDelta(part="p", delta="y"))])
         with monkeypatch.context() as patched:
-            patched.setattr(UpdateEncoder, "_native", lambda *_: pytest.fail("the long way"))
-            patched.setattr(UpdateEncoder, "_of_others", lambda *_: pytest.fail("the long way"))
+            patched.setattr(V2UpdateEncoder, "_native", lambda *_: pytest.fail("the long way"))
+            patched.setattr(V2UpdateEncoder, "_of_others", lambda *_: pytest.fail("the long way"))
             assert len(encoder.feed(many)) == 3
 
 
 def test_a_large_document_is_looked_up_ever_more_rarely() -> None:
     agent = msgspec.structs.replace(FOREIGN, text_output="/choices/0/text")
     output, looks = Output(agent), 0
-    encoder, client = UpdateEncoder(agent, run="r"), Client()
+    encoder, client = V2UpdateEncoder(agent, run="r"), Client()
 
     class Counted:
         size = property(lambda self: output.size)

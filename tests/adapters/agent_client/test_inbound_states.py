@@ -6,26 +6,34 @@ import itertools
 
 import pytest
 
-from adapters.agent_client.inbound.states import LIFE, PROMPTING, Life, Prompting, SessionState, Step, Word
+from adapters.agent_client.inbound.states import (
+    LIFE,
+    PROMPTING,
+    Prompting,
+    PromptStep,
+    SessionLife,
+    SessionState,
+    SessionStep,
+)
 from gateway.core.errors import Conflict, IllegalEvent
 
 TO_LIFE = {
-    Life.NEW: (),
-    Life.OPENING: (Step.OPEN,),
-    Life.REPLAYING: (Step.OPEN, Step.REPLAY),
-    Life.OPENED: (Step.OPEN, Step.TOLD),
-    Life.RELOADING: (Step.OPEN, Step.TOLD, Step.RELOAD),
-    Life.LIVE: (Step.OPEN, Step.TOLD, Step.GO),
-    Life.CLOSED: (Step.CLOSE,),
+    SessionLife.NEW: (),
+    SessionLife.OPENING: (SessionStep.OPEN,),
+    SessionLife.REPLAYING: (SessionStep.OPEN, SessionStep.REPLAY),
+    SessionLife.OPENED: (SessionStep.OPEN, SessionStep.TOLD),
+    SessionLife.RELOADING: (SessionStep.OPEN, SessionStep.TOLD, SessionStep.RELOAD),
+    SessionLife.LIVE: (SessionStep.OPEN, SessionStep.TOLD, SessionStep.GO),
+    SessionLife.CLOSED: (SessionStep.CLOSE,),
 }
 TO_PROMPTING = {
     Prompting.FREE: (),
-    Prompting.WAITING: (Word.PROMPT,),
-    Prompting.WORKING: (Word.PROMPT, Word.ANSWER),
+    Prompting.WAITING: (PromptStep.PROMPT,),
+    Prompting.WORKING: (PromptStep.PROMPT, PromptStep.ANSWER),
 }
 
 
-def at(life: Life = Life.NEW, prompting: Prompting = Prompting.FREE) -> SessionState:
+def at(life: SessionLife = SessionLife.NEW, prompting: Prompting = Prompting.FREE) -> SessionState:
     state = SessionState("s")
     for step in TO_LIFE[life]:
         state.advance(step)
@@ -35,8 +43,10 @@ def at(life: Life = Life.NEW, prompting: Prompting = Prompting.FREE) -> SessionS
     return state
 
 
-@pytest.mark.parametrize(("life", "step"), list(itertools.product(Life, Step)))
-def test_a_step_that_the_table_does_not_have_is_refused_and_changes_nothing(life: Life, step: Step) -> None:
+@pytest.mark.parametrize(("life", "step"), list(itertools.product(SessionLife, SessionStep)))
+def test_a_step_that_the_table_does_not_have_is_refused_and_changes_nothing(
+    life: SessionLife, step: SessionStep
+) -> None:
     state = at(life)
     if (life, step) in LIFE:
         state.advance(step)
@@ -47,8 +57,8 @@ def test_a_step_that_the_table_does_not_have_is_refused_and_changes_nothing(life
         assert state.life is life
 
 
-@pytest.mark.parametrize(("prompting", "word"), list(itertools.product(Prompting, Word)))
-def test_what_a_prompt_may_not_do_yet_is_a_conflict_and_changes_nothing(prompting: Prompting, word: Word) -> None:
+@pytest.mark.parametrize(("prompting", "word"), list(itertools.product(Prompting, PromptStep)))
+def test_what_a_prompt_may_not_do_yet_is_a_conflict_and_changes_nothing(prompting: Prompting, word: PromptStep) -> None:
     state = at(prompting=prompting)
     if (prompting, word) in PROMPTING:
         state.prompt(word)
@@ -60,15 +70,19 @@ def test_what_a_prompt_may_not_do_yet_is_a_conflict_and_changes_nothing(promptin
 
 
 def test_a_client_is_told_what_was_while_the_record_or_the_agent_tells_it() -> None:
-    assert [life for life in Life if at(life).replaying] == [Life.REPLAYING, Life.RELOADING]
+    assert [life for life in SessionLife if at(life).replaying] == [SessionLife.REPLAYING, SessionLife.RELOADING]
 
 
 def test_it_is_known_what_runs_in_a_session_once_it_was_opened_also_while_its_agent_tells_what_was() -> None:
-    assert [life for life in Life if not at(life).opened] == [Life.NEW, Life.OPENING, Life.REPLAYING]
+    assert [life for life in SessionLife if not at(life).opened] == [
+        SessionLife.NEW,
+        SessionLife.OPENING,
+        SessionLife.REPLAYING,
+    ]
 
 
 def test_a_closed_session_stays_closed_whatever_was_under_way() -> None:
-    for step in Step:
-        if (Life.CLOSED, step) in LIFE:
-            assert LIFE[Life.CLOSED, step] is Life.CLOSED
-    assert all(LIFE[life, Step.CLOSE] is Life.CLOSED for life in Life)
+    for step in SessionStep:
+        if (SessionLife.CLOSED, step) in LIFE:
+            assert LIFE[SessionLife.CLOSED, step] is SessionLife.CLOSED
+    assert all(LIFE[life, SessionStep.CLOSE] is SessionLife.CLOSED for life in SessionLife)

@@ -59,7 +59,7 @@ def speaking(*updates: dict[str, Any], end: dict[str, Any] = END, hold: asyncio.
     known = SessionMemory()
 
     async def script(context: RunContext) -> None:
-        decoder = updates_in.UpdateDecoder(known)
+        decoder = updates_in.V2UpdateDecoder(known)
         for number, update in enumerate(updates):
             if hold is not None and number == len(updates) - 1:
                 await context.drain()
@@ -228,7 +228,7 @@ def test_states_of_which_it_says_more_are_told_but_never_that_it_is_idle_before_
         context.note(ThreadUpdate(protocol="agent_client.v2", kind="state_update", data=data))
 
     async def works(context: RunContext) -> None:
-        decoder = updates_in.UpdateDecoder(SessionMemory())
+        decoder = updates_in.V2UpdateDecoder(SessionMemory())
         for event in decoder.feed(msgspec.json.encode(USER)):
             assert not isinstance(event, ThreadUpdate)
             context.emit(event)

@@ -11,7 +11,7 @@ The outbound half, with an agent of version 2:
     requests.to_v2(method, params, mode=)       a request of version 1 -> (method, params); requests.CHANGED lists which
     requests.result_to_v1(method, result)       its answer, by version 1's method
     session_memory.SessionMemory()              one for each session and connection: what was said before
-    updates_in.UpdateDecoder(known)             one for each run: feed / more / begun / title / close as version 1's
+    updates_in.V2UpdateDecoder(known)           one for each run: feed / more / begun / title / close as version 1's
     updates_in.stray(update, known)             an update between runs -> ThreadUpdates (a list, unlike version 1's)
     updates_in.aside(note)                      one that came while a run's prompt was on its way -> its event
     turn.state_of(update)                       the `state_update` it is, or None; to be looked at before `feed`
@@ -25,8 +25,8 @@ The inbound half, with a client of version 2:
     agents.initialize_result(agent, version=)   the answer
     requests.to_v1(method, params)              a request -> (method, params) of version 1; requests.set_mode for modes
     requests.result_to_v2(method, result, modes=)  its answer, by version 1's method
-    updates_out.UpdateEncoder(agent, run=, replay=)  one for each run: as version 1's, with its interface
-    updates_out.user(blocks, message_id)        the `user_message` of a prompt; UpdateEncoder.says_user: the agent does
+    updates_out.V2UpdateEncoder(agent, run=, replay=)  one for each run: as version 1's, with its interface
+    updates_out.user(blocks, message_id)        the `user_message` of a prompt; says_user: the agent says it
     updates_out.text(said, message_id)          a text of the gateway's own
     updates_out.update, updates_out.envelope    as version 1's
     thread_updates.told(update, options=, modes=)  a ThreadUpdate as update, None if it is none

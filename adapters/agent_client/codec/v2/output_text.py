@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from adapters.agent_client.codec import content, event_forms
-from adapters.agent_client.codec.document import DocumentText, Said
+from adapters.agent_client.codec.document import DocumentGrowth, DocumentText
 from adapters.agent_client.codec.event_forms import MESSAGE, THOUGHT
 from adapters.agent_client.codec.output_text import GROWTH, SMALL
 from adapters.agent_client.codec.v2.wire import CHUNK, UPDATE
@@ -231,8 +231,8 @@ class V2OutputText:
         self._speech = _Message(self._base if self._count == 1 else f"{self._base}-{self._count}", MESSAGE)
         return self._speech
 
-    def _tell(self, said: Said | str, out: list[bytes]) -> None:
-        if isinstance(said, Said) and said.unsure:
+    def _tell(self, said: DocumentGrowth | str, out: list[bytes]) -> None:
+        if isinstance(said, DocumentGrowth) and said.unsure:
             self.stale = True
         elif not self.stale:
             text, items = (said, []) if isinstance(said, str) else (said.text, said.items)

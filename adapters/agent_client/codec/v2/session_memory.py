@@ -12,7 +12,7 @@ from collections.abc import Container
 from typing import Any, Final
 
 from adapters.agent_client.codec.v2 import calls, updates
-from adapters.agent_client.codec.v2.terminals import Screen, Terminal
+from adapters.agent_client.codec.v2.terminals import Screen, ShownTerminal
 from gateway.core import delta
 from gateway.core.types import JsonObject
 
@@ -28,7 +28,7 @@ _WORKING: Final = ("pending", "in_progress")
 _FINAL: Final = ("completed", "failed")
 
 
-class Content:
+class CallContent:
     """A call's content in version 1's words, that pieces are added to. `owed` is whether it is still to be told."""
 
     __slots__ = ("items", "owed", "size", "told")
@@ -56,7 +56,7 @@ class Content:
         self.items, self.owed = list(items), False
         self.size = self.told = sum(map(_size, items))
 
-    def shows(self, terminal: Terminal) -> bool:
+    def shows(self, terminal: ShownTerminal) -> bool:
         """Whether that terminal is in it."""
         return any(isinstance(item, Screen) and item.mine and item.terminal is terminal for item in self.items)
 
@@ -104,9 +104,9 @@ class SessionMemory:
 
     def __init__(self) -> None:
         self._calls: dict[str, _Call] = {}
-        self._contents: dict[str, Content] = {}
+        self._contents: dict[str, CallContent] = {}
         self._messages: dict[str, None] = {}
-        self._terminals: dict[str, Terminal] = {}
+        self._terminals: dict[str, ShownTerminal] = {}
         self.plans: dict[str, list[Any]] = {}
         """Entries of the plans that are lists, by id."""
 
@@ -217,10 +217,10 @@ class SessionMemory:
         id = item.get("terminalId")
         return Screen(self._terminal(id), call, item.get("_meta")) if isinstance(id, str) else None
 
-    def _terminal(self, id: str) -> Terminal:
+    def _terminal(self, id: str) -> ShownTerminal:
         terminal = self._terminals.get(id)
         if terminal is None:
-            terminal = self._terminals[id] = Terminal()
+            terminal = self._terminals[id] = ShownTerminal()
             if len(self._terminals) > TERMINALS:
                 self._terminals.pop(next(iter(self._terminals))).forget()
         return terminal
@@ -236,10 +236,10 @@ class SessionMemory:
         _trim(self._calls)
         return call, True
 
-    def _content(self, id: str) -> Content:
+    def _content(self, id: str) -> CallContent:
         content = self._contents.get(id)
         if content is None:
-            content = self._contents[id] = Content()
+            content = self._contents[id] = CallContent()
         return content
 
     # --- plans ---------------------------------------------------------------------------------------------------

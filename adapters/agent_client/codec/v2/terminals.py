@@ -32,7 +32,7 @@ _ELSEWHERE: Final[JsonObject] = {
 }
 
 
-class Terminal:
+class ShownTerminal:
     """What is known of one. `size`: bytes that it has said, those that are not kept, too. `call`: whose content it is.
 
     `unsaid`: whether something was said of it that version 1 has not been told, nor can be any more. `forgotten`:
@@ -138,7 +138,7 @@ class Screen:
 
     __slots__ = ("_meta", "mine", "terminal")
 
-    def __init__(self, terminal: Terminal, call: str, meta: Any) -> None:
+    def __init__(self, terminal: ShownTerminal, call: str, meta: Any) -> None:
         if terminal.call is None:
             terminal.shown_in(call)
         self.terminal = terminal

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from adapters.agent_client.codec import event_forms
-from adapters.agent_client.codec.messages import Messages
+from adapters.agent_client.codec.messages import RunMessages
 from adapters.agent_client.codec.v2.beyond_v1 import SILENT, mine, with_mine
 from adapters.agent_client.codec.v2.session_memory import SessionMemory
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, UPDATE, WHOLE
@@ -23,7 +23,7 @@ from gateway.core import events as e
 from gateway.core.types import JsonObject
 
 
-class Said:
+class SaidMessage:
     """What was said of one message in this run."""
 
     __slots__ = ("blocks", "parts")
@@ -42,13 +42,13 @@ class Said:
         return "".join(pieces[0] for pieces in self.parts.values() if pieces)
 
 
-class Texts:
+class V2RunMessages:
     """The messages of one run, by kind of chunk and `messageId`."""
 
-    def __init__(self, messages: Messages, known: SessionMemory) -> None:
+    def __init__(self, messages: RunMessages, known: SessionMemory) -> None:
         self._messages = messages
         self._known = known
-        self._said: dict[tuple[str, str | None], Said] = {}
+        self._said: dict[tuple[str, str | None], SaidMessage] = {}
         self._anew: dict[str, str] = {}  # id of a message of an earlier run that is said anew -> version 1's id
         self.pieces: list[str] = []
         """Of the part that the last text went to: more of it is to be added here."""
@@ -107,7 +107,7 @@ class Texts:
             out += [e.Custom(name=PROTOCOL, data=delta.sound(chunk))] if events is None else events
         return out
 
-    def _rewritten(self, kind: str, id: str, before: Said, text: str) -> list[e.Event]:
+    def _rewritten(self, kind: str, id: str, before: SaidMessage, text: str) -> list[e.Event]:
         if not before.parts:
             return self._blocks(kind, id, [{"type": "text", "text": text}] if text else [])
         out: list[e.Event] = []
@@ -121,7 +121,7 @@ class Texts:
         """The events, told of the id, after what they say is remembered."""
         said = self._said.get((kind, id))
         if said is None:
-            said = self._said[kind, id] = Said()
+            said = self._said[kind, id] = SaidMessage()
         out: list[e.Event] = []
         for event in events:
             if type(event) is e.PartDelta:

@@ -18,7 +18,7 @@ from adapters.agent_client.codec.v2.beyond_v1 import ASIDE, SILENT, difference, 
 from adapters.agent_client.codec.v2.calls import TERMINAL as LOST_TERMINAL
 from adapters.agent_client.codec.v2.calls import WORD, block_to_v1
 from adapters.agent_client.codec.v2.session_memory import SessionMemory
-from adapters.agent_client.codec.v2.texts import Texts
+from adapters.agent_client.codec.v2.texts import V2RunMessages
 from adapters.agent_client.codec.v2.wire import (
     CALL,
     CALL_CHUNK,
@@ -42,12 +42,12 @@ from gateway.core import events as e
 from gateway.core.errors import AgentBroken
 from gateway.core.types import JsonObject, ThreadUpdate
 
-__all__ = ["OUTPUT", "Chunk", "UpdateDecoder", "aside", "stray"]
+__all__ = ["OUTPUT", "Chunk", "V2UpdateDecoder", "aside", "stray"]
 
 _PLAIN_STATES = (RUNNING, REQUIRES_ACTION, IDLE)
 
 
-class UpdateDecoder(v1.UpdateDecoder):
+class V2UpdateDecoder(v1.UpdateDecoder):
     """One run's updates: `feed`, `more`, `begun`, `title` and `close` as version 1's.
 
     known: what the session has said before; of a run without one nothing was.
@@ -61,7 +61,7 @@ class UpdateDecoder(v1.UpdateDecoder):
     def __init__(self, known: SessionMemory | None = None) -> None:
         super().__init__()
         self._known = known if known is not None else SessionMemory()
-        self._texts = Texts(self._messages, self._known)
+        self._texts = V2RunMessages(self._messages, self._known)
         self._pieces: list[str] = []  # of the part that the chunk before this one went to
 
     def more(self, chunk: Chunk) -> e.PartDelta | None:

@@ -24,13 +24,13 @@ from gateway.core import delta
 from gateway.core import events as e
 from gateway.core.types import Agent, Json, JsonObject, Role, Run
 
-__all__ = ["UpdateEncoder", "envelope", "text", "update", "user"]
+__all__ = ["V2UpdateEncoder", "envelope", "text", "update", "user"]
 
 _encode: Final = delta.encode
 _OURS: Final = (PROTOCOL, ORIGIN_V2)
 
 
-class UpdateEncoder:
+class V2UpdateEncoder:
     """One client's view of one run.
 
     agent: the run's agent; None where it is not known any more. run: its id, from which messages that have no name of

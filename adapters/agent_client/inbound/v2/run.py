@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from adapters.agent_client.codec import turn as turn_v1
 from adapters.agent_client.codec.v2 import beyond_v1, turn
 from adapters.agent_client.codec.v2 import updates_out as out
-from adapters.agent_client.codec.v2.updates_out import UpdateEncoder
+from adapters.agent_client.codec.v2.updates_out import V2UpdateEncoder
 from adapters.agent_client.codec.v2.wire import ORIGIN_V2, REQUIRES_ACTION, RUNNING, STATE, UPDATE, WHOLE
 from adapters.agent_client.inbound import turns
 from adapters.agent_client.inbound.context import SessionContext
@@ -54,7 +54,7 @@ class V2RunUpdates:
     def __init__(
         self, session: SessionContext, state: V2SessionState, run: Run, agent: Agent | None, *, mine: bool, past: bool
     ) -> None:
-        self.encoder = UpdateEncoder(agent, run=run.id, replay=True)
+        self.encoder = V2UpdateEncoder(agent, run=run.id, replay=True)
         self._session = session
         self._state = state
         self._run = run
@@ -75,13 +75,11 @@ class V2RunUpdates:
     # --- updates ----------------------------------------------------------------------------------------------
 
     async def begin(self, *, quiet: bool) -> None:
-        """See `RunUpdates.begin`."""
         self._unsaid = not quiet
         if self._unsaid and self._agent is not None and not self.encoder.says_user:
             await self._say_user()
 
     async def tell(self, updates: Sequence[bytes]) -> None:
-        """See `RunUpdates.tell`."""
         if self._unsaid and updates:
             updates = await self._first(updates)
         mine = self._session.turn
@@ -95,7 +93,6 @@ class V2RunUpdates:
         self._session.tell(*(updates if self._history is None else self._history.fold(updates)))
 
     def skip(self, updates: Sequence[bytes]) -> None:
-        """See `RunUpdates.skip`."""
         self._named(updates)
 
     def _named(self, updates: Sequence[bytes]) -> Sequence[bytes]:
@@ -140,7 +137,6 @@ class V2RunUpdates:
         return [] if self._past else self._state.to(RUNNING)
 
     def state_of(self, event: e.Custom) -> list[bytes] | None:
-        """See `RunUpdates.state_of`."""
         data: Any = event.data
         kind = data.get(UPDATE) if isinstance(data, dict) else None
         if event.name == PROTOCOL and kind in STATES:
@@ -154,7 +150,7 @@ class V2RunUpdates:
     # --- questions --------------------------------------------------------------------------------------------
 
     def resumed(self, answer: Answer, *, open: bool) -> list[bytes]:
-        """See `RunUpdates.resumed`. What was cancelled is most often about to end, and does not run before."""
+        """What was cancelled is most often about to end, and does not run before."""
         if self._past or open:
             return [ANSWERED]
         if answer.outcome is Outcome.CANCELLED:
@@ -163,7 +159,6 @@ class V2RunUpdates:
         return [*self._state.to(RUNNING), ANSWERED]
 
     def replied(self, interrupt: Interrupt, said: str | None, *, here: bool) -> list[bytes]:
-        """See `RunUpdates.replied`."""
         mine = self._prompt if here else None
         blocks = [{"type": "text", "text": said}] if said is not None else []
         if mine is not None and mine.answers == interrupt.id:
@@ -171,23 +166,20 @@ class V2RunUpdates:
         return [out.user(blocks, answer_id(self._run.id, interrupt.id))] if blocks else []
 
     def waiting(self) -> None:
-        """See `RunUpdates.waiting`."""
         self._session.tell(*self._state.to(REQUIRES_ACTION))
 
     def snapshot(self, *, asks: bool) -> None:
-        """See `RunUpdates.snapshot`."""
         self._session.tell(*self._state.to(REQUIRES_ACTION if asks else RUNNING, again=True))
 
     # --- the end ----------------------------------------------------------------------------------------------
 
     async def close(self, run: Run) -> None:
-        """See `RunUpdates.close`. A prompt that the agent has not taken is answered with its error."""
+        """A prompt that the agent has not taken is answered with its error."""
         mine = self._prompt
         if self._unsaid and not (mine is not None and turn_v1.failed_run(run) and not mine.accepted.done()):
             await self._say_user()
 
     def over(self, run: Run) -> None:
-        """See `RunUpdates.over`."""
         mine = None if self._past else self._prompt
         run = replace(run, losses={**self.encoder.losses, **run.losses})  # the last ones came too late for the record
         how = self._how(run)

@@ -35,38 +35,32 @@ class V2SessionUpdates:
         self._state = V2SessionState(session)
 
     async def prepare(self) -> None:
-        """See `SessionUpdates.prepare`."""
         self.remember(await config_options.settings(self._session))
 
     def remember(self, said: JsonObject) -> Json:
-        """See `SessionUpdates.remember`."""
         return self._state.remember(said)
 
     def say(self, *updates: bytes) -> None:
-        """See `SessionUpdates.say`. Options are completed where they are told (`news`)."""
+        """Options are completed where they are told (`news`)."""
         self._session.tell(*updates)
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
-        """See `SessionUpdates.news`."""
         return self._state.news(update)
 
     def is_mode(self, option: str) -> bool:
-        """See `SessionUpdates.is_mode`."""
         return self._state.is_mode(option)
 
     def run(self, run: Run, agent: Agent | None, *, mine: bool, past: bool) -> RunUpdates:
-        """See `SessionUpdates.run`."""
         return V2RunUpdates(self._session, self._state, run, agent, mine=mine, past=past)
 
     def standing(self) -> None:
-        """See `SessionUpdates.standing`."""
         if self._session.resumed:
             self.say(*self._state.to(self._state.state, again=True))
 
     # --- prompts ----------------------------------------------------------------------------------------------
 
     async def prompt(self, asked: wire.Prompt, take: Take, *, cancelled: bool) -> JsonObject:
-        """See `SessionUpdates.prompt`. An agent of version 2 names the message itself, and may still refuse it."""
+        """An agent of version 2 names the message itself, and may still refuse it."""
         session = self._session
         blocks = [block for block in asked.prompt if isinstance(block, dict)]
         mine = V2PromptTurn(blocks, session.answered, cancelled=cancelled)
@@ -116,13 +110,12 @@ class V2SessionUpdates:
         self._session.client.keep(tell())
 
     def misunderstood(self, mine: PromptTurn, said: Sequence[bytes]) -> None:
-        """See `SessionUpdates.misunderstood`."""
         assert isinstance(mine, V2PromptTurn)
         told = [out.user(mine.blocks, mine.mark), turn.running(), *said]
         self._later(mine, [*told, turn.idle(StopReason.END_TURN)])
 
     def asked(self, mine: PromptTurn | None) -> None:
-        """See `SessionUpdates.asked`. The client may prompt, so the session is idle."""
+        """The client may prompt, so the session is idle."""
         if self._state.state != IDLE:
             self.say(turn.idle(StopReason.END_TURN))
         self._state.ended()
@@ -130,7 +123,6 @@ class V2SessionUpdates:
             self._finish(mine, turns.END_TURN)
 
     def over(self, mine: PromptTurn | None, how: JsonObject | RpcError) -> None:
-        """See `SessionUpdates.over`."""
         self.say(out.update(turn.failure(how)) if isinstance(how, RpcError) else turn.idle(StopReason.END_TURN))
         self._state.ended()
         if mine is not None:
@@ -144,19 +136,16 @@ class V2SessionUpdates:
     # --- words ------------------------------------------------------------------------------------------------
 
     def text(self, said: str, id: str) -> list[bytes]:
-        """See `SessionUpdates.text`."""
         return [out.text(said, id)]
 
     def user(self, blocks: Sequence[JsonObject], id: str) -> list[bytes]:
-        """See `SessionUpdates.user`."""
         return [out.user(blocks, id)]
 
     def call(self, update: bytes | None) -> list[bytes]:
-        """See `SessionUpdates.call`. A question needs no tool call here."""
+        """A question needs no tool call here."""
         return []
 
     def form(self, interrupt: Interrupt, modes: frozenset[str]) -> Form | None:
-        """See `SessionUpdates.form`."""
         asked = questions.as_elicitation(interrupt, modes)
         if asked is not None:
             asked = questions.whole(asked)

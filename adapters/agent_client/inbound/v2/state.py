@@ -51,7 +51,6 @@ class V2SessionState:
         self._strands = 0
 
     def remember(self, said: JsonObject) -> Json:
-        """See `SessionUpdates.remember`."""
         self.modes = said.get("modes", self.modes)
         self.options = said.get("configOptions", self.options)
         return self.modes
@@ -80,7 +79,6 @@ class V2SessionState:
         self.state = IDLE
 
     def news(self, update: ThreadUpdate) -> list[bytes]:
-        """See `SessionUpdates.news`."""
         data = update.data
         if update.protocol == ORIGIN_V2 and update.kind == STATE and isinstance(data, dict):
             return self.agent_state(data, works=self._session.busy)
@@ -115,7 +113,6 @@ class V2SessionState:
         return {**said, "messageId": f"{after}-more-{self._strands}"}
 
     def is_mode(self, option: str) -> bool:
-        """See `SessionUpdates.is_mode`."""
         known = len(conversions.options_to_v2(self.options))
         return option == MODE and len(conversions.options_to_v2(self.options, self.modes)) > known
 

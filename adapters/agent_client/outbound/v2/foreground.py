@@ -109,9 +109,9 @@ class Foreground:
             self._announced(_peek(update))
         return True
 
-    def decoder(self) -> updates_in.UpdateDecoder:
+    def decoder(self) -> updates_in.V2UpdateDecoder:
         """See `SessionSpeech`."""
-        return updates_in.UpdateDecoder(self._known)
+        return updates_in.V2UpdateDecoder(self._known)
 
     def stray(self, update: Raw) -> Sequence[ThreadUpdate]:
         """See `SessionSpeech`."""
