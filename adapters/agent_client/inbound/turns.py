@@ -209,7 +209,7 @@ def read(asked: wire.Prompt, agent: Agent) -> PromptInput:
     return found
 
 
-def answer_with_files(question: Interrupt, said: Said) -> str:
+def answer_with_files(question: Interrupt, said: PromptInput) -> str:
     """A prompt with files as the answer of a form that has places for them: JSON. Its text answers the rest.
 
     Raises Invalid (with path) where there is no place for one of the files.
