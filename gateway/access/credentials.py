@@ -1,8 +1,7 @@
-"""How credentials are checked. Nothing here says which part of one was wrong."""
+"""Checks credentials. Nothing here says which part of one was wrong."""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import time
 from collections import OrderedDict
@@ -10,52 +9,41 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from gateway.access.options import ANONYMOUS, Credentials, JwtOptions
+from gateway.access.options import ANONYMOUS, Credentials, JwtOptions, digest
 from gateway.core.types import JsonObject
 
 C = TypeVar("C", bound=Credentials)
 
 _REMEMBERED: Final = 1000
-"""Tokens that held."""
+"""Valid tokens that are remembered."""
 _TOKEN_CHARACTERS: Final = 16 * 1024
-"""Of a JWT; a longer one is not looked at."""
+"""The longest JWT that is read."""
 
 
 def bearer(values: Sequence[str]) -> str | None:
-    """The token in the `Authorization` headers of a request; None where there is none, or more than one header."""
+    """The token in the `Authorization` headers of a request; None without one, or with more than one header."""
     scheme, _, token = values[0].partition(" ") if len(values) == 1 else ("", "", "")
     return token.strip() or None if scheme.lower() == "bearer" else None
 
 
 class Tokens(Generic[C]):
-    """The tokens of a list of clients, compared in the same time whatever they have in common."""
+    """The tokens of a list of clients, compared in constant time."""
 
     def __init__(self, clients: Iterable[C]) -> None:
-        self._digests = [(digest, client) for client in clients if (digest := digest_of(client)) is not None]
+        self._digests = [(known, client) for client in clients if (known := client.digest) is not None]
 
     def client(self, token: str) -> C | None:
-        """Whose it is."""
-        given, found = _digest(token), None
-        for digest, client in self._digests:
-            if hmac.compare_digest(digest, given):
+        """The client with this token."""
+        given, found = digest(token), None
+        for known, client in self._digests:
+            if hmac.compare_digest(known, given):
                 found = client
         return found
 
 
-def digest_of(client: Credentials) -> bytes | None:
-    """SHA-256 of a client's token; None if it has none."""
-    if client.token_sha256 is not None:
-        return bytes.fromhex(client.token_sha256)
-    return None if client.token is None else _digest(client.token.get_secret_value())
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
 @dataclass(frozen=True)
 class Subject:
-    """Whom a JSON Web Token stands for. `expires`: seconds since the epoch, the leeway not counted."""
+    """The subject of a JSON Web Token. `expires`: seconds since the epoch, without the leeway."""
 
     name: str
     expires: float
@@ -63,7 +51,7 @@ class Subject:
 
 
 class Subjects:
-    """Who JSON Web Tokens stand for. One that held is remembered (by its digest) until it expires."""
+    """The subjects of JSON Web Tokens. A valid token is remembered, by its digest, until it expires."""
 
     def __init__(self, options: JwtOptions, now: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -71,23 +59,23 @@ class Subjects:
         self._known: OrderedDict[bytes, Subject] = OrderedDict()
 
     def find(self, token: str) -> Subject | None:
-        """What a token that is valid now says; None for anything else."""
-        digest = _digest(token)
-        known = self._known.get(digest)
+        """The subject of a token that is valid now; None for anything else."""
+        key = digest(token)
+        known = self._known.get(key)
         if known is not None and self._now() < known.expires + self._options.leeway:
             return known
-        self._known.pop(digest, None)
+        self._known.pop(key, None)
         found = subject(token, self._options)
         if found is None:
             return None
-        self._known[digest] = found
+        self._known[key] = found
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
         return found
 
 
 def subject(token: str, options: JwtOptions) -> Subject | None:
-    """What a JWT that is valid now says; None for anything else.
+    """The subject of a JWT that is valid now; None for anything else.
 
     Only the algorithms of the options are accepted, whatever its header says. `exp`, `sub` and `aud` must be there.
     """
@@ -119,9 +107,9 @@ def subject(token: str, options: JwtOptions) -> Subject | None:
 
 @dataclass(frozen=True)
 class TokenOwner(Generic[C]):
-    """Whose a token is, by one of the two or by both.
+    """The owner of a token.
 
-    client: of the list, by its own token or by the `sub` of a JWT. subject: whom a JWT stands for.
+    client: the client of the list, found by its own token or by the `sub` of a JWT. subject: that of a JWT.
     """
 
     client: C | None
@@ -129,7 +117,7 @@ class TokenOwner(Generic[C]):
 
 
 class TokenOwners(Generic[C]):
-    """Whose tokens are believed: those of a list of clients, and JSON Web Tokens where there are options for them.
+    """Finds the owners of tokens: those of a list of clients, and JSON Web Tokens where there are options for them.
 
     now: the clock, in seconds since the epoch.
     """
@@ -140,7 +128,7 @@ class TokenOwners(Generic[C]):
         self._subjects = Subjects(jwt, now) if jwt is not None else None
 
     def find(self, token: str) -> TokenOwner[C] | None:
-        """Whose a token is that holds now; None for anything else."""
+        """The owner of a token that is valid now; None for anything else."""
         client = self._tokens.client(token)
         if client is not None:
             return TokenOwner(client, None)

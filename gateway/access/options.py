@@ -1,7 +1,8 @@
-"""Options: who there is, and whose tokens are believed."""
+"""Options: the clients that there are, and whose tokens are accepted."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,10 +18,15 @@ Algorithm = Literal[
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$"), AfterValidator(str.lower)]
 
 ANONYMOUS: Final = "anonymous"
-"""Whoever has shown nothing. Nobody else is called so."""
+"""The name of a client that has shown no token. No client of the options may have it."""
 KINDS: Final = {"HS": "secret", "RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "Ed25519"}
 SECRET_BYTES: Final = {"HS256": 32, "HS384": 48, "HS512": 64}
 """RFC 7518, 3.2."""
+
+
+def digest(token: str) -> bytes:
+    """SHA-256 of a token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 class Credentials(Options):
@@ -34,6 +40,13 @@ class Credentials(Options):
     name: Annotated[str, Field(min_length=1)]
     token: Annotated[SecretStr, Field(min_length=1)] | None = None
     token_sha256: Sha256 | None = None
+
+    @property
+    def digest(self) -> bytes | None:
+        """SHA-256 of its token; None if it has none."""
+        if self.token_sha256 is not None:
+            return bytes.fromhex(self.token_sha256)
+        return None if self.token is None else digest(self.token.get_secret_value())
 
     @model_validator(mode="after")
     def _one_token(self) -> Self:
@@ -64,7 +77,7 @@ class JwtOptions(Options):
 
     @property
     def keys(self) -> Mapping[str, Any]:
-        """The key as each algorithm wants it."""
+        """The key, prepared for each algorithm."""
         return self._keys
 
     @model_validator(mode="after")
@@ -96,15 +109,13 @@ class JwtOptions(Options):
 
 
 def each_its_own(clients: Iterable[Credentials]) -> None:
-    """Raises ValueError where two clients could be taken for one, or one for nobody."""
-    from gateway.access.credentials import digest_of
-
+    """Raises ValueError where two clients have one name or one token, or a client is called ANONYMOUS."""
     clients = tuple(clients)
     if any(client.name == ANONYMOUS for client in clients):
         raise ValueError(f"clients: nobody may be called {ANONYMOUS}")
     twice = [name for name, times in Counter(client.name for client in clients).items() if times > 1]
     if twice:
         raise ValueError(f"clients: {twice[0]!r} is there twice")
-    tokens = [digest for client in clients if (digest := digest_of(client)) is not None]
+    tokens = [digest for client in clients if (digest := client.digest) is not None]
     if len(set(tokens)) < len(tokens):
         raise ValueError("clients: two have the same token")

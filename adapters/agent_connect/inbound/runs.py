@@ -25,7 +25,7 @@ PAGE = 200
 
 
 class RunOperations:
-    """Start, watch, answer, cancel, find runs."""
+    """Starts, watches, answers, cancels and finds runs."""
 
     def __init__(self, gateway: Gateway, options: AgentConnectServe) -> None:
         self._gateway = gateway
