@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from gateway.access.authentication import Asking, Authentication, Person, Signed
 from gateway.access.credentials import Subjects, TokenOwners, bearer
-from gateway.access.door import identifying, serving, visit_of
+from gateway.access.door import identifying, refusal_headers, serving, visit_of
 from gateway.access.options import ANONYMOUS, Algorithm, Credentials, JwtOptions, each_its_own
 from gateway.access.patterns import Patterns, fits
 from gateway.access.people import EXPIRED, Created, People, Principal, challenge, roles_of, uncreated
@@ -48,6 +48,7 @@ __all__ = [
     "each_its_own",
     "fits",
     "identifying",
+    "refusal_headers",
     "roles_of",
     "serving",
     "uncreated",

@@ -10,11 +10,12 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.access.authentication import Asking
-from gateway.access.people import People
+from gateway.access.people import People, challenge
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
 from gateway.contract.gateway import Gateway
-from gateway.core.errors import Unauthenticated
+from gateway.core.errors import InterlinguaError, Unauthenticated, Unavailable
+from gateway.transport.asgi import Headers
 
 T = TypeVar("T")
 
@@ -50,6 +51,13 @@ def visit_of(scope: Scope) -> Visit:
         log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], found)
         raise found
     return found
+
+
+def refusal_headers(error: InterlinguaError) -> Headers:
+    """The headers with which a REST door answers an error."""
+    if isinstance(error, Unauthenticated):
+        return [(name.encode(), value.encode()) for name, value in challenge(error).items()]
+    return [(b"retry-after", b"1")] if isinstance(error, Unavailable) else ()
 
 
 def serving(make: Callable[[Gateway], T], gateway: Gateway, options: Asking) -> Callable[[Scope], T]:

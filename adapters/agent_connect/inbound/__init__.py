@@ -22,11 +22,11 @@ from adapters.agent_connect.inbound import parameters
 from adapters.agent_connect.inbound.runs import RunOperations
 from adapters.agent_connect.inbound.threads import ThreadOperations
 from adapters.agent_connect.options import AgentConnectServe
-from gateway.access import challenge, serving
+from gateway.access import refusal_headers, serving
 from gateway.contract import Callback, Gateway
-from gateway.core.errors import InterlinguaError, NotFound, Unauthenticated, Unavailable, lookup
+from gateway.core.errors import InterlinguaError, NotFound, lookup
 from gateway.core.types import Run
-from gateway.transport.asgi import Headers, HttpRequest, Reply, RestEndpoint, RestOperation
+from gateway.transport.asgi import HttpRequest, Reply, RestEndpoint, RestOperation
 
 T = TypeVar("T")
 Table = Mapping[str, Mapping[str, RestOperation[T]]]
@@ -183,9 +183,5 @@ class AgentConnectInbound:
 
 def _refusal(error: InterlinguaError) -> Reply:
     """An error as `ErrorResponse`: a JSON string."""
-    headers: Headers = ()
-    if isinstance(error, Unavailable):
-        headers = [(b"retry-after", b"1")]
-    elif isinstance(error, Unauthenticated):
-        headers = [(name.encode(), value.encode()) for name, value in challenge(error).items()]
-    return Reply(lookup(codec.ERRORS, error), msgspec.json.encode(codec.error_text(error)), headers)
+    body = msgspec.json.encode(codec.error_text(error))
+    return Reply(lookup(codec.ERRORS, error), body, refusal_headers(error))

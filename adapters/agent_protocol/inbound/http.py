@@ -1,4 +1,4 @@
-"""What every operation shares: bodies read within a limit, pages, errors as this protocol has them."""
+"""Bodies, pages and errors of Agent Protocol over HTTP."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from adapters.agent_protocol.codec import ERRORS
-from gateway.access import challenge
+from gateway.access import refusal_headers
 from gateway.core.delta import encode
-from gateway.core.errors import InterlinguaError, Invalid, Unauthenticated, Unavailable, lookup
+from gateway.core.errors import InterlinguaError, Invalid, lookup
 from gateway.core.types import JsonObject
-from gateway.transport.asgi import Headers, HttpRequest, Reply
+from gateway.transport.asgi import HttpRequest, Reply
 from gateway.wire import strict
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -24,12 +24,7 @@ def refusal(error: InterlinguaError) -> Reply:
     content: JsonObject = {"message": str(error)}
     if isinstance(error, Invalid) and error.path:
         content["detail"] = [{"loc": error.path.strip("/").split("/"), "msg": str(error)}]
-    headers: Headers = ()
-    if isinstance(error, Unavailable):
-        headers = [(b"retry-after", b"1")]
-    elif isinstance(error, Unauthenticated):
-        headers = [(name.encode(), value.encode()) for name, value in challenge(error).items()]
-    return Reply(lookup(ERRORS, error), encode(content), headers)
+    return Reply(lookup(ERRORS, error), encode(content), refusal_headers(error))
 
 
 def answer(content: JsonObject) -> Reply:
@@ -54,7 +49,7 @@ async def body(request: HttpRequest, model: type[_M], limit: int) -> _M:
 
 @dataclass(frozen=True)
 class PageAsked:
-    """Which page of a list is asked for: `number` from 1, `size` items."""
+    """The page of a list that a client asks for: `number` from 1, `size` items."""
 
     number: int
     size: int

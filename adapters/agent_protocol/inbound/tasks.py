@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskOperations:
-    """The operations as one client has them, or everybody where nobody is asked who it is."""
+    """The operations, on the gateway as one client may see it."""
 
     def __init__(self, options: AgentProtocolServe, gateway: Gateway) -> None:
         self._options = options
