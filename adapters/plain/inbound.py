@@ -59,7 +59,7 @@ class PlainInbound:
         body = await _body(request, wire.RunBody, self._limit)
         run = await self._gateway.runs.start(
             RunRequest(
-                agent=request.path["agent"],
+                agent=request.path_params["agent"],
                 input=body.input,
                 protocol="plain",
                 thread=body.thread,
@@ -71,7 +71,7 @@ class PlainInbound:
 
     async def resume(self, request: HttpRequest) -> None:
         """GET /runs/{run}?after=N: the lines from N on."""
-        run = await self._gateway.runs.get(request.path["run"])
+        run = await self._gateway.runs.get(request.path_params["run"])
         after = request.query("after")
         after = "0" if after is None else after
         if re.fullmatch("[0-9]{1,18}", after) is None:
@@ -83,12 +83,12 @@ class PlainInbound:
         body = await _body(request, wire.AnswerBody, self._limit)
         outcome = Outcome.DECLINED if body.declined else Outcome.ANSWERED
         answer = Answer(outcome=outcome, value=body.answer)
-        run = await self._gateway.runs.answer(request.path["run"], answer, body.id)
+        run = await self._gateway.runs.answer(request.path_params["run"], answer, body.id)
         return _reply({"run": run.id, "status": run.status})
 
     async def cancel(self, request: HttpRequest) -> Reply:
         """POST /runs/{run}/cancel."""
-        run = await self._gateway.runs.cancel(request.path["run"], wait=True)
+        run = await self._gateway.runs.cancel(request.path_params["run"], wait=True)
         return _reply({"run": run.id, "status": run.status})
 
     async def _stream(self, request: HttpRequest, run_id: str, after: int) -> None:

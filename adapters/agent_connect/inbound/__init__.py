@@ -56,14 +56,15 @@ class AgentOperations:
     async def get(self, request: HttpRequest) -> Reply:
         """`GET /agents/{agent_id}`. A name will do for the id."""
         return Reply(
-            200, codec_agent.encode_agent(await self._gateway.agents.get(request.path["agent_id"], wire.PROTOCOL))
+            200,
+            codec_agent.encode_agent(await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)),
         )
 
     async def errors(self, request: HttpRequest) -> Reply:
         """`GET /agents/{agent_id}/errors`: which errors there are. The specification has no such operation, only the
         prose documentation asks for it.
         """
-        agent = await self._gateway.agents.get(request.path["agent_id"], wire.PROTOCOL)
+        agent = await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)
         return Reply(200, codec.encode_errors(codec_agent.own_errors(agent)))
 
     async def configure(self, request: HttpRequest) -> Reply:
@@ -73,13 +74,13 @@ class AgentOperations:
         """
         wanted = await parameters.body(request, wire.instance_create, self._limit)
         config = (wanted.get("config") or {}).get("configurable") or {}
-        agent = await self._gateway.agents.create(request.path["agent_id"], wire.PROTOCOL, config)
+        agent = await self._gateway.agents.create(request.path_params["agent_id"], wire.PROTOCOL, config)
         return Reply(200, codec_agent.encode_agent(agent))
 
     async def remove(self, request: HttpRequest) -> Reply:
         """`DELETE /agents/{agent_id}/instances/{instance_id}`: of what `configure` made. Its runs go on."""
-        template = await self._gateway.agents.get(request.path["agent_id"], wire.PROTOCOL)
-        instance = await self._gateway.agents.get(request.path["instance_id"], wire.PROTOCOL)
+        template = await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)
+        instance = await self._gateway.agents.get(request.path_params["instance_id"], wire.PROTOCOL)
         made = self._gateway.agents.created(instance.name)
         if made is None or made[0] != template.name:
             raise NotFound(f"agent {instance.name} is no instance of {template.name}")
@@ -89,7 +90,10 @@ class AgentOperations:
     async def descriptor(self, request: HttpRequest) -> Reply:
         """`GET /agents/{agent_id}/descriptor`, in prose documentation `/agents/agent/{agent_id}/descriptor`."""
         return Reply(
-            200, codec_agent.encode_descriptor(await self._gateway.agents.get(request.path["agent_id"], wire.PROTOCOL))
+            200,
+            codec_agent.encode_descriptor(
+                await self._gateway.agents.get(request.path_params["agent_id"], wire.PROTOCOL)
+            ),
         )
 
 

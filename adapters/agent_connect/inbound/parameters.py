@@ -25,7 +25,7 @@ async def body(request: HttpRequest, adapter: TypeAdapter[T], limit: int) -> T:
 
 def uuid(request: HttpRequest, name: str) -> str:
     """A path parameter that must be a UUID."""
-    value = request.path[name]
+    value = request.path_params[name]
     if _UUID.fullmatch(value) is None:
         raise Invalid(f"{name}: {value!r} is not a UUID")
     return value.lower()

@@ -67,12 +67,12 @@ class RunOperations:
             raise
 
     async def _body(self, request: HttpRequest) -> wire.RunCreate:
-        if "thread_id" in request.path:
+        if "thread_id" in request.path_params:
             return await parameters.body(request, wire.stateful, self._limit)
         return await parameters.body(request, wire.stateless, self._limit)
 
     async def _start(self, request: HttpRequest, body: wire.RunCreate, *, told: bool = True) -> Run:
-        threaded = "thread_id" in request.path
+        threaded = "thread_id" in request.path_params
         wanted = codec_request.run_request(
             body,
             body.get("agent_id") or self._only(),
@@ -259,7 +259,7 @@ class RunOperations:
 
     async def _run(self, request: HttpRequest) -> Run:
         """The run of the path; under a thread, only if it is that thread's."""
-        thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path else None
+        thread_id = parameters.uuid(request, "thread_id") if "thread_id" in request.path_params else None
         run = await self._gateway.runs.get(parameters.uuid(request, "run_id"))
         if thread_id is not None and run.thread != thread_id:
             raise NotFound(f"thread {thread_id} has no run {run.id}")
@@ -274,7 +274,7 @@ class RunOperations:
 
     def _headers(self, request: HttpRequest, run: Run) -> Headers:
         """Where the run is, which the answer of a stream or wait does not say before its end."""
-        under = f"/threads/{run.thread}" if "thread_id" in request.path else ""
+        under = f"/threads/{run.thread}" if "thread_id" in request.path_params else ""
         return [(b"content-location", request.link(f"{under}/runs/{run.id}").encode("latin-1"))]
 
 

@@ -167,7 +167,7 @@ class TaskOperations:
 
     async def get_step(self, request: HttpRequest) -> Reply:
         """`GET steps/{step_id}` (getAgentTaskStep)."""
-        task, wanted = await self._task(request), request.path["step_id"]
+        task, wanted = await self._task(request), request.path_params["step_id"]
         for step in await self._steps(task):
             if step["step_id"] == wanted:
                 return answer(step)
@@ -206,7 +206,7 @@ class TaskOperations:
 
     async def download_artifact(self, request: HttpRequest) -> None:
         """`GET artifacts/{artifact_id}` (downloadAgentTaskArtifact)."""
-        await files.download(request, self._gateway, await self._task(request), request.path["artifact_id"])
+        await files.download(request, self._gateway, await self._task(request), request.path_params["artifact_id"])
 
     # who is meant
 
@@ -227,7 +227,7 @@ class TaskOperations:
 
     async def _task(self, request: HttpRequest) -> Thread:
         """The task of the path. A thread of another agent or protocol is none."""
-        agent, wanted = self._agent_name(request), request.path["task_id"]
+        agent, wanted = self._agent_name(request), request.path_params["task_id"]
         try:
             thread = await self._gateway.threads.get(wanted)
         except NotFound:

@@ -74,7 +74,7 @@ class HttpRequest:
         return str(self.scope["method"])
 
     @property
-    def path(self) -> dict[str, str]:
+    def path_params(self) -> dict[str, str]:
         """The parameters in the path, by name."""
         found: dict[str, str] = self.scope["path_params"]
         return found
@@ -82,7 +82,7 @@ class HttpRequest:
     @property
     def agent(self) -> str | None:
         """The agent that the path names."""
-        return self.path.get("agent")
+        return self.path_params.get("agent")
 
     def header(self, name: str) -> str | None:
         """A request header, None if it was not sent or is empty. Of one that was sent twice, the last."""
