@@ -13,17 +13,22 @@ of n are missing.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
-from adapters.agent_connect import codec_thread, codec_update, wire
+from adapters.agent_connect import codec_thread, wire
+from adapters.agent_connect.codec import CANCELLED, beyond, cancelled, errcode, interrupt_payload
+from adapters.agent_connect.codec_thread import link
 from gateway.contract import Batch, Snapshot
 from gateway.core import delta as deltas
 from gateway.core import events as e
 from gateway.core.output import Output
 from gateway.core.stopping import cut_short
-from gateway.core.types import NULL, Agent, Artifact, JsonObject, Run
+from gateway.core.types import NULL, Agent, Artifact, Interrupt, JsonObject, Run, StopReason
 from gateway.wire import sse
+from gateway.wire.sse import CR, LF, escape_separators
 
 SMALL = 16 * 1024
 """Size in bytes up to which every event is worth a snapshot."""
@@ -90,7 +95,7 @@ class StreamEncoder:
         self._pending: tuple[int, Snapshot] | None = None
         self._batch_bytes = 0
         self._out: list[tuple[int, tuple[bytes, ...]]] = []  # number and data, in pieces
-        self._piece_head = _OPENING + codec_update.values_update(run_id, "pending", b"")[0]
+        self._piece_head = _OPENING + values_update(run_id, "pending", b"")[0]
 
     # --- what the sender calls -----------------------------------------------------------------------------------
 
@@ -198,7 +203,7 @@ class StreamEncoder:
             if not seen and _is_open(event, batch, at, run):
                 self._flush_before(number, batch)
                 origin = self._beyond(event)
-                self._out.append((number, (codec_update.interrupt_update(self._run_id, event.interrupt, origin),)))
+                self._out.append((number, (interrupt_update(self._run_id, event.interrupt, origin),)))
                 self.done = True
             return
         if seen:
@@ -208,7 +213,7 @@ class StreamEncoder:
         if seen or self._joining:
             return
         if self.custom and number > self._after and self._is_update(event):
-            self._out.append((number, (codec_update.custom_update(self._run_id, event, self._beyond(event)),)))
+            self._out.append((number, (custom_update(self._run_id, event, self._beyond(event)),)))
         if self._values and self._dirty and self._own is not None:
             if self._batch_bytes < BURST:
                 self._snapshot(number, self._own.encoded)
@@ -266,9 +271,7 @@ class StreamEncoder:
             self._snapshot(number, newest.encoded)
 
     def _snapshot(self, number: int, document: bytes, now: float | None = None, *, folded: bool = False) -> None:
-        self._out.append(
-            (number, codec_update.values_update(self._run_id, "pending", document, self._origin, folded=folded))
-        )
+        self._out.append((number, values_update(self._run_id, "pending", document, self._origin, folded=folded)))
         self._dirty, self._origin = False, None
         self._sent_size = len(document)
         self._batch_bytes += len(document)
@@ -281,15 +284,15 @@ class StreamEncoder:
         origin = {**(self._beyond(event) or {}), **({"losses": run.losses} if run.losses else {})}
         if isinstance(event, e.RunFailed | e.RunCancelled):
             self._flush_before(number, batch)
-            self._out.append((number, (codec_update.error_update(self._run_id, event, origin),)))
+            self._out.append((number, (error_update(self._run_id, event, origin),)))
             return
         assert isinstance(event, e.RunFinished)
         if self.custom and cut_short(event.stop_reason) is not None:
-            self._out.append((number, (codec_update.stop_update(self._run_id, event.stop_reason),)))
+            self._out.append((number, (stop_update(self._run_id, event.stop_reason),)))
         document = self._final(event, batch, run)
         if self._files and "messages" not in origin:
             origin["messages"] = msgspec.to_builtins(codec_thread.file_messages(self._files, document, self._pointer))
-        self._out.append((number, codec_update.values_update(self._run_id, "success", document, origin)))
+        self._out.append((number, values_update(self._run_id, "success", document, origin)))
 
     def _final(self, event: e.RunFinished, batch: Batch, run: Run) -> bytes:
         if event.output != NULL:
@@ -337,3 +340,71 @@ def _grows_on(event: e.PartDelta, following: e.Event) -> bool:
 def _says(event: e.Event) -> bool:
     """Whether it may have changed the document."""
     return isinstance(event, e.PartDelta | e.PartReplaced | e.PartStarted | e.ArtifactAdded)
+
+
+# --- updates, each one line ------------------------------------------------------------------------------------------
+
+_dump = msgspec.json.Encoder().encode
+
+
+def values_update(
+    run_id: str, status: str, document: bytes, origin: JsonObject | None = None, *, folded: bool = False
+) -> tuple[bytes, ...]:
+    """`ValueRunResultUpdate`, one line, in pieces. A document that is null is `{}`: the member is required.
+
+    `folded`: the document was encoded by a fold of deltas, on one line and with the separators escaped.
+    """
+    if not folded:
+        if LF in document or CR in document:  # outside strings, where JSON has them raw
+            document = document.replace(b"\r", b" ").replace(b"\n", b" ")
+        document = escape_separators(document)
+    shown = b"{}" if document == b"null" else document
+    extra = beyond(origin) if origin else None
+    if not extra:
+        return _values_head(run_id, status), shown, b"}"
+    return _values_head(run_id, status), shown, b",", escape_separators(_dump(extra))[1:]
+
+
+@lru_cache(maxsize=1024)
+def _values_head(run_id: str, status: str) -> bytes:
+    return b'{"type":"values","run_id":"%b","status":"%b","values":' % (run_id.encode(), status.encode())
+
+
+def custom_update(run_id: str, event: e.Event, origin: JsonObject | None = None) -> bytes:
+    """`CustomRunResultUpdate`, one line: an agent's own update as it came, any other event by its name as `type`."""
+    update: Any
+    if isinstance(event, e.Custom):
+        if event.name == wire.PROTOCOL and isinstance(event.data, dict):
+            update = event.data
+        else:
+            update = {"type": "custom", "name": event.name, "data": event.data}
+    elif isinstance(event, e.ArtifactAdded):
+        update = {"type": "artifact_added", "artifact": {"id": event.artifact.id, **link(event.artifact)}}
+    else:
+        told = msgspec.structs.replace(event, origin=None) if event.origin else event
+        update = msgspec.Raw(b'{"type":' + e.encode(told).removeprefix(b'{"event":'))
+    line = {"type": "custom", "run_id": run_id, "status": "pending", "update": update}
+    return escape_separators(_dump({**beyond(origin), **line}))
+
+
+def stop_update(run_id: str, reason: StopReason) -> bytes:
+    """`CustomRunResultUpdate`, one line: the run stops, and before its work is done."""
+    update = {"type": "run_finished", "stop_reason": reason.value, "message": cut_short(reason)}
+    return _dump({"type": "custom", "run_id": run_id, "status": "pending", "update": update})
+
+
+def interrupt_update(run_id: str, interrupt: Interrupt, origin: JsonObject | None = None) -> bytes:
+    """`ValueRunInterruptUpdate`, one line."""
+    line = {"type": "interrupt", "run_id": run_id, "status": "interrupted", "interrupt": interrupt_payload(interrupt)}
+    return escape_separators(_dump({**beyond(origin), **line}))
+
+
+def error_update(run_id: str, end: e.RunFailed | e.RunCancelled, origin: JsonObject | None = None) -> bytes:
+    """`ValueRunErrorUpdate`, one line, for a run that ended without success."""
+    if isinstance(end, e.RunCancelled):
+        code, text, status = CANCELLED, cancelled(end.reason), "error"
+    else:
+        code, text, status = errcode(end.failure), end.failure.message, "timeout" if end.timeout else "error"
+    line = {"type": "error", "run_id": run_id, "errcode": code, "description": text, "status": status}
+    line["transient"] = isinstance(end, e.RunFailed) and end.failure.retryable
+    return escape_separators(_dump({**line, **beyond(origin)}))

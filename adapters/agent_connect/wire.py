@@ -5,7 +5,7 @@ exactly the keys that were sent, unknown ones too, so that it is at once validat
 
 What we say to clients are msgspec structs; documents that pass through stay encoded (`msgspec.Raw`). What agents say to
 us is read with more patience, by the structs of `wire_stream.py`. Stream updates are put together from bytes in
-`codec_update.py`: they are the protocol's hot path.
+`codec_stream.py`: they are the protocol's hot path.
 
 Three conventions join the halves, so that Agent Connect to Agent Connect loses nothing:
 
