@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from gateway.access import Asking, People, identifying
+from gateway.access import AuthenticatingOptions, Authenticator, identifying
 from gateway.agents.directory import Entry
 from gateway.browser_guard import BrowserGuard, HostNames
 from gateway.config import Config
@@ -217,10 +217,10 @@ class App:
                 continue
             inbound = self._inbound[name] = adapter.serve(options, self.gateway)
             routes = inbound.routes()
-            if isinstance(options, Asking) and options.by_request:
-                people = People(options.authentication)
-                routes = identifying(routes, people)
-                self._views.append(partial(people.sees, created=self.gateway.agents.created))
+            if isinstance(options, AuthenticatingOptions) and options.by_request:
+                authenticator = Authenticator(options.authentication)
+                routes = identifying(routes, authenticator)
+                self._views.append(partial(authenticator.sees, created=self.gateway.agents.created))
             elif isinstance(inbound, Knowing):
                 self._views.append(inbound.sees)
             routes = [traced(route, name) for route in routes]

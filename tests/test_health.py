@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from starlette.requests import Request
 
-from gateway.access import Authentication, People, Person, uncreated
+from gateway.access import Authentication, Authenticator, Person, uncreated
 from gateway.browser_guard import HostNames
 from gateway.config.models import Monitors
 from gateway.health import View, VisibleAgents, readiness
@@ -16,7 +16,7 @@ AGENTS = ("mail", "mail-test", "code")
 
 
 def door(*people: Person) -> View:
-    known = People(Authentication(clients=people) if people else None)
+    known = Authenticator(Authentication(clients=people) if people else None)
     return partial(known.sees, created=uncreated)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, AnyUrl, Field, TypeAdapter, UrlConstraints, model_validator
 
-from gateway.access import Asking
+from gateway.access import AuthenticatingOptions
 from gateway.contract import Options, TargetOptions
 from gateway.transport.pipe import LIMIT
 
@@ -29,7 +29,7 @@ AgentUrl = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format
 """ws, wss: a WebSocket; http, https: Streamable HTTP."""
 
 
-class AgentClientServe(Asking):
+class AgentClientServe(AuthenticatingOptions):
     """`inbound.agent_client`.
 
     max_message: greatest message in bytes; a larger one is answered with an error.

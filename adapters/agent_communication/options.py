@@ -6,12 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gateway.access import Asking
+from gateway.access import AuthenticatingOptions
 from gateway.mcp.client.options import McpTarget
 from gateway.mcp.server.options import McpServeOptions
 
 
-class AgentCommunicationServe(McpServeOptions, Asking):
+class AgentCommunicationServe(McpServeOptions, AuthenticatingOptions):
     """`inbound.agent_communication`, besides what every server of MCP clients has.
 
     page_size: how many agents, templates or tools one answer lists; the next page is asked for with its cursor.

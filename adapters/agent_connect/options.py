@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.access import Asking
+from gateway.access import AuthenticatingOptions
 from gateway.contract import HttpUrl, TargetOptions
 
 Seconds = Annotated[float, Field(gt=0)]
 
 
-class AgentConnectServe(Asking):
+class AgentConnectServe(AuthenticatingOptions):
     """`inbound.agent_connect`.
 
     max_body: greatest request body in bytes; larger is 413.

@@ -6,13 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from gateway.access import Asking
+from gateway.access import AuthenticatingOptions
 from gateway.contract import HttpUrl, TargetOptions
 
 MEGABYTE = 1024 * 1024
 
 
-class AgentProtocolServe(Asking):
+class AgentProtocolServe(AuthenticatingOptions):
     """`inbound.agent_protocol`: how this protocol's clients are served."""
 
     on_disconnect: Literal["continue", "cancel"] = Field(

@@ -63,7 +63,7 @@ class Authentication(Options):
         return self
 
 
-class Asking(InboundOptions):
+class AuthenticatingOptions(InboundOptions):
     """The options of an inbound half that can ask who its clients are.
 
     authentication: who may connect over the network. Left out: everybody, and what anybody makes is everybody's.

@@ -16,9 +16,8 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from gateway.access.people import Principal
-from gateway.access.time_left import LastingWatch, waited
-from gateway.access.visit import Visit
+from gateway.access.authenticator import Principal
+from gateway.access.visit import LastingWatch, Visit, waited
 from gateway.contract.backchannel import Caller, ThreadWatch
 from gateway.contract.gateway import (
     LIST_SECONDS,

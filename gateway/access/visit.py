@@ -1,23 +1,27 @@
-"""How long somebody may stay who was let in: as long as the newest token holds that they showed."""
+"""An authenticated client, for as long as its newest token is valid, and waits that end with the token."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
-from gateway.access.people import EXPIRED, People, Principal
+from gateway.access.authenticator import EXPIRED, Authenticator, Principal
+from gateway.contract.gateway import Batch, Take, Watch
 from gateway.core.errors import Unauthenticated
+from gateway.core.types import Run
+
+T = TypeVar("T")
 
 LOOK_SECONDS: Final = 3600.0
-"""After which the clock is looked at again: it may have been set."""
+"""Seconds after which the clock is read again: it may have been set."""
 
 
 class Visit:
-    """Somebody at one connection, or in one request. `principal`: who it is, by the newest token."""
+    """The client of one connection, or of one request. `principal`: its identity by the newest token."""
 
-    def __init__(self, people: People, principal: Principal) -> None:
+    def __init__(self, people: Authenticator, principal: Principal) -> None:
         self.principal = principal
         self._people = people
         self._end: Callable[[], None] | None = None
@@ -25,24 +29,22 @@ class Visit:
 
     @property
     def expired(self) -> bool:
-        """Whether the token holds no longer."""
+        """Whether the token has expired."""
         return self.principal.expires <= self._people.now()
 
     @property
     def lasting(self) -> bool:
-        """Whether it never expires."""
+        """Whether the token never expires."""
         return self.principal.expires == math.inf
 
     def left(self) -> float:
-        """Seconds for which nobody need ask again. Raises Unauthenticated once the token has expired."""
+        """Seconds until the token has to be checked again. Raises Unauthenticated once it has expired."""
         if self.expired:
             raise Unauthenticated(EXPIRED)
         return min(self.principal.expires - self._people.now(), LOOK_SECONDS)
 
     def fits(self, shown: Principal) -> bool:
-        """Whether a request that shows this can be of this connection. What it shows counts from then on: it may last
-        longer.
-        """
+        """Whether a request with this principal may use the connection. If its token lasts longer, that counts now."""
         if self.expired or not self.principal.same(shown):
             return False
         if shown.expires > self.principal.expires:
@@ -51,12 +53,12 @@ class Visit:
         return True
 
     def enter(self, end: Callable[[], None]) -> None:
-        """The connection is served from now on: `end` is called, once, when the token has expired."""
+        """Serve the connection: `end` is called once, when the token has expired."""
         self._end = end
         self._watch()
 
     def leave(self) -> None:
-        """It is served no longer."""
+        """Stop serving the connection: `end` is not called any more."""
         self._end = None
         self._watch()
 
@@ -76,3 +78,54 @@ class Visit:
         elif self._end is not None:
             end, self._end = self._end, None
             end()
+
+
+class LastingWatch:
+    """A `Watch` whose `next` raises Unauthenticated once the token has expired."""
+
+    def __init__(self, watch: Watch, visit: Visit) -> None:
+        self._watch = watch
+        self._visit = visit
+
+    @property
+    def run(self) -> Run:
+        return self._watch.run
+
+    async def next(self, timeout: float | None = None, take: Take | None = None) -> Batch | None:
+        left = TimeLeft(timeout)
+        while True:
+            seconds = left.of(self._visit)
+            try:
+                return await self._watch.next(seconds, take)
+            except TimeoutError:
+                if left.over:
+                    raise
+
+
+async def waited(wait: Callable[[float | None], Awaitable[T | None]], timeout: float | None, visit: Visit) -> T | None:
+    """`wait(timeout)`, which returns None after the timeout. Raises Unauthenticated once the token has expired."""
+    left = TimeLeft(timeout)
+    while True:
+        found = await wait(left.of(visit))
+        if found is not None or left.over:
+            return found
+
+
+class TimeLeft:
+    """The rest of a timeout in seconds; None is for ever."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._until = math.inf if timeout is None else self._clock() + timeout
+
+    @property
+    def over(self) -> bool:
+        """Whether the timeout has passed."""
+        return self._clock() >= self._until
+
+    def of(self, visit: Visit) -> float | None:
+        """Seconds to wait now, until the timeout or the token ends; None for ever. Raises Unauthenticated."""
+        seconds = self._until - self._clock()
+        if not visit.lasting:
+            seconds = min(seconds, visit.left())
+        return None if seconds == math.inf else max(seconds, 0.0)

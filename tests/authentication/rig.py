@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from adapters import agent_client, agent_communication, agent_connect, agent_protocol
-from gateway.access import People, identifying
+from gateway.access import Authenticator, identifying
 from gateway.contract import Adapter, RunContext
 from gateway.core import events as e
 from gateway.core.types import Interrupt
@@ -80,7 +80,7 @@ class Doors:
     inbound: dict[str, Any]
     gate: asyncio.Event
     http: httpx2.AsyncClient
-    people: list[People]
+    people: list[Authenticator]
 
     @contextlib.contextmanager
     def later(self, seconds: float) -> Iterator[None]:
@@ -171,14 +171,14 @@ async def doors(
     """The doors to an engine, on a free port of this machine, while the block lasts."""
     inbound: dict[str, Any] = {}
     mounts = []
-    asked: list[People] = []
+    asked: list[Authenticator] = []
     for adapter in (*ADAPTERS, agent_client.ADAPTER):
         options = adapter.serve_options.model_validate({"authentication": authentication})
         assert adapter.serve is not None
         inbound[adapter.name] = adapter.serve(options, running)
         routes = inbound[adapter.name].routes()
         if options.by_request:  # type: ignore[attr-defined]
-            asked.append(People(options.authentication))  # type: ignore[attr-defined]
+            asked.append(Authenticator(options.authentication))  # type: ignore[attr-defined]
             routes = identifying(routes, asked[-1])
         mounts.append(Mount(adapter.path, routes=list(routes)))
     config = uvicorn.Config(

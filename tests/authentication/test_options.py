@@ -11,7 +11,15 @@ from pydantic import ValidationError
 
 from adapters import agent_client
 from gateway import registry
-from gateway.access import ANONYMOUS, Asking, Authentication, People, Principal, ScopedGateway, Visit
+from gateway.access import (
+    ANONYMOUS,
+    AuthenticatingOptions,
+    Authentication,
+    Authenticator,
+    Principal,
+    ScopedGateway,
+    Visit,
+)
 from gateway.config import load
 from gateway.config.exposure import cautions, exposed
 from gateway.contract import Adapter
@@ -27,7 +35,7 @@ DOORS = (*ADAPTERS, agent_client.ADAPTER)
 
 @pytest.mark.parametrize("adapter", DOORS, ids=lambda adapter: adapter.name)
 def test_each_door_takes_the_same_section(adapter: Adapter) -> None:
-    assert issubclass(adapter.serve_options, Asking)
+    assert issubclass(adapter.serve_options, AuthenticatingOptions)
     found = adapter.serve_options.model_validate({"authentication": AUTHENTICATION})
     assert found.authentication == Authentication.model_validate(AUTHENTICATION)
     assert found.authenticates and not adapter.serve_options().authenticates
@@ -61,7 +69,7 @@ def test_a_governed_agent_may_be_behind_every_door_that_asks_and_no_other(adapte
 
 
 def test_nobody_is_called_anonymous_and_what_such_a_one_made_is_nobodys() -> None:
-    people = People(Authentication.model_validate(AUTHENTICATION))
+    people = Authenticator(Authentication.model_validate(AUTHENTICATION))
     with pytest.raises(Unauthenticated):
         people.principal(token(ANONYMOUS))
     overseer = Principal(Identity(id="olga"), oversees=True)
@@ -70,7 +78,7 @@ def test_nobody_is_called_anonymous_and_what_such_a_one_made_is_nobodys() -> Non
 
 
 def test_a_client_of_the_list_has_its_rights_by_a_jwt_as_well_and_others_those_of_the_token() -> None:
-    people = People(Authentication.model_validate(AUTHENTICATION))
+    people = Authenticator(Authentication.model_validate(AUTHENTICATION))
     ana, signed = people.principal(ANA), people.principal(token("ana", groups=["boss"]))
     assert (ana.who, ana.tools, ana.agents) == (signed.who, signed.tools, signed.agents) and ana.same(signed)
     assert ana.who.roles == ("lead",) and signed.expires < ana.expires
@@ -85,7 +93,7 @@ def test_a_client_of_the_list_has_its_rights_by_a_jwt_as_well_and_others_those_o
 def test_lists_and_counts_have_what_is_ones_own_however_it_is_found() -> None:
     async def main() -> None:
         options = Authentication.model_validate(AUTHENTICATION)
-        people = People(options)
+        people = Authenticator(options)
         agents = [(route(name), Scripted(echo)) for name in ("echo", "asker", "held")]
         async with engine(*agents) as gateway:
             ana, bob = (ScopedGateway(gateway, Visit(people, people.principal(each))) for each in (ANA, BOB))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.access import People, Principal, ScopedGateway, Visit
+from gateway.access import Authenticator, Principal, ScopedGateway, Visit
 from gateway.access.scoped_gateway import ScopedAgents, ScopedBackchannel, ScopedFiles, ScopedRuns, ScopedThreads
 from gateway.contract import (
     Gateway,
@@ -103,7 +103,7 @@ async def house() -> AsyncIterator[tuple[Engine, dict[str, Talking]]]:
 
 
 def scoped(running: Gateway, who: Principal) -> ScopedGateway:
-    return ScopedGateway(running, Visit(People(None), who))
+    return ScopedGateway(running, Visit(Authenticator(None), who))
 
 
 async def content(text: bytes = b"secret") -> AsyncIterator[bytes]:
@@ -433,7 +433,7 @@ def test_whoever_waits_with_a_token_that_expires_hears_what_happens_before_and_t
             await echo(context)
 
         async with engine((route("slow"), Scripted(slow))) as running:
-            people = People(None, lambda: now)
+            people = Authenticator(None, lambda: now)
             ana = ScopedGateway(running, Visit(people, Principal(Identity(id="ana"), expires=1100.0)))
             made = await ana.runs.start(request(agent="slow", protocol=PROTOCOL))
             assert await ana.runs.wait(made.id, 0.01) is None and await ana.runs.wait(made.id, 0) is None

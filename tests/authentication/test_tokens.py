@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from gateway.access import Authentication, JwtOptions, People, Principal, Subjects, Visit, challenge
+from gateway.access import Authentication, Authenticator, JwtOptions, Principal, Subjects, Visit, challenge
 from gateway.access import credentials as checked
 from gateway.access.credentials import bearer
 from gateway.core.errors import Unauthenticated
@@ -24,7 +24,7 @@ from gateway.core.types import Identity
 from tests.authentication.rig import ANA, AUTHENTICATION, BOB, JWT, token
 from tests.support.aio import Still, later, run
 
-PEOPLE = People(Authentication.model_validate(AUTHENTICATION))
+PEOPLE = Authenticator(Authentication.model_validate(AUTHENTICATION))
 MISSING = {"www-authenticate": 'Bearer realm="interlingua"'}
 INVALID = {"www-authenticate": 'Bearer error="invalid_token"'}
 
@@ -74,22 +74,22 @@ def test_a_client_is_who_its_headers_say_or_is_told_whether_a_token_was_missing(
 ) -> None:
     given = [(name, value.encode()) for name, value in headers]
     if isinstance(found, str):
-        assert PEOPLE.enters(given).who.id == found
+        assert PEOPLE.identify(given).who.id == found
         sees = PEOPLE.sees(given, lambda agent: None)
         assert sees is not None and sees("echo") and sees("held") is (found == "ana")
         return
     with pytest.raises(Unauthenticated) as caught:
-        PEOPLE.enters(given)
+        PEOPLE.identify(given)
     assert challenge(caught.value) == found
     assert PEOPLE.sees(given, lambda agent: None) is None
 
 
 def test_only_a_door_that_asks_looks_at_tokens() -> None:
-    assert PEOPLE.required and not People(None).required
-    assert PEOPLE.arrived([]) is None and People(None).arrived([f"Bearer {ANA}"]) is None
+    assert PEOPLE.required and not Authenticator(None).required
+    assert PEOPLE.arrived([]) is None and Authenticator(None).arrived([f"Bearer {ANA}"]) is None
     arrived = PEOPLE.arrived([f"Bearer {ANA}"])
     assert arrived is not None and arrived.who.id == "ana"
-    for door, shown in ((PEOPLE, "stolen"), (People(None), ANA)):
+    for door, shown in ((PEOPLE, "stolen"), (Authenticator(None), ANA)):
         with pytest.raises(Unauthenticated):
             door.principal(shown)
     with pytest.raises(Unauthenticated):
@@ -102,7 +102,7 @@ def test_only_a_door_that_asks_looks_at_tokens() -> None:
 )
 def test_the_agents_of_a_client_are_those_that_its_patterns_mean(patterns: list[str], there: list[str]) -> None:
     clients = [{"name": "dora", "token": "t", "agents": patterns, "tools": patterns}]
-    dora = People(Authentication.model_validate({"clients": clients})).principal("t")
+    dora = Authenticator(Authentication.model_validate({"clients": clients})).principal("t")
     assert [name for name in ("echo", "ask") if dora.may_use(name)] == there and dora.tools == tuple(patterns)
     with pytest.raises(ValidationError):
         Authentication.model_validate({"clients": [{"name": "dora", "token": "t", "agents": [""]}]})
@@ -110,7 +110,7 @@ def test_the_agents_of_a_client_are_those_that_its_patterns_mean(patterns: list[
 
 def test_a_client_that_has_no_token_of_its_own_is_known_by_a_jwt_alone() -> None:
     clients = [{"name": "dora", "agents": ["echo"]}, {"name": "emil"}, {"name": "ana", "token": ANA}]
-    people = People(Authentication.model_validate({"clients": clients, "jwt": JWT}))
+    people = Authenticator(Authentication.model_validate({"clients": clients, "jwt": JWT}))
     dora = people.principal(token("dora", groups=["ignored"]))
     assert (dora.who, dora.agents) == (Identity(id="dora"), ("echo",))
     assert people.principal(ANA).who.id == "ana"
@@ -121,7 +121,7 @@ def test_a_client_that_has_no_token_of_its_own_is_known_by_a_jwt_alone() -> None
 
 def test_a_jwt_gives_the_rights_that_the_section_gives_its_bearers_and_lasts_as_long_as_it_says() -> None:
     jwt = {**JWT, "agents": ["echo"], "tools": ["read"], "leeway": 30}
-    people = People(Authentication.model_validate({"clients": [{"name": "ana", "token": ANA}], "jwt": jwt}))
+    people = Authenticator(Authentication.model_validate({"clients": [{"name": "ana", "token": ANA}], "jwt": jwt}))
     ends = int(time.time()) + 600
     assert people.principal(token("visitor", exp=ends, groups=["a"])) == Principal(
         Identity(id="visitor", roles=("a",)), ("echo",), ends + 30, oversees=False, tools=("read",)
@@ -237,7 +237,7 @@ def test_a_client_has_one_token_which_is_nobody_elses() -> None:
     for wrong in ("", "ab", digest[1:], f"{digest}0", f"x{digest[1:]}"):
         with pytest.raises(ValidationError, match="should match pattern"):
             Authentication.model_validate({"clients": [{"name": "a", "token_sha256": wrong}]})
-    people = People(Authentication.model_validate({"clients": [{"name": "a", "token_sha256": digest.upper()}]}))
+    people = Authenticator(Authentication.model_validate({"clients": [{"name": "a", "token_sha256": digest.upper()}]}))
     assert people.principal("t") == Principal(Identity(id="a"))
 
 
@@ -249,7 +249,7 @@ class Days:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.people = People(None, lambda: self.now)
+        self.people = Authenticator(None, lambda: self.now)
         self.ended: list[str] = []
 
     def visit(self, expires: float = math.inf) -> Visit:

@@ -18,7 +18,7 @@ from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.tunnel.doors import Doors
 from adapters.agent_client.tunnel.switchboard import Offering, Switchboard
 from adapters.agent_client.wire import PROTOCOL, JsonObject
-from gateway.access import People
+from gateway.access import Authenticator
 from gateway.contract import Gateway
 from gateway.core.errors import InterlinguaError, NotFound, Unavailable
 from gateway.core.types import ThreadUpdate
@@ -68,7 +68,7 @@ class EditorClients:
         self.requests = gateway.requests(PROTOCOL, METHODS, _code)
         self.switchboard = Switchboard(self.open)
         self.doors = Doors(options, gateway)
-        self.people = People(options.authentication)
+        self.people = Authenticator(options.authentication)
         self._connected: set[Visitor] = set()
         self._work = TaskSet(lambda error: log.debug("for whoever still waits: %r", error))
         self._sessions: dict[str, set[SharedSession]] = {}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.access import People, challenge
+from gateway.access import Authenticator, challenge
 from gateway.core.errors import Unauthenticated
 
 UNAUTHORIZED: Final = b'{"error":"the token is not valid"}'
 CHALLENGE: Final = challenge(Unauthenticated("the token is not valid"))
-LOCAL: Final = People(None)
+LOCAL: Final = Authenticator(None)
 """Of clients that nobody asks."""

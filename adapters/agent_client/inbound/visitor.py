@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from adapters.agent_client.wire import JsonObject
-from gateway.access import EXPIRED, OWNER, Created, People, Principal, Visit, uncreated
+from gateway.access import EXPIRED, OWNER, Authenticator, Created, Principal, Visit, uncreated
 from gateway.core.errors import Conflict, Denied, NotFound
 from gateway.core.types import Identity, Thread
 
@@ -30,7 +30,7 @@ class Visitor:
     ended: why the connection must end, "" while it need not.
     """
 
-    def __init__(self, people: People, principal: Principal | None = None, created: Created = uncreated) -> None:
+    def __init__(self, people: Authenticator, principal: Principal | None = None, created: Created = uncreated) -> None:
         """`principal`: who the connection's own `Authorization` says it is."""
         self.ended = ""
         self._people = people

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.agent_client.inbound.visitor import METHOD, Visitor
-from gateway.access import People
+from gateway.access import Authenticator
 from tests.adapters.agent_client.editor import Editor
 from tests.adapters.agent_client.inbound_rig import Rig
 from tests.adapters.agent_context.security_keys import JWT, SECRET, token
@@ -49,7 +49,7 @@ def lasting(seconds: int) -> str:
 
 
 @contextlib.contextmanager
-def later(people: People, seconds: float) -> Iterator[None]:
+def later(people: Authenticator, seconds: float) -> Iterator[None]:
     """In the block it is later, for who tells whether a token still holds; who waits for that looks often."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(people, "now", lambda: time.time() + seconds)

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from adapters.agent_client.inbound.visitor import TRIES, Visitor
-from gateway.access import Authentication, People, Principal
+from gateway.access import Authentication, Authenticator, Principal
 from gateway.core.errors import Denied
 from gateway.core.types import Identity, RunStatus, Thread
 from tests.adapters.agent_client.authentication_rig import (
@@ -37,7 +37,7 @@ from tests.support.aio import run
 from tests.support.scripted import echo, until
 
 OPTIONS = Authentication.model_validate(AUTHENTICATION)
-HOUSE = People(OPTIONS)
+HOUSE = Authenticator(OPTIONS)
 MADE = Thread(id="t", created_at=0, updated_at=0)
 
 
@@ -66,7 +66,7 @@ def test_a_jwt_of_a_client_of_the_list_gives_what_the_list_does() -> None:
 
 
 def test_the_claim_with_the_roles_can_be_named() -> None:
-    house = People(Authentication.model_validate({"jwt": {**JWT, "roles": "https://x/groups"}}))
+    house = Authenticator(Authentication.model_validate({"jwt": {**JWT, "roles": "https://x/groups"}}))
     claims: dict[str, Any] = {"https://x/groups": ["a"], "roles": ["b"]}
     assert house.principal(token(**claims)).who.roles == ("a",)
 
@@ -100,7 +100,7 @@ def test_whoever_sends_no_token_or_two_is_a_stranger(sent: list[str]) -> None:
 
 
 def test_nobody_is_a_stranger_where_nobody_is_asked() -> None:
-    house = People(None)
+    house = Authenticator(None)
     visitor = Visitor(house, house.arrived(["Bearer whatever"]))
     assert not visitor.stranger and visitor.identity is None and visitor.marks() == {} and visitor.owns(MADE)
     assert visitor.announced({"authMethods": []}) == {"authMethods": []}
@@ -149,7 +149,7 @@ class Clock:
 
 def test_a_token_holds_until_it_expires_and_a_newer_one_makes_it_longer() -> None:
     clock = Clock()
-    house = People(OPTIONS, clock)
+    house = Authenticator(OPTIONS, clock)
     first, second = (house.principal(token(exp=int(clock.time) + seconds)) for seconds in (30, 60))
     visitor = Visitor(house, first)
     clock.time += 29
@@ -367,7 +367,7 @@ def test_strangers_keep_nobody_else_out_and_end_when_nobody_logs_in() -> None:
             await log_in(late, BOB)
             assert await ana.new() and await stranger.new() and await late.new()
             assert gateway.inbound.clients.connections == 3
-            gateway.inbound.clients.people = People(OPTIONS.model_copy(update={"grace": 0.01}))
+            gateway.inbound.clients.people = Authenticator(OPTIONS.model_copy(update={"grace": 0.01}))
             idle = await gateway.raw(visitor=Visitor(gateway.inbound.clients.people))
             await idle.until(lambda: idle.ended)
             await ana.request("session/list", {})

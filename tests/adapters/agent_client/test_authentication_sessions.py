@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from adapters.agent_client.inbound.visitor import Visitor
-from gateway.access import Authentication, People
+from gateway.access import Authentication, Authenticator
 from gateway.core.types import RunStatus, ThreadQuery
 from gateway.wire.jsonrpc import RpcError
 from tests.adapters.agent_client import v2_editor
@@ -235,7 +235,7 @@ def test_a_session_whose_agent_is_somebodys_no_longer_is_not_theirs_either() -> 
             ana = await known(gateway, token(sub="ana"), "alpha")
             session = await ana.new()
             less = {**AUTHENTICATION, "clients": [{"name": "ana", "token": ANA, "agents": ["beta", "scripted"]}]}
-            gateway.inbound.clients.people = People(Authentication.model_validate(less))
+            gateway.inbound.clients.people = Authenticator(Authentication.model_validate(less))
             again = await known(gateway, ANA, None)
             assert await listed(again) == []
             assert await refused(again, "session/load", session) == NOT_FOUND

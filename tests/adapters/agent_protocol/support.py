@@ -18,7 +18,7 @@ from starlette.routing import Mount
 from adapters.agent_protocol import ADAPTER
 from adapters.agent_protocol.options import AgentProtocolServe
 from adapters.agent_protocol.outbound import AgentProtocolOutbound
-from gateway.access import People, identifying
+from gateway.access import Authenticator, identifying
 from gateway.config import Route
 from gateway.contract import TargetOptions
 from gateway.core import events as e
@@ -134,7 +134,7 @@ def app(gateway: Engine, **options: Any) -> Starlette:
     serve = AgentProtocolServe(**options)
     routes = ADAPTER.serve(serve, gateway).routes()
     if serve.by_request:
-        routes = identifying(routes, People(serve.authentication))
+        routes = identifying(routes, Authenticator(serve.authentication))
     return Starlette(routes=[Mount(ADAPTER.path, routes=list(routes))])
 
 

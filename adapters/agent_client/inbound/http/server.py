@@ -18,7 +18,7 @@ from adapters.agent_client.inbound.visitor import Visitor
 from adapters.agent_client.options import AgentClientServe
 from adapters.agent_client.streamable import CONNECTION_ID, INITIALIZE, OPENING, SESSION_ID, session_in
 from adapters.agent_client.wire import PROTOCOL
-from gateway.access import People, Principal
+from gateway.access import Authenticator, Principal
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
 from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply
@@ -64,7 +64,7 @@ class HttpServer:
         options: AgentClientServe,
         gateway: Gateway,
         converse: Converse,
-        people: People | None = None,
+        people: Authenticator | None = None,
         *,
         buffer: int = BUFFER_BYTES,
         stall: float = STALL_SECONDS,
@@ -72,7 +72,7 @@ class HttpServer:
         self._options = options
         self._gateway = gateway
         self._links = Links(options, converse, buffer=buffer, stall=stall)
-        self._people = people or People(options.authentication)
+        self._people = people or Authenticator(options.authentication)
         self._affinity = uuid.uuid4().hex
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Who sends a request: found out once, in front of a protocol's routes, and told to them in the scope."""
+"""Identifies the client of a request once, in front of a protocol's routes, and puts it into the scope."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.access.authentication import Asking
-from gateway.access.people import People, challenge
+from gateway.access.authentication import AuthenticatingOptions
+from gateway.access.authenticator import Authenticator, challenge
 from gateway.access.scoped_gateway import ScopedGateway
 from gateway.access.visit import Visit
 from gateway.contract.gateway import Gateway
@@ -25,18 +25,18 @@ VISIT: Final = "interlingua.visit"
 """Key of a request's scope: the client's `Visit`, or the `Unauthenticated` that it is to be refused with."""
 
 
-def identifying(routes: Sequence[BaseRoute], people: People) -> Sequence[BaseRoute]:
-    """Put who sends a request, or asks for a WebSocket, into the scope of each. The routes refuse whom they must."""
+def identifying(routes: Sequence[BaseRoute], authenticator: Authenticator) -> Sequence[BaseRoute]:
+    """Put the client of each request, or WebSocket, into its scope. The routes refuse those that they must."""
     for route in routes:
         if isinstance(route, Route | WebSocketRoute):
-            route.app = _identifying(route.app, people)
+            route.app = _identifying(route.app, authenticator)
     return routes
 
 
-def _identifying(app: ASGIApp, people: People) -> ASGIApp:
+def _identifying(app: ASGIApp, authenticator: Authenticator) -> ASGIApp:
     def identified(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
         try:
-            scope[VISIT] = Visit(people, people.enters(scope["headers"]))
+            scope[VISIT] = Visit(authenticator, authenticator.identify(scope["headers"]))
         except Unauthenticated as error:
             scope[VISIT] = error
         return app(scope, receive, send)
@@ -45,7 +45,7 @@ def _identifying(app: ASGIApp, people: People) -> ASGIApp:
 
 
 def visit_of(scope: Scope) -> Visit:
-    """Who sends a request. Raises Unauthenticated, and KeyError where nothing has found it out."""
+    """The client of a request. Raises Unauthenticated, and KeyError where nothing has identified it."""
     found: Visit | Unauthenticated = scope[VISIT]
     if isinstance(found, Unauthenticated):
         log.info("a client at %s is refused at %r: %s", (scope.get("client") or [None])[0], scope["path"], found)
@@ -60,7 +60,7 @@ def refusal_headers(error: InterlinguaError) -> Headers:
     return [(b"retry-after", b"1")] if isinstance(error, Unavailable) else ()
 
 
-def serving(make: Callable[[Gateway], T], gateway: Gateway, options: Asking) -> Callable[[Scope], T]:
+def serving(make: Callable[[Gateway], T], gateway: Gateway, options: AuthenticatingOptions) -> Callable[[Scope], T]:
     """What serves the client of a request: made once where clients are not asked who they are, else for each request.
 
     The function that is returned raises Unauthenticated.

@@ -1,4 +1,4 @@
-"""Whose token it is (`authentication` of an inbound section), and what is there for them."""
+"""Authenticates clients by their tokens (`authentication` of an inbound section), and says what each may use."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ NOT_VALID: Final = "the token is not valid"
 MISSING: Final = "a token is missing: send Authorization: Bearer"
 EXPIRED: Final = "the token has expired"
 API_KEY: Final = b"x-api-key"
-"""Header of a token for clients that can send no other."""
+"""Header with the token of clients that cannot send `Authorization`."""
 
 
 class NoToken(Unauthenticated):
-    """None came."""
+    """The request has no token."""
 
     def __init__(self) -> None:
         super().__init__(MISSING)
 
 
 def challenge(error: Unauthenticated) -> dict[str, str]:
-    """The header that a 401 has (RFC 6750, 3)."""
+    """The header of a 401 (RFC 6750, 3)."""
     told = 'realm="interlingua"' if isinstance(error, NoToken) else 'error="invalid_token"'
     return {"www-authenticate": f"Bearer {told}"}
 
@@ -40,15 +40,15 @@ Created = Callable[[str], tuple[str, str | None] | None]
 
 
 def uncreated(agent: str) -> None:
-    """`Created` where no client creates agents."""
+    """The `Created` of a gateway whose clients create no agents."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody whose token held.
+    """A client with a valid token.
 
-    agents: patterns of those that are there for it. oversees: whether what others made is. tools: patterns of those
-    that governed agents may call for it. expires: when the token does, in seconds since the epoch.
+    agents: patterns of the agents that it may use. oversees: whether it also sees what other clients made. tools:
+    patterns of the tools that governed agents may call for it. expires: of the token, in seconds since the epoch.
     """
 
     who: Identity
@@ -58,7 +58,7 @@ class Principal:
     tools: tuple[str, ...] = ("*",)
 
     def same(self, other: Principal) -> bool:
-        """Whether it is the same somebody, who may do the same."""
+        """Whether it is the same client with the same rights."""
         return replace(self, expires=0.0) == replace(other, expires=0.0)
 
     def may_use(self, agent: str, made: tuple[str, str | None] | None = None) -> bool:
@@ -73,12 +73,12 @@ class Principal:
         return (owner is None or self.has(owner)) and (fits(agent, self.agents) or fits(template, self.agents))
 
     def has(self, owner: object) -> bool:
-        """Whether what `owner` made is there for it. What is nobody's (None, ANONYMOUS) is not."""
+        """Whether it may see what `owner` made. What has no owner (None, ANONYMOUS) it may not."""
         return owner == self.who.id or (self.oversees and isinstance(owner, str) and owner != ANONYMOUS)
 
 
-class People:
-    """One per door and gateway process. `now`: the clock, in seconds since the epoch."""
+class Authenticator:
+    """The clients of one door. `now`: the clock, in seconds since the epoch."""
 
     def __init__(self, options: Authentication | None, now: Callable[[], float] = time.time) -> None:
         self.options = options
@@ -87,20 +87,21 @@ class People:
 
     @property
     def required(self) -> bool:
-        """Whether clients have to say who they are."""
+        """Whether clients have to authenticate."""
         return self.options is not None
 
     def arrived(self, authorization: Sequence[str]) -> Principal | None:
-        """Whose `Authorization` headers these are; None without a token, or where nobody is asked.
+        """The client with these `Authorization` headers; None without a token, or where none is required.
 
         Raises Unauthenticated.
         """
         token = bearer(authorization) if self.required else None
         return None if token is None else self.principal(token)
 
-    def enters(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
-        """Whose request has these headers, as ASGI has them: the token is that of `Authorization: Bearer`, else
-        `X-API-Key`. Raises Unauthenticated.
+    def identify(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
+        """The client of a request with these headers, as ASGI has them.
+
+        Its token is in `Authorization: Bearer`, else in `X-API-Key`. Raises Unauthenticated.
         """
         bearers: list[str] = []
         keys: list[str] = []
@@ -115,17 +116,15 @@ class People:
         return self.principal(token)
 
     def sees(self, headers: Iterable[tuple[bytes, bytes]], created: Created) -> Callable[[str], bool] | None:
-        """Which agents, by name, are there for whoever shows a token with a request, as `enters` has it; None where it
-        is nobody's, or nobody is asked. `created`: see `Gateway.agents.created`.
-        """
+        """Which agents, by name, the client of a request may see; None without a valid token."""
         try:
-            known = self.enters(headers)
+            known = self.identify(headers)
         except Unauthenticated:
             return None
         return lambda agent: known.may_use(agent, created(agent))
 
     def principal(self, token: str) -> Principal:
-        """Whose token it is: a client of the list has the rights that the list gives it, others those of the token.
+        """The owner of a token: a client of the list has the rights that the list gives it, others those of the token.
 
         Raises Unauthenticated.
         """
@@ -150,6 +149,6 @@ def _listed(client: Person, expires: float = math.inf) -> Principal:
 
 
 def roles_of(claim: Any) -> tuple[str, ...]:
-    """What a claim says: a list of texts, or one text with blanks between them."""
+    """The roles in a claim: a list of texts, or one text with blanks between them."""
     given = claim.split() if isinstance(claim, str) else claim if isinstance(claim, list) else []
     return tuple(dict.fromkeys(role for role in given if isinstance(role, str) and role))
