@@ -10,6 +10,8 @@ from gateway.core.types import Json
 
 MOST: Final = 30
 """More values than this are no choice but a text."""
+REFUSING: Final = "x-refusing"
+"""Key of a schema that lists values: those of them that say no, where their words do not tell."""
 _YES: Final = frozenset(["yes", "y", "true", "ok", "okay", "allow", "accept", "approve", "agree", "confirm"])
 _NO: Final = frozenset(
     ["no", "n", "false", "deny", "reject", "refuse", "decline", "disagree", "cancel", "abort", "stop"]
@@ -23,11 +25,13 @@ class Choice:
     id: str
     value: Json
     label: str
+    told: bool = False
+    """Whether the schema says that it refuses."""
 
     @property
     def refuses(self) -> bool:
-        """Whether choosing it says no."""
-        return self.value is False or bool({self.id.lower(), self.label.lower()} & _NO)
+        """Whether choosing it says no: the schema says so, or its words do."""
+        return self.told or self.value is False or bool({self.id.lower(), self.label.lower()} & _NO)
 
 
 def choices(schema: Any, most: int = MOST) -> list[Choice] | None:
@@ -40,13 +44,14 @@ def choices(schema: Any, most: int = MOST) -> list[Choice] | None:
     if not values or len(values) > most:
         return None
     out: list[Choice] = []
+    refusing = schema.get(REFUSING)
     for value, label in values:
         if any(delta.same(value, choice.value) for choice in out):
             continue
         ident = text = value if isinstance(value, str) else delta.encode(value).decode()
         while any(choice.id == ident for choice in out):
             ident += "'"
-        out.append(Choice(ident, value, label or text))
+        out.append(Choice(ident, value, label or text, told=isinstance(refusing, list) and value in refusing))
     return out
 
 

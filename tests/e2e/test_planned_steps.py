@@ -12,8 +12,10 @@ import httpx2
 import pytest
 
 from tests.e2e.doors import way
+from tests.matrix.agent_context import Exchange
 from tests.support import agent_client
 from tests.support.agent_client import Sdk, agent_client_conversations
+from tests.support.agent_client_v2 import SDKS_V2, SdkV2, conversations_v2
 from tests.support.agent_communication import PROGRESS, Client, clients
 from tests.support.peers import agent_connect_conversations, agent_protocol_client
 from tests.support.processes import Gateway, Process
@@ -25,7 +27,9 @@ SAID = [f"step {number} of 3: " for number in (1, 2, 3)]
 @pytest.fixture(scope="module")
 def gateway(agent_protocol_server: Process, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     target = {"protocol": "agent_protocol", "url": agent_protocol_server.url}
-    with Gateway(json.dumps({"routes": [{"name": "writer", "target": target}]}), tmp_path_factory.mktemp("p")) as up:
+    served = {"agent_client": {"v2": True}, "agent_connect": {}, "agent_protocol": {}, "agent_communication": {}}
+    routes = {"inbound": {**served, "agent_context": {}}, "routes": [{"name": "writer", "target": target}]}
+    with Gateway(json.dumps(routes), tmp_path_factory.mktemp("p")) as up:
         yield up
 
 
@@ -86,3 +90,28 @@ def test_the_progress_of_a_beeai_run_begins_with_the_plan(gateway: Gateway, clie
     first, second, *_ = [line["told"] for line in lines if line["op"] == PROGRESS and "told" in line]
     assert [entry["content"] for entry in first["_meta"]["interlingua/event"]["entries"]] == NAMES
     assert second["delta"] == {"message": f"{SAID[0]}plan a day"}
+
+
+@pytest.mark.parametrize("sdk", SDKS_V2)
+def test_an_editor_of_version_2_sees_the_plan_before_the_first_word(gateway: Gateway, sdk: SdkV2) -> None:
+    (lines,) = conversations_v2(sdk, {"steps": ("--say", "plan a swim"), **way(gateway, "ws", "writer")})
+    told = [
+        one for one in agent_client.updates(lines) if one["sessionUpdate"] in ("plan_update", "agent_message_chunk")
+    ]
+    assert told[0]["sessionUpdate"] == "plan_update"
+    entries = told[0]["plan"]["entries"]
+    assert [(entry["content"], entry["status"]) for entry in entries] == [(name, "pending") for name in NAMES]
+
+
+def test_an_agent_context_client_is_told_of_the_plan_before_the_first_word(gateway: Gateway) -> None:
+    heard: list[Any] = []
+
+    class Listening(Exchange):
+        def _next(self) -> dict[str, Any]:
+            heard.append(message := super()._next())
+            return message
+
+    assert Listening(f"{gateway.url.replace('http', 'ws')}/agent-context/ws", "writer", "plan a nap").until_asked()
+    first, second, *_ = [one["params"] for one in heard if one.get("method") == "agent/message"]
+    assert [entry["content"] for entry in first["_meta"]["interlingua/event"]["entries"]] == NAMES
+    assert second["content"]["payload"] == {"messages": [{"text": f"{SAID[0]}plan a nap"}]}

@@ -186,6 +186,35 @@ def test_requests_that_are_refused_before_they_are_served_are_counted(gateway: G
     assert attributes(receiver.span("tools/list"))["rpc.response.status_code"] == str(code)
 
 
+def test_a_request_too_many_is_counted_and_traced(receiver: Received, tmp_path: Path) -> None:
+    command = json.dumps(agent_client_agent_command("py"))
+    routes = f"""
+inbound: {{agent_communication: {{max_calls: 1}}}}
+routes:
+  - {{name: editor, target: {{protocol: agent_client, command: {command}}}}}
+telemetry: {{otlp: "{receiver.url}"}}
+"""
+    with Gateway(routes, tmp_path) as gateway:
+        with connect(f"{gateway.url.replace('http', 'ws')}/agent-communication/ws") as socket:
+
+            def send(method: str, id: int | None, **params: object) -> None:
+                numbered = {} if id is None else {"id": id}
+                socket.send(json.dumps({"jsonrpc": "2.0", **numbered, "method": method, "params": params}))
+
+            about = {"clientInfo": {"name": "many", "version": "1"}, "capabilities": {}}
+            send("initialize", 1, protocolVersion="2025-11-25", **about)
+            assert json.loads(socket.recv(60))["id"] == 1
+            send("notifications/initialized", None)
+            send("agents/run", 2, name="editor", input={"message": "stuck"})
+            send("tools/list", 3)
+            answer = json.loads(socket.recv(60))
+            assert (answer["id"], answer["error"]["code"]) == (3, -32603)
+            page = httpx2.get(f"{gateway.url}/metrics").text
+        assert gateway.process.terminate(60) == 0
+    assert counted(page, "agent_communication") == {"ok": 1, "-32603": 1}
+    assert attributes(receiver.span("tools/list"))["rpc.response.status_code"] == "-32603"
+
+
 def test_a_gateway_in_an_editors_own_process_sends_its_metrics(gateway: Gateway, receiver: Received) -> None:
     agent_client_client("py", "--say", "hello", **way(gateway, "stdio", "editor"))
     points = receiver.metrics["interlingua_requests_total"].sum.data_points

@@ -12,7 +12,7 @@ from gateway.core.errors import AgentBroken, AgentGone
 from gateway.transport.pipe import Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Id, RpcError
+from gateway.wire.jsonrpc import ErrorObject, Id, Request, RpcError
 from tests.support import aio
 from tests.support.pipes import pair
 from tests.support.rpc import Recorder, hear, one, say, settled, two, value
@@ -204,6 +204,21 @@ def test_more_requests_than_may_be_under_way_are_answered_with_an_error() -> Non
             await hear(far, 1)
             await say(far, ECHO)
             assert await hear(far, 1) == [ECHOED]
+
+    aio.run(main())
+
+
+def test_a_handler_that_traces_requests_is_told_of_one_that_is_refused() -> None:
+    class Witness(Recorder):
+        def refused(self, request: Request, error: ErrorObject) -> None:
+            self.heard.append(("refused", request.method, error.code))
+
+    async def main() -> None:
+        handler = Witness(wait=forever)
+        async with one(handler, concurrency=1) as (_, far):
+            await say(far, *({"jsonrpc": "2.0", "id": n, "method": name} for n, name in enumerate(("wait", "echo"))))
+            await hear(far, 1)
+            assert ("refused", "echo", -32603) in handler.heard
 
     aio.run(main())
 

@@ -58,6 +58,15 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
     names = {option["optionId"]: option.get("name") for option in reversed(offered(params))}
     ids = list(dict.fromkeys(option["optionId"] for option in offered(params)))
     labels = [name if isinstance(name := names[one], str) and name else one for one in ids]
+    kinds = {option["optionId"]: option for option in reversed(offered(params))}
+    refusing = [
+        one
+        for one, label in zip(ids, labels, strict=True)
+        if _rejects(kinds[one]) and not choices.Choice(one, one, label).refuses
+    ]
+    values: JsonObject = {"enum": delta.sound(ids), "enumNames": delta.sound(labels)}
+    if refusing:
+        values[choices.REFUSING] = delta.sound(refusing)
     return Interrupt(
         id=id,
         kind="permission",
@@ -65,7 +74,7 @@ def permission(params: JsonObject, id: str, known: str | None = None) -> Interru
         message=delta.sound(f"The agent asks for permission: {what}"),
         answer_schema={
             "type": "object",
-            "properties": {"optionId": {"enum": delta.sound(ids), "enumNames": delta.sound(labels)}},
+            "properties": {"optionId": values},
             "required": ["optionId"],
         },
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from gateway.core.errors import Denied, InterlinguaError, Invalid, NotFound
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, RpcError, check, read
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request, RpcError, check, read
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,11 @@ class EditorConnection:
         """A prompt is known, and can be cancelled, before this waits for anything."""
         with self._clients.requests(method, params, id):
             return await self._request(method, params, id)
+
+    def refused(self, request: Request, error: ErrorObject) -> None:
+        """See `gateway.transport.rpc.RequestWitness`."""
+        with contextlib.suppress(RpcError), self._clients.requests(request.method, request.params, request.id):
+            raise RpcError(error.code, error.message)
 
     async def _request(self, method: str, params: Raw, id: Id) -> Any:
         check(params)

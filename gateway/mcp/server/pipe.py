@@ -20,7 +20,7 @@ from gateway.mcp.server.session import HandshakeSession, cancelled_in
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc import Peer
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Notification, Request, RpcError
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +118,14 @@ class PipeSession(HandshakeSession):
         finally:
             self._live.discard(id)
             self._cancelled.discard(id)
+
+    def refused(self, request: Request, error: ErrorObject) -> None:
+        """See `RequestWitness`."""
+        with (
+            contextlib.suppress(RpcError),
+            self.hub.requests(request.method, request.params, request.id, session=self.id),
+        ):
+            raise RpcError(error.code, error.message)
 
     async def _answer(self, request: Request) -> Any:
         meta = wire.meta_of(request.params)

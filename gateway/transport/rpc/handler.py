@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from msgspec import Raw
 
 from gateway.transport.pipe import Unreadable
-from gateway.wire.jsonrpc import Id, Malformed
+from gateway.wire.jsonrpc import ErrorObject, Id, Malformed, Request
 
 Canceller: TypeAlias = Callable[[Id], tuple[str, Any]]
 """Makes the notification (method, params) that cancels the request with this id."""
@@ -49,6 +49,14 @@ class Swift(Protocol):
         goes to `request` or `notification`; later ones may be offered here again. Also called outside the reader's
         task. Must not raise.
         """
+
+
+@runtime_checkable
+class RequestWitness(Protocol):
+    """Implemented by handlers that trace requests, and so want to know of those that the Peer answers itself."""
+
+    def refused(self, request: Request, error: ErrorObject) -> None:
+        """Too many are under way: this one is answered with `error` and not handled. Must not raise."""
 
 
 class PeerCounts(NamedTuple):

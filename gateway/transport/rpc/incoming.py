@@ -12,7 +12,7 @@ from msgspec import UNSET
 from gateway.core.errors import AgentBroken, AgentGone
 from gateway.transport.pipe import Pipe, Unreadable
 from gateway.transport.rpc.asking import OutgoingRequests
-from gateway.transport.rpc.handler import Handler, Swift
+from gateway.transport.rpc.handler import Handler, RequestWitness, Swift
 from gateway.transport.rpc.outbox import Outbox
 from gateway.transport.rpc.serving import BatchAnswers, IncomingRequests
 from gateway.wire import jsonrpc
@@ -50,6 +50,7 @@ class MessageReader:
         """Counted so far: input that was not a message, requests refused because too many were under way."""
         self.swift = handler.take if isinstance(handler, Swift) else None
         """Takes messages undecoded, if the handler does."""
+        self._witness = handler if isinstance(handler, RequestWitness) else None
         self._pipe = pipe
         self._handler = handler
         self._outbox = outbox
@@ -169,6 +170,8 @@ class MessageReader:
         else:
             self.refused += 1
             error = ErrorObject(jsonrpc.INTERNAL_ERROR, "too many requests under way; try again later")
+            if self._witness is not None:
+                self._witness.refused(request, error)
             await self._reply(jsonrpc.error(request.id, error), answers)
 
     async def _garbled(self, what: Unreadable | Malformed, answers: BatchAnswers | None = None) -> None:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from adapters.agent_client.codec import questions
-from gateway.core import delta
+from gateway.core import choices, delta
+from gateway.core import events as e
 from gateway.core.errors import Invalid
 from gateway.core.types import Answer, Interrupt, Outcome
+from gateway.mcp.runs.refusals import Refusals
 from tests.adapters.agent_client.codec_cases import ANY, META, extended, unhurried, valid
 from tests.core.json_values import SOUND
 
@@ -41,6 +43,27 @@ def asked(schema: Any, *, kind: str = "input", message: str = "Which?", payload:
 def fits(interrupt: Interrupt, answer: Answer) -> bool:
     """Whether the gateway takes the answer."""
     return Draft202012Validator(interrupt.answer_schema).is_valid(answer.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "refuses"),
+    [
+        ("Not today", "reject_once", True),
+        ("Nie wieder", "reject_always", True),
+        ("Reject", "reject_once", True),
+        ("Go ahead", "allow_once", False),
+    ],
+)
+def test_an_option_refuses_by_its_kind_whatever_it_is_called(name: str, kind: str, refuses: bool) -> None:
+    options = [OPTIONS[0], {"optionId": "other", "name": name, "kind": kind}]
+    interrupt = questions.permission({**PARAMS, "options": options}, "q")
+    found = choices.offered(interrupt.answer_schema)
+    assert found is not None and [choice.refuses for choice in found[0]] == [False, refuses]
+    refusals = Refusals()
+    refusals.feed([(1, e.Interrupted(interrupt=interrupt))])
+    refusals.feed([(2, e.Resumed(interrupt="q", answer=Answer(value={"optionId": "other"})))])
+    told = refusals.told({"content": []})["content"]
+    assert [name in text["text"] for text in told] == ([True] if refuses else [])
 
 
 # --- permissions, from an agent and back -------------------------------------------------------------------------

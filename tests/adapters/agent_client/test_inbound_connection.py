@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
 
+from adapters.agent_client.inbound import connection
+from gateway import tracing
 from gateway.transport.pipe import Unreadable
+from gateway.transport.rpc import Peer
 from tests.adapters.agent_client.editor import Refused, said
 from tests.adapters.agent_client.inbound_rig import held, rig, scripted
 from tests.support.aio import run
@@ -397,3 +402,29 @@ def _all() -> Any:
     from gateway.core.types import ThreadQuery
 
     return ThreadQuery()
+
+
+def test_a_request_too_many_is_counted_as_the_error_that_it_is_answered_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted() -> int:
+        found = re.findall(
+            r'^interlingua_requests_total\{protocol="agent_client",status="-32603"\} (\d+)',
+            tracing.metrics.render(None),
+            re.MULTILINE,
+        )
+        return int(found[0]) if found else 0
+
+    async def main() -> None:
+        going = asyncio.Event()
+        async with rig(scripted(held(lambda: going))) as gateway:
+            editor = await gateway.connect()
+            session = await editor.new()
+            before = counted()
+            turn = await editor.begin("session/prompt", said(session, "hi"))
+            error = await editor.refused("session/list", {})
+            assert error.code == -32603 and "too many requests" in error.message
+            assert counted() == before + 1
+            going.set()
+            assert (await turn)["stopReason"] == "end_turn"
+
+    monkeypatch.setattr(connection, "Peer", functools.partial(Peer, concurrency=1))
+    run(main())
