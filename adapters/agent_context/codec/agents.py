@@ -20,7 +20,7 @@ from gateway.core.media import ANY
 from gateway.core.types import Agent, AgentCapabilities, InterruptSpec, JsonObject, Standing
 
 KINDS: Final = ("tools", "models", "specializations")
-"""Of labels; all three are capabilities that a task may require."""
+"""Kinds of labels; all three are capabilities that a task may require."""
 PROTOCOLS: Final = "protocols"
 _RATED: Final = "gateway"
 """`type` of the dependency that tells the security rating of an agent that named none itself."""
@@ -30,11 +30,11 @@ INPUT: Final = InterruptSpec(
     payload_schema={"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
     answer_schema={"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
 )
-"""What every agent may ask: an `agent/message` of type request."""
+"""The question that every agent may ask: an `agent/message` of type request."""
 
 
 def native(agent: Agent) -> JsonObject | None:
-    """What an agent of this protocol said of itself, less its credentials; None for every other."""
+    """The record of an agent of this protocol without its credentials; None for any other agent."""
     return agent.extra.get(PROTOCOL)
 
 
@@ -79,7 +79,7 @@ def agent_of(record: JsonObject) -> Agent:
 
 
 def standing_of(record: JsonObject) -> Standing:
-    """What a record says of the agent's quality, cost, speed and security (the lowest rating of what it relies on)."""
+    """Quality, cost, speed and security (the lowest rating of its dependencies) as the record claims them."""
     cost = _object(record.get("costMetrics"))
     ratings = [each.get("securityRating") for each in record.get("dependencies") or ()]
     return Standing(
@@ -133,7 +133,7 @@ def record_of(agent: Agent) -> JsonObject:
 
 
 def _foreign(agent: Agent) -> JsonObject:
-    """Of another protocol."""
+    """The record of an agent of another protocol."""
     capabilities = {**{kind: [] for kind in KINDS}, **_labels(agent)}
     spoken = [*agent.labels.get(PROTOCOLS, ()), VERSION, *sorted(agent.extra)]
     capabilities[PROTOCOLS] = list(dict.fromkeys(spoken))

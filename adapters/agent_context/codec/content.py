@@ -51,7 +51,7 @@ def _validator(schema: JsonObject) -> Validator | None:
 
 
 def fits(schema: JsonObject, value: Json) -> bool:
-    """Whether it does. A schema that cannot be applied fits nothing."""
+    """Whether a value fits a schema. Nothing fits a schema that cannot be applied."""
     validator = _validator(schema)
     if validator is None:
         return True
@@ -62,7 +62,7 @@ def fits(schema: JsonObject, value: Json) -> bool:
 
 
 def misfit(schema: JsonObject, value: Json, at: str) -> Invalid:
-    """Why it does not; the path starts with `at`."""
+    """The error that says why a value does not fit; its path starts with `at`."""
     validator = _validator(schema)
     try:
         error = fitting.misfit(validator, value) if validator is not None else None
@@ -78,7 +78,7 @@ MESSAGES: Final = files.MESSAGES
 INPUT: Final = "input"
 OUTPUT: Final = "output"
 STRUCTURED: Final = "structured"
-"""Of an input or output: what an NLIP message has beside its text."""
+"""Member of an input or output: what an NLIP message has beside its text."""
 CONTEXT: Final = "context"
 REQUIREMENTS: Final = "requirements"
 PAYLOAD: Final = "/content/payload"
@@ -86,7 +86,7 @@ PAYLOAD: Final = "/content/payload"
 
 _TEXTS: Final = ("text", "message", "prompt")
 _ENVELOPE: Final = frozenset({CONTEXT, REQUIREMENTS})
-"""What is about the payload, not in it."""
+"""Members that are about the payload, and no part of its content."""
 
 
 # --- payload -> input ------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ _ENVELOPE: Final = frozenset({CONTEXT, REQUIREMENTS})
 
 @dataclass(frozen=True)
 class PayloadRun:
-    """What a run is started with. Of `input` and `prompt` one is set; `losses` has the name of each."""
+    """The start of a run. Either `input` or `prompt` is set; `losses` has the name of each loss."""
 
     input: Json = None
     prompt: str | None = None

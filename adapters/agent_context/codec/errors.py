@@ -100,7 +100,7 @@ _THEIRS: Final[Mapping[int, type[errors.InterlinguaError]]] = {
     DEADLINE: Expired,
     NO_MATCH: NoMatch,
 }
-"""What an agent means by a code; AgentFailed by every other. CANCELLED is told apart by who asked for it."""
+"""Error of the tree for each code of an agent's; AgentFailed for any other. CANCELLED depends on who asked for it."""
 
 
 # --- ours ------------------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def data_of(error: ErrorObject) -> JsonObject | None:
 
 
 def tree_error(error: ErrorObject) -> errors.InterlinguaError:
-    """What an agent's error answer means: an error of the tree, whose message may be shown.
+    """The error of the tree for an agent's error answer; its message may be shown.
 
     Another gateway says which one it is in `data.code`; else the error code tells, and what no code tells is
     AgentFailed.
@@ -192,7 +192,7 @@ def tree_error(error: ErrorObject) -> errors.InterlinguaError:
 
 
 def note_error(note: ErrorNote) -> ErrorObject:
-    """What `agent/error` tells, as if it were an answer."""
+    """The params of `agent/error` for an error that would be an answer."""
     data = {} if note.error.details is None else {"details": note.error.details}
     return ErrorObject(note.error.code, note.error.message, data)
 

@@ -21,7 +21,7 @@ from adapters.agent_context.wire.constants import PROTOCOL
 from gateway.core.types import Agent, Json, JsonObject
 
 NAME: Final = "nlip"
-"""What an entry of `capabilities.protocols` begins with, in whatever case, of an agent that speaks it."""
+"""Prefix (in any case) of the entry in `capabilities.protocols` of an agent that speaks it."""
 CONVERSATION: Final = "conversation"
 _FORMATS: Final = frozenset(("text", "token", "structured", "binary", "location", "error", "generic"))
 _PART: Final = frozenset(("format", "subformat", "content", "label"))

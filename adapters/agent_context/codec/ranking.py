@@ -31,7 +31,7 @@ MIDDLE_COST: Final = 0.001
 MIDDLE_SPEED: Final = 50.0
 BEST: Final = 10.0
 AWAY: Final = frozenset(("inactive", "offline", "busy"))
-"""What an agent may be that matches but gets no work now; it may come back."""
+"""Statuses of agents that match but get no work now; they may come back."""
 SHOWN: Final = 10
 """How many agents an explanation lists of each kind."""
 
@@ -76,7 +76,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a task wants of its agent.
+    """The requirements of a task.
 
     `excluded`: agents that are out for a reason of the task's own, by id, and the reason. `only`: the one agent that
     the client named. `allowed`: patterns, of which an agent's id must fit one: those its client may give tasks.
@@ -101,7 +101,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Who fits, best first; who would but is away now; and who does not, each with the reason."""
+    """The agents that fit, best first; those that fit and are away now; and the others, each with the reason."""
 
     ranked: tuple[Ranked, ...]
     away: Mapping[str, str]
@@ -147,7 +147,7 @@ def rank(
     weights: Mapping[str, float] = WEIGHTS,
     load: Callable[[str], float] | None = None,
 ) -> Ranking:
-    """Who may have a task with these needs, best first.
+    """Rank the agents that may have a task with these needs.
 
     `weights` by factor, at least one of them above 0. `load`: how many tasks an agent is known to have at least.
     """
@@ -206,7 +206,7 @@ def rated(one: Candidate, weights: Mapping[str, float] = WEIGHTS, load: float = 
 
 
 def factors_of(one: Candidate, load: float = 0) -> dict[str, float]:
-    """What a score is made of, by name, each 0..1; what is not known counts neither for nor against."""
+    """The factors of a score by name, each 0..1. An unknown factor counts as the middle."""
     cost = MIDDLE_COST if one.standing.cost is None else max(0.0, one.standing.cost)
     speed = one.speed if one.speed is not None else one.standing.speed
     speed = MIDDLE_SPEED if speed is None else max(0.0, speed)

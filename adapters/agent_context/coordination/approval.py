@@ -10,7 +10,7 @@ from gateway.core.types import Answer, Interrupt, JsonObject, Outcome
 
 KIND: Final = "permission"
 APPROVAL: Final = "approve-"
-"""What the ids of these questions begin with."""
+"""Prefix of the ids of these questions."""
 OPTION: Final = "optionId"
 APPROVE: Final = "approve"
 DECLINE: Final = "decline"

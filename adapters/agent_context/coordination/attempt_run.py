@@ -122,7 +122,7 @@ async def described(gateway: Gateway, name: str) -> Agent:
 
 
 def _mark(task_run: str, attempt: Attempt) -> str:
-    """What an attempt's run is found by, if the gateway died before it learned its id."""
+    """The mark by which an attempt's run is found if the gateway died before it learned its id."""
     return f"{task_run}/{attempt.number}"
 
 
@@ -216,7 +216,7 @@ class AttemptFollower:
                 self._answering.start(self._answered_there(event, asked))
 
     def _names(self, interrupt_id: str) -> list[str]:
-        """What a question of the agent's is called when the task's client is asked it, again and again."""
+        """The ids under which the task's client is asked a question of the agent's, again and again."""
         name = f"{self._attempt.number}:{interrupt_id}"
         return [name, *(f"{name}~{number}" for number in range(2, TRIES + 1))]
 
@@ -260,7 +260,7 @@ class AttemptFollower:
 
 
 def since_begun(log: Sequence[tuple[int, e.Event]], number: int) -> list[e.Event] | None:
-    """What a task's log has since attempt `number` has begun; None if that is not in it."""
+    """The part of a task's log since attempt `number` began; None if that is not in it."""
     for at in range(len(log) - 1, -1, -1):
         event = log[at][1]
         if isinstance(event, e.Custom) and event.name == MARK and (event.data or {}).get("attempt") == number:

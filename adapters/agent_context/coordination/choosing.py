@@ -1,4 +1,4 @@
-"""Who may have a task: the agents of the directory that match, take its payload and are not out for another reason."""
+"""Chooses the agents that may have a task: those of the directory that match, take its payload and are not excluded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNKNOWN: Final = "has not said yet what it takes"
 
 
 class CandidateSource(Protocol):
-    """What the coordination needs of the directory."""
+    """The part of the directory that the coordination uses."""
 
     async def candidates(self) -> Sequence[Candidate]:
         """All agents of all protocols as they are now, in the order of the directory."""
@@ -68,7 +68,7 @@ class AgentChooser:
         self.queue = TaskQueue(per_agent, self._score)
 
     async def rank(self, needs: Needs, takes: TakesPayload) -> Ranking:
-        """Who may have the task now, best first. The first few take its payload; the others may, too."""
+        """Rank the agents that may have the task now. The first few take its payload; the others may, too."""
         candidates = await self._candidates()
         out: dict[str, str] = {}
         slow: set[str] = set()
@@ -109,7 +109,7 @@ class AgentChooser:
         return rated(one, self._weights, running).score
 
     async def _candidates(self) -> Sequence[Candidate]:
-        """What the directory says; many tasks that ask at the same time ask it once."""
+        """The candidates of the directory; many tasks that ask at the same time ask it once."""
         now = asyncio.get_running_loop().time()
         version, at = self._read
         if self._reading is None or version != self.queue.changes or (self._reading.done() and now - at > FRESH):

@@ -59,7 +59,7 @@ class Coordinator:
         self._failed = failed
         self._chooser = AgentChooser(gateway, directory, options.weights.model_dump(), options.per_agent)
         self.queue = self._chooser.queue
-        """Whoever learns that the directory has changed says so: `queue.changed()`."""
+        """Call `queue.changed()` when the directory has changed."""
 
     def hosted(self) -> Mapping[str, Hosted]:
         """The coordinator under its name; for other protocols' clients only where the options give it one.

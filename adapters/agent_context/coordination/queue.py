@@ -1,4 +1,4 @@
-"""Who waits for an agent, and how many tasks each agent has.
+"""The tasks that wait for an agent, and how many tasks each agent has.
 
 Higher priority first, then age. A task takes any agent that is free of those that it may have, the best at that moment.
 An agent that becomes free goes to the first task in line that may have it. Of this gateway process only: every process
@@ -18,7 +18,7 @@ from adapters.agent_context.codec.ranking import Candidate
 CALM_SECONDS = 0.05
 """Between a change of the directory and the next look of those who wait: many changes come together."""
 AGAIN_SECONDS = 2.0
-"""They look again anyway after as long: not everything that changes is told."""
+"""Seconds after which waiting tasks choose again anyway: not every change is told."""
 CROWD = 100
 """More than so many look less often."""
 
@@ -54,7 +54,7 @@ class QueuePlace:
         self.slot: AgentSlot | None = None
         """The agent that it was given, at most one."""
         self.choosing = False
-        """It was told to look again, and has not said yet whom it wants now."""
+        """It was told to choose again, and has not called `want` since."""
         self._queue = queue
         self._news = asyncio.Event()
 
@@ -75,7 +75,7 @@ class QueuePlace:
         return told
 
     def give(self, slot: AgentSlot) -> None:
-        """It has an agent."""
+        """Give it an agent."""
         self.slot = slot
         self.wake()
 
@@ -88,7 +88,7 @@ class QueuePlace:
         return True
 
     def chosen(self) -> bool:
-        """It has said whom it wants; whether it was asked to."""
+        """Note that it has chosen; whether it was told to."""
         before, self.choosing = self.choosing, False
         return before
 
@@ -158,7 +158,7 @@ class TaskQueue:
                 place.wake()
 
     def changed(self) -> None:
-        """Who is there, or what they are, is another: everybody in line chooses anew, soon."""
+        """The directory has changed: every waiting task chooses anew, soon."""
         self.changes += 1
         if self._line:
             self._look_within(CALM_SECONDS)

@@ -28,7 +28,7 @@ OVERLAP: Final = 10.0
 
 
 class TaskIndex:
-    """Of the runs of one agent. This process's own are there at once, those of others a second later."""
+    """Index of the runs of one agent. Those of this process are there at once, those of others a second later."""
 
     def __init__(self, gateway: Gateway, agent: str) -> None:
         self._gateway = gateway

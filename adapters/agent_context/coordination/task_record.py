@@ -1,4 +1,4 @@
-"""What is kept of a task, and which moves change it: enough to go on after a restart without doing anything twice.
+"""The record of a task and the moves that change it: enough to go on after a restart without doing anything twice.
 
 Pure. A move that the table does not have is a mistake of the caller's, and an `IllegalMove`.
 """
@@ -23,13 +23,13 @@ RUNNING: Final = "running"
 """`TaskRecord.state`: an agent has it."""
 
 SOURCE: Final = "source"
-"""Of the run's attributes: the agent that delegates, which does not get the task itself."""
+"""Attribute of the run: the agent that delegates, which does not get the task itself."""
 TARGET: Final = "target"
-"""Of them too: the only agent that may have it."""
+"""Attribute of the run: the only agent that may have it."""
 HOPS: Final = "hops"
-"""Of them too: how often the work was delegated before, in one task because of another."""
+"""Attribute of the run: how often the work was delegated before, in one task because of another."""
 ALLOWED: Final = "allowed"
-"""Of them too: patterns of the agents that may have it; any if left out."""
+"""Attribute of the run: patterns of the agents that may have it; any if left out."""
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -103,7 +103,7 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, run: Run) -> TaskRecord:
-        """What a run's record says; nothing yet where it says nothing, or is no task's."""
+        """Read the record of a run; a new one where there is none or the run is no task."""
         try:
             return msgspec.convert(run.upstream or {}, cls)
         except msgspec.ValidationError:

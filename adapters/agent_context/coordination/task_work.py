@@ -301,7 +301,7 @@ class TaskWork:
                     raise Unavailable(f"no agent that can do it was free within {patience:g} s")
 
     async def _rank(self) -> Ranking:
-        """Who may have the task; an agent that was approved for it before all others, as long as it is there."""
+        """Rank the agents that may have the task; an approved one that is there comes before all others."""
         failed = self._failures()
         for agent in reversed(self._record.approved):
             if agent not in failed:
@@ -311,7 +311,7 @@ class TaskWork:
         return await self._chooser.rank(self._needs(), self._takes)
 
     def _needs(self, only: str | None = None) -> Needs:
-        """What the agent must be. `only`: this one and no other."""
+        """The task's requirements. `only`: this agent and no other."""
         request = self._context.run.request
         excluded = {request.agent: "is the coordinator itself", **self._unfit}
         excluded |= {agent: f"has failed already: {why}" for agent, why in self._failures().items()}
@@ -338,7 +338,7 @@ class TaskWork:
         return hops if isinstance(hops, int) else 0
 
     def _given_up(self) -> InterlinguaError:
-        """What a task fails with when agents have failed it and no other is left."""
+        """The error of a task that agents have failed, with no other left to try."""
         tried, last = len(self._record.attempts), self._record.attempts[-1]
         why = last.error or "the agent failed"
         told = f"agent {last.agent} failed: {why}"

@@ -39,9 +39,9 @@ class Announcing:
         self._path = path
         self._link = PoolLink(AgentContextTarget(protocol=PROTOCOL, url=to.url, auth=Auth(bearer=to.token)))
         self._told: dict[str, JsonObject] = {}
-        """What was registered, by agent."""
+        """The registered records, by agent."""
         self._refused: dict[str, JsonObject] = {}
-        """What the directory did not take: it is tried again when it is another, or on another connection."""
+        """Records that the directory refused: tried again when they change, or on another connection."""
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:

@@ -60,7 +60,7 @@ class ConductMonitor:
             self.did(agent, FAILURES)
 
     def of(self, agent: str) -> JsonObject:
-        """What it did in the window under way: `{requests, refusals, failures, window}`, the last in seconds."""
+        """Counts of the current window: `{requests, refusals, failures, window}`, the last in seconds."""
         began, counts = self._windows.get(agent, (0.0, Counter()))
         fresh = self._now() - began < self._limits.window
         return {**{what: counts[what] if fresh else 0 for what in self._most}, "window": self._limits.window}

@@ -1,4 +1,4 @@
-"""What the other rooms ask of the directory."""
+"""The directory, as the other rooms use it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Directory:
         return self._members.hosted()
 
     async def refresh(self) -> None:
-        """What other processes have, and who has fallen silent since the last time."""
+        """Take over what other processes have written, and notice agents that fell silent."""
         await self._shared.refresh()
         await self._revoking.sweep()
         await self._registry.sweep()
@@ -100,7 +100,7 @@ class Directory:
         await self._members.settled()
 
     def on_change(self, told: Told) -> None:
-        """Who is told the URIs of resources (`agent://directory`, `agent://metrics/...`) that are others now."""
+        """Register a callback for the URIs of changed resources (`agent://directory`, `agent://metrics/...`)."""
         self._told.append(told)
 
     # --- agents that come, beat and leave ----------------------------------------------------------------------------
@@ -118,14 +118,14 @@ class Directory:
         await self._registry.register(record, principal, session)
 
     async def unregister(self, agent: str, principal: Member, session: Session | None = None) -> None:
-        """It is not there any more; runs under way go on. Raises NotFound, Denied for somebody else's.
+        """Remove an agent; its runs under way go on. Raises NotFound, Denied for somebody else's.
 
         Without access control everybody is the same principal: then an agent whose connection is there is its own.
         """
         await self._registry.unregister(agent, principal, session)
 
     async def heartbeat(self, agent: str, status: str, principal: Member, session: Session | None = None) -> None:
-        """It is there, and says so. `active`: it takes tasks. `inactive`, `offline`: no runs at all, until it says
+        """Note an agent's heartbeat. `active`: it takes tasks. `inactive`, `offline`: no runs at all, until it says
         otherwise. Anything else: busy, no tasks. Raises NotFound, and Denied as `unregister`; Denied if it is revoked.
         """
         self._registry.heartbeat(agent, status, principal, session)
@@ -172,7 +172,7 @@ class Directory:
         await self._revoking.revoke(agent, reason)
 
     async def restore(self, agent: str) -> None:
-        """That is over. No error if it was not."""
+        """Give an agent's access back. No error if it was not revoked."""
         await self._revoking.restore(agent)
 
     def revoked(self, agent: str) -> bool:

@@ -1,4 +1,4 @@
-"""What others say of an agent: scores from 0 to 10, one of each voter for each task, the newest counts.
+"""Votes on an agent: scores from 0 to 10, one of each voter for each task, of which the newest counts.
 
 Votes are kept per agent for all replicas to see. Two replicas may write at the same moment: each remembers what it
 wrote until it has seen it kept, and writes it again where another's record has replaced it, so that none is lost.
@@ -21,7 +21,7 @@ BEST: Final = 10.0
 ENOUGH: Final = 3
 """So many votes replace what an agent says of itself."""
 MOST_VOTES: Final = 200
-"""Of one agent, kept one by one: older ones only count."""
+"""Votes on one agent that are kept one by one; older ones are summed."""
 MOST_REVIEWS: Final = 10
 REVIEW_LENGTH: Final = 500
 
@@ -50,7 +50,7 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def mean(self) -> float | None:
-        """Of all scores, to two places; None without any."""
+        """Mean of all scores, to two places; None without any."""
         return round((self.total + sum(vote.score for vote in self.votes)) / self.number, 2) if self.number else None
 
     @property
@@ -72,7 +72,7 @@ NONE: Final = Votes()
 
 
 def voter(principal: str, task: str | None) -> str:
-    """What a vote of a principal on a task is known by."""
+    """The key of a principal's vote on a task."""
     return digest(f"{principal}\n{task or ''}")
 
 
@@ -88,7 +88,7 @@ def vote(who: str, score: Any, at: float, review: str | None = None) -> Vote:
 
 
 def read(data: Mapping[str, Any]) -> Votes:
-    """What was kept; none where it cannot be read."""
+    """Read the stored votes; none where they cannot be read."""
     try:
         return msgspec.convert(data, Votes)
     except msgspec.ValidationError:

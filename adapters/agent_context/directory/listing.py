@@ -35,7 +35,7 @@ class Listed:
 
     @property
     def owner(self) -> str:
-        """Who has it: what votes on it are known by; "" for one of the route table."""
+        """Digest of its owner, by which votes on it are known; "" for one of the route table."""
         return digest(self.member.owner) if self.member is not None else ""
 
 
@@ -50,12 +50,12 @@ class Listing:
         self._records: dict[str, tuple[Agent, JsonObject]] = {}
 
     def names(self) -> list[str]:
-        """Of all, in their order."""
+        """The names of all agents, in order."""
         names = [name for name in self._gateway.agents.names(PROTOCOL) if name not in self._hidden]
         return [*names, *(member.id for member in self._barred(names))]
 
     async def each(self) -> AsyncIterator[list[Listed]]:
-        """All of them, in pieces: first those that clients may call, then those that are revoked."""
+        """All agents in pieces: first those that clients may call, then those that are revoked."""
         names = [name for name in self._gateway.agents.names(PROTOCOL) if name not in self._hidden]
         for start in range(0, len(names), PIECE):
             yield await self._piece(names[start : start + PIECE])

@@ -92,7 +92,7 @@ class Marks:
         self._at: dict[str, int] = {}
 
     def touch(self, name: str) -> None:
-        """It has changed just now, or is about to be told so."""
+        """Mark a record that has just changed, or is about to."""
         self.count += 1
         self._at[name] = self.count
 
@@ -168,7 +168,7 @@ class Members:
         return Denied(f"the access of {'agent ' if len(agents) == 1 else ''}{', '.join(agents)} has been revoked")
 
     def lock(self, name: str) -> asyncio.Lock:
-        """Whoever changes a record holds its lock."""
+        """The lock to hold while a record is changed."""
         return self._locks.setdefault(name, asyncio.Lock())
 
     # --- coming and going ---------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Members:
         member.bind(connection)
 
     def unbind(self, member: RegisteredAgent) -> None:
-        """It is not any more."""
+        """The agent is not reached over its connection any more."""
         connection = member.unbind()
         if connection is not None and not connection.agents:
             self.connections.pop(connection.session, None)
@@ -225,7 +225,7 @@ class Members:
         return gone
 
     def drop(self, agent: str) -> None:
-        """It is not registered any more."""
+        """Remove an agent that is not registered any more."""
         member = self.by_id.pop(agent, None)
         if member is not None:
             self.unbind(member)
@@ -240,7 +240,7 @@ class Members:
             self.announce()
 
     def restore(self, agent: str) -> None:
-        """They do again. The engine has closed its outbound half: it gets another."""
+        """Clients see and reach it again. The engine has closed its outbound half, so it gets another."""
         self.revoked.pop(agent, None)
         if (member := self.by_id.get(agent)) is not None:
             member.host(self._made(member.joined.record))

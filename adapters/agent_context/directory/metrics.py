@@ -1,4 +1,4 @@
-"""What the gateway measured of an agent, from its runs: numbers and times, and nothing that anybody said.
+"""Measures agents by their runs: numbers and times, and nothing that anybody said.
 
 No inputs, outputs, metadata, names of clients, ids of runs or threads (section 7.2: no user data in metrics).
 """
@@ -98,7 +98,7 @@ def seconds_of(run: Run) -> float:
 
 
 def times_of(runs: Sequence[Run]) -> JsonObject:
-    """What the last runs took, and when the newest was."""
+    """Times of the last runs, and when the newest was."""
     out: JsonObject = {"lastActive": time_of(max(run.updated_at for run in runs))} if runs else {}
     took = sorted(seconds_of(run) for run in runs if run.status is RunStatus.SUCCESS)
     if took:

@@ -26,13 +26,13 @@ EVERYBODY: Final = "gateway"
 """Owner of what every process may write."""
 
 MOST_BYTES: Final = 64 * 1024
-"""Of one agent's record."""
+"""Largest size of an agent's record."""
 MOST_LEVELS: Final = 100
-"""Of objects and lists in it: it becomes part of larger documents, which everybody is to be able to read."""
+"""Deepest nesting of a record: it becomes part of larger documents, which every client must be able to parse."""
 
 
 class Member(Protocol):
-    """Whoever has a name: a `security` principal."""
+    """Anything with a name: a principal of `security`."""
 
     @property
     def name(self) -> str: ...
@@ -79,7 +79,7 @@ class Revocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def joined(data: Mapping[str, Any], agent: str) -> Joined | None:
-    """What was kept of `agent`; None where it is not a registration of it."""
+    """Read the stored registration of `agent`; None where it is none."""
     try:
         found = msgspec.convert(data, Joined)
     except msgspec.ValidationError:
@@ -88,7 +88,7 @@ def joined(data: Mapping[str, Any], agent: str) -> Joined | None:
 
 
 def plain(record: Any) -> JsonObject:
-    """What is kept of an agent as it registered: all but `auth`."""
+    """The record that is stored of an agent as it registered: all but `auth`."""
     public = record.public() if hasattr(record, "public") else dict(record)
     return {key: value for key, value in delta.sound(public).items() if key != "auth" and value is not None}
 
@@ -100,7 +100,7 @@ def deeper(value: Any, levels: int) -> bool:
 
 
 def shown(record: JsonObject, seen: float | None = None) -> JsonObject:
-    """What anybody may see of a record: no `auth`, and of an endpoint neither credentials nor query.
+    """The public part of a record: no `auth`, and an endpoint without credentials and query.
 
     `seen`: when it was last heard of, for `meta.lastActive`.
     """

@@ -23,7 +23,7 @@ from gateway.mcp.server.contract import Session
 LATE: Final = 5.0
 """Seconds that a write of another process may take to be seen here."""
 AWAY: Final = frozenset({INACTIVE, OFFLINE, "unavailable", "stopped", "shutdown"})
-"""What an agent may say of itself that means inactive; anything else but active means busy."""
+"""Statuses of a heartbeat that mean inactive; any other but active means busy."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class AgentConnection:
     takes: bool = True
 
     def hear(self, now: float) -> float:
-        """It has said something; returns after how many seconds."""
+        """Note that it has said something; returns the seconds since the last time."""
         since, self.heard = now - self.heard, now
         return since
 
@@ -70,7 +70,7 @@ class RegisteredAgent:
     elsewhere: bool = False
     connection: AgentConnection | None = None
     fresh: bool = False
-    """It has sent a heartbeat here since it was last written down."""
+    """Whether it has sent a heartbeat here since it was last written down."""
     told: str = ""
     """The status that was last made known."""
 
@@ -85,7 +85,7 @@ class RegisteredAgent:
         return self.connection is not None and self.connection.heard > self.saved
 
     def say(self, now: float) -> None:
-        """It has sent a heartbeat here."""
+        """Note a heartbeat that came here."""
         self.beat, self.fresh = now, True
 
     def read(self, joined: Joined, *, beat: float, elsewhere: bool, now: float) -> None:
@@ -95,7 +95,7 @@ class RegisteredAgent:
         self.joined, self.elsewhere, self.beat, self.saved = joined, elsewhere, max(beat, self.beat), now
 
     def hear_elsewhere(self, found: Joined, now: float) -> None:
-        """It has sent a heartbeat to another process."""
+        """Note a heartbeat that came to another process."""
         self.joined, self.beat = replace(self.joined, status=found.status, seen=found.seen), now
 
     def note(self, joined: Joined, now: float) -> None:
@@ -104,12 +104,12 @@ class RegisteredAgent:
         self.saved, self.fresh = now, False
 
     def bind(self, connection: AgentConnection) -> None:
-        """It is reached over this connection from now on."""
+        """Reach it over this connection from now on."""
         connection.agents.add(self.id)
         self.connection, self.elsewhere = connection, False
 
     def unbind(self) -> AgentConnection | None:
-        """It is not reached over its connection any more; returns that."""
+        """Stop reaching it over its connection; returns that."""
         connection, self.connection = self.connection, None
         if connection is not None:
             self.beat = max(self.beat, connection.heard)
@@ -132,7 +132,7 @@ class RegisteredAgent:
 
 
 class Liveness:
-    """What silence means. One per directory."""
+    """Decides by silence whether agents are there. One per directory."""
 
     def __init__(self, heartbeat: float, missed: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.heartbeat = heartbeat

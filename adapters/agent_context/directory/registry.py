@@ -123,7 +123,7 @@ class Registry:
             self._changed([member.id for member in gone])
 
     async def sweep(self) -> None:
-        """Who has fallen silent, who is to be written down again, who is forgotten. Called about once a second."""
+        """Notice silent agents, write down those that were heard, forget the old. Called about once a second."""
         members, liveness = self._members, self._members.liveness
         for connection in list(members.connections.values()):
             session = connection.session

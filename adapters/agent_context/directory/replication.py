@@ -1,4 +1,4 @@
-"""What the gateway's processes tell each other through the store: registrations, revocations, votes, who is alive.
+"""Shares the directory between gateway processes through the store: registrations, revocations, votes, who is alive.
 
 Everything kept is compared with what was read before, so that a look costs next to nothing while nothing changes, and
 nothing is written that is there already. What this process changed after the look began is not taken from it.
@@ -72,7 +72,7 @@ class Replication:
         await self.refresh()
 
     async def aclose(self) -> None:
-        """It does not any more."""
+        """Forget this process."""
         try:
             await self._gateway.records.forget(PROTOCOL, PROCESS + self._gateway.process)
         except InterlinguaError as error:
@@ -263,7 +263,7 @@ class Replication:
             await self._gateway.records.keep(PROTOCOL, PROCESS + me, {}, owner=me)
 
     async def _probe(self) -> None:
-        """Who holds the record of a process lives; whose can be taken does not, and is forgotten."""
+        """Find dead processes: the record of one that lives cannot be taken over."""
         now, me = self._members.liveness.now(), self._gateway.process
         others = self._alive - {me}
         if not others or now - self._probed < PROBE:

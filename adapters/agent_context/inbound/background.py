@@ -1,4 +1,4 @@
-"""What a client said as a notification and that takes a while: served as a call that has no answer."""
+"""Serves notifications that take a while as calls without an answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _unasked(client: Client) -> Client:
 
 
 class Background:
-    """What is done for sessions beside their requests. With the session ends what belongs to it."""
+    """Tasks that sessions need beside their requests; they end with their session."""
 
     def __init__(self) -> None:
         self._of: WeakKeyDictionary[Session, set[asyncio.Task[None]]] = WeakKeyDictionary()

@@ -25,7 +25,7 @@ from gateway.wire.jsonrpc import RpcError
 log = logging.getLogger(__name__)
 
 THEIRS: Final = "agent:"
-"""What a cursor of the server's begins with here."""
+"""Prefix of the cursors that are the server's own."""
 OURS: Final = "agent://"
 
 

@@ -1,4 +1,4 @@
-"""What all requests share, one of each per gateway process."""
+"""The objects that all requests share, one of each per gateway process."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Served:
 
 @dataclass
 class Limit:
-    """What may end a run before it is done. `cancel` is called with the reason, once."""
+    """A limit that may end a run early. `cancel` is called with the reason, once."""
 
     cancel: Callable[[str], object]
     max_tokens: int | None = None
     passed: InterlinguaError | None = None
 
     def end(self, error: InterlinguaError) -> None:
-        """It has been passed: `error` is what the run's client is told."""
+        """End the run; its client is told `error`."""
         if self.passed is None:
             self.passed = error
             self.cancel(str(error))
@@ -67,7 +67,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Environment:
-    """See the rooms of its members."""
+    """One per gateway process; passed to everything that handles requests."""
 
     options: AgentContextServe
     gateway: Gateway
@@ -177,7 +177,7 @@ def ahead(deadline: float | None, path: str, said: str | None, now: float | None
 
 
 def metadata_of(meta: JsonObject) -> JsonObject:
-    """What of a `_meta` goes to a run as its metadata."""
+    """The keys of a `_meta` that become a run's metadata."""
     return {key: value for key, value in keys.metadata(meta).items() if key != CORRELATION}
 
 

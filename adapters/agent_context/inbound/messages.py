@@ -128,7 +128,7 @@ class MessageRequests:
             aside.notify(MESSAGE, {**head, "content": result["content"], META: result[META]})
 
     def _right(self, target: str) -> Right:
-        """What a message to an agent needs. Raises NotFound for the coordination where it is no agent of its own."""
+        """The right that a message to an agent needs. Raises NotFound for a coordinator without a name of its own."""
         options = self._env.options
         if target != options.tasks_of or self._env.gateway.agents.routed(target):
             return "message"
@@ -242,7 +242,7 @@ def nobody_waits(asked: AgentMessage) -> RpcError:
 
 
 def _beside(payload: Any) -> JsonObject:
-    """What of a payload is about the message and not its content: it goes to agents of other protocols as metadata."""
+    """Members about the message, not its content: agents of other protocols get them as metadata."""
     if not isinstance(payload, dict):
         return {}
     return {key: payload[key] for key in ("context", "requirements") if isinstance(payload.get(key), dict)}

@@ -166,7 +166,7 @@ class AgentContextService:
         return env.pending.answered(session, params, by_handle=False)
 
     async def _nothing(self, call: Call) -> Any:
-        """What is a request only where it belongs to a run that its sender works on."""
+        """Refuse a method that is valid only for a run that its sender works on."""
         raise RpcError(
             wire.NOT_FOUND,
             f"{call.method} belongs to nothing that is under way",

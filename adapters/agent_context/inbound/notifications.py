@@ -1,4 +1,4 @@
-"""What is told of a run before its end: its text as it grows, and everything else as the event that it is."""
+"""Notifications about a run before its end: its text as it grows, and any other event as it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.mcp.wire import META
 from gateway.wire import jsonrpc
 
 EVENT = "interlingua/event"
-"""Of an update's `_meta`: an event that no text can say, in the form of gateway/core/events.py."""
+"""Key of an update's `_meta`: an event that text cannot express, in the form of gateway/core/events.py."""
 
 _BESIDE = (
     e.ToolCallStarted,

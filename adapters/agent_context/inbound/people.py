@@ -1,4 +1,4 @@
-"""Who the client of a session is, which agents speak through it, and what it may do."""
+"""Knows the client of a session, the agents that speak through it, and its rights."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ class ClientIdentities:
         self._agents: WeakKeyDictionary[Session, dict[str, None]] = WeakKeyDictionary()
 
     def principal(self, session: Session, bearer: str | None) -> ClientPrincipal:
-        """Whose request it is: of the bearer of its token, else of who registered an agent here. Raises Denied."""
+        """The principal of a request: its token's bearer, else the one that registered an agent here. Raises Denied."""
         if bearer is None and (proven := self._proven.get(session)) is not None:
             principal, token = proven
             return principal if token is None else self._access.principal(token.get_secret_value())  # it may expire
         return self._access.principal(bearer)
 
     def may(self, call: Call, right: Right, agent_id: str | None = None) -> ClientPrincipal:
-        """Who asks, and may do so (to that agent). Raises Denied."""
+        """The asking principal, which has this right (for that agent). Raises Denied."""
         principal = self.principal(call.session, call.bearer)
         principal.check(right, agent_id)
         return principal
 
     def known(self, call: Call) -> ClientPrincipal:
-        """Who asks, and may do something at all. Raises Denied."""
+        """The asking principal, which has any right at all. Raises Denied."""
         principal = self.principal(call.session, call.bearer)
         if not principal.may:
             raise Denied(f"{principal.name} may do nothing here")
         return principal
 
     def identity(self, call: Call) -> Identity | None:
-        """Who asks, for whatever needs somebody's approval; None for whoever has shown nothing."""
+        """The asking identity, for approvals; None for an anonymous client."""
         with contextlib.suppress(Denied):
             found = self.principal(call.session, call.bearer)
             return None if found.name == ANONYMOUS else Identity(id=found.name, roles=found.roles)
@@ -63,7 +63,7 @@ class ClientIdentities:
         return run.request.principal == self.principal(call.session, call.bearer).name
 
     def registers(self, call: Call, record: AgentRecord, sent: JsonObject) -> ClientPrincipal:
-        """Who registers an agent: its bearer, or who `auth` of the record proves. Raises Denied.
+        """The principal that registers an agent: its bearer, or the one that the record's `auth` proves. Raises Denied.
 
         `sent` is the agent as it was sent, which is what was signed.
         """
@@ -96,7 +96,7 @@ class ClientIdentities:
         self._agents.setdefault(call.session, {})[record.id] = None
 
     def unregistered(self, session: Session, agent_id: str) -> None:
-        """It has gone, or speaks elsewhere."""
+        """The agent has gone, or speaks through another session."""
         self._agents.get(session, {}).pop(agent_id, None)
 
     def agents(self, session: Session) -> list[str]:

@@ -28,7 +28,7 @@ from gateway.wire.jsonrpc import RpcError
 
 
 class RunWords:
-    """What is the same in all words (see `gateway.mcp.runs.Rendering`) of this protocol: all of them but the answer."""
+    """The part of `gateway.mcp.runs.Rendering` that all answers of this protocol share."""
 
     def __init__(self, telling: RunNotifications, correlation: str) -> None:
         self.losses: Counter[str] = Counter()

@@ -130,7 +130,7 @@ class Resources:
         return {}
 
     def joined(self, session: Session) -> None:
-        """Somebody is there who may want to know."""
+        """Called when a session begins."""
         if self._names is None:
             self._names = self._now()
         if versions.modern(session.client.version):  # it listens already
@@ -174,7 +174,7 @@ class Resources:
                 self.changed((uri,))
 
     def _turn(self, wanted: Collection[str]) -> list[str]:
-        """What is looked at this time: the tasks and the status, and the metrics that come next."""
+        """The resources to look at this time: the tasks, the status, and the next of the metrics."""
         metrics = sorted(uri for uri in wanted if uri not in (TASKS, STATUS))
         after = bisect_right(metrics, self._looked)
         turn = [*metrics[after:], *metrics[:after]][:LOOKED]
@@ -182,7 +182,7 @@ class Resources:
         return [*(uri for uri in (TASKS, STATUS) if uri in wanted), *turn]
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Stop telling sessions of changes."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -216,7 +216,7 @@ class Resources:
         return [name for name in names if session.agent in (None, name) and principal.can("read", name)]
 
     async def _body(self, uri: str, session: Session | None, principal: ClientPrincipal | None) -> Any:
-        """What a resource says; with a principal, as far as that may see it. Raises RpcError for an unknown one."""
+        """The body of a resource, limited to what the principal may see. Raises RpcError for an unknown one."""
         env = self._env
         only = None if session is None else session.agent
         if uri == DIRECTORY:

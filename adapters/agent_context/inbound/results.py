@@ -1,4 +1,4 @@
-"""What a tool answers: for a model to read, and for a program."""
+"""Results of tools, for a model to read and for a program."""
 
 from __future__ import annotations
 

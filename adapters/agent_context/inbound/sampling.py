@@ -66,7 +66,7 @@ class Sampling:
         return await self._by_route(call, asked, principal)
 
     def _offers(self, call: Call) -> list[Call | Session]:
-        """Who samples, and can be asked now, in order; whoever asks is not asked itself, nor who may not be."""
+        """Clients that sample and can be asked now, in order; without the asker, and those that lack the right."""
         own, known = set(self._env.people.agents(call.session)), correlation_of(call.meta)
         served = [each for each in self._env.served.values() if each.call.can_ask]
         callers = [each.call for each in served if same_work(known, each.correlation)]

@@ -41,7 +41,7 @@ from gateway.mcp.client.target import Target
 from gateway.wire import jsonrpc
 
 RELAYED: Final = frozenset((PROMPTS_LIST, PROMPTS_GET, RESOURCES_LIST, TEMPLATES_LIST, RESOURCES_READ))
-"""What clients may ask a target's server besides runs."""
+"""Methods that clients may call on a target's server besides runs."""
 
 
 class OneAgent(AgentContextRuns):
@@ -57,7 +57,7 @@ class OneAgent(AgentContextRuns):
         self._listed: Agent | None = None
 
     def listed(self, agent: Agent) -> None:
-        """What the server has just said of it: the next `describe` need not ask."""
+        """Take over the server's newest description: the next `describe` need not ask."""
         self._listed = agent
 
     async def describe(self) -> Agent:

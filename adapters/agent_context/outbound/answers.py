@@ -1,4 +1,4 @@
-"""What an agent says about a message or a task, in an answer or in a message of its own: read leniently, as the draft
+"""Reads an agent's words about a message or a task, in an answer or in a message of its own. Leniently, as the draft
 does not say much. Pure.
 
     {"content": {"type": "response", "payload": ...}}       the response; also without a type, or a bare "payload"
@@ -67,14 +67,14 @@ class SaidFailed:
 
 @dataclass(frozen=True)
 class SaidAcknowledged:
-    """It has taken it, and says the rest in messages."""
+    """The agent has the message, and says the rest in messages of its own."""
 
 
 Said = SaidResponse | SaidUpdate | SaidQuestion | SaidFailed | SaidAcknowledged
 
 
 def result_of(result: JsonObject) -> Said:
-    """What the answer to a message or a delegation says."""
+    """Read the answer to a message or a delegation."""
     status = _status(result)
     if result.get("error") is not None:
         return SaidFailed(error_of(result["error"]))
@@ -97,12 +97,12 @@ def result_of(result: JsonObject) -> Said:
 
 
 def message_of(params: JsonObject) -> Said:
-    """What an `agent/message` says that belongs to a run."""
+    """Read an `agent/message` that belongs to a run."""
     return _content(params.get("content"))
 
 
 def error_of(error: Any) -> ErrorObject:
-    """What `agent/error`, or an error inside of an answer, says; of whatever form."""
+    """Read the error of `agent/error` or inside of an answer, in any form."""
     if not isinstance(error, dict):
         return ErrorObject(AGENT_FAILED, error if isinstance(error, str) and error else "the agent failed")
     code, message = error.get("code"), error.get("message")
@@ -133,7 +133,7 @@ def _content(content: Any) -> Said:
 
 
 def _error_in(payload: Any) -> JsonObject | None:
-    """What went wrong, of a payload that says so and nothing else."""
+    """The error of a payload that holds nothing else."""
     if not isinstance(payload, dict) or payload.keys() - {"error", "context"}:
         return None
     error = payload.get("error")

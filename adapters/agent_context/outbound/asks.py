@@ -1,4 +1,4 @@
-"""What an agent asks while it runs: a person, by a question of the run's; or what only a client of its own kind has."""
+"""Requests of an agent while it runs: questions for a person, and what only a client of its own protocol offers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gateway.mcp.client.asks import read
 __all__ = ["AgentQuestions", "answered", "capabilities", "question", "read"]
 
 INPUT: Final = "input"
-"""Of an interrupt that an agent asked in a message and did not name."""
+"""Kind of an interrupt that the agent did not name."""
 
 
 def capabilities(caller: Caller | None) -> JsonObject:
-    """What the gateway declares for a run: messages, questions, and what the run's client can do if it speaks this
+    """The capabilities declared for a run: messages, questions, and those of the run's client if it speaks this
     protocol.
     """
     return asks.capabilities(caller, PROTOCOL, QUESTIONS)

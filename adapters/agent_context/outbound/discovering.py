@@ -1,4 +1,4 @@
-"""What lives at a target: the agents of its directory, or the tools of a plain MCP server."""
+"""Finds the agents of a target: those of its directory, or the tools of a plain MCP server."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class AgentServer:
         raise NotFound(f"the server has no agent {name}; there are: {names}")
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Who is told that they are others now, or may be. From the first on a session is kept to hear of it."""
+        """Register a callback for changes of the agents. From the first one on a session stays open to hear of them."""
         self._changed.append(changed)
         if self._news is None:
             news = listen(self.link.target, self._listening, self._tell)

@@ -28,7 +28,7 @@ class AgentLine(Protocol):
 
     @property
     def correlation(self) -> str:
-        """What is sent in `_meta.correlationId`: what was asked for, or the same with a suffix where another run of
+        """The id sent in `_meta.correlationId`: the requested one, or the same with a suffix where another run of
         the same connection has it."""
 
     @property
@@ -45,7 +45,7 @@ class AgentLine(Protocol):
 
     @property
     def capabilities(self) -> JsonObject:
-        """What it declared in its handshake."""
+        """The capabilities that it declared in its handshake."""
 
     @property
     def lasting(self) -> bool:
@@ -94,7 +94,7 @@ class AgentLink(Protocol):
 
 
 class Heard(Protocol):
-    """What the inbound half has of `Links` (sessions.py): it hands over what its clients say before it looks itself."""
+    """The part of `SessionLinks` (sessions.py) that the inbound half uses: every client message goes there first."""
 
     def heard(self, session: Any, method: str, params: Raw) -> bool:
         """A notification of a client. True if it belonged to a run of an agent there, or was meant to."""

@@ -1,4 +1,4 @@
-"""What a message says of itself, read without the rest: whose it is, and of which kind."""
+"""Reads the head of a message without the rest: which run it belongs to, and its kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway.wire import jsonrpc
 
 EVENT: Final = "interlingua/event"
-"""Of an update's `_meta`: an event that no text can say, in the form of gateway/core/events.py."""
+"""Key of an update's `_meta`: an event that text cannot express, in the form of gateway/core/events.py."""
 
 
 class _Meta(Struct, gc=False):
@@ -23,7 +23,7 @@ class _Content(Struct, gc=False):
 
 
 class MessageHead(Struct, gc=False):
-    """Of an `agent/message`: `kind` is `content.type`."""
+    """The head of an `agent/message`: `kind` is `content.type`."""
 
     source: str | None = None
     target: str | None = None

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 OUTPUT: Final = "output"
 """The part that has the text."""
 RECEIVED: Final[JsonObject] = {"status": "received"}
-"""What a message of the agent's that came as a request is answered, unless it asks something."""
+"""Answer to a message that the agent sent as a request and that asks nothing."""
 ANSWER_SECONDS: Final = 2.0
 """How long the answer to a message may still take once its response has come in a message of its own."""
 MOST_ASKED: Final = 100
@@ -119,7 +119,7 @@ class NativeRun:
         return {key: value for key, value in params.items() if key not in ("task", "wait")}
 
     async def _answered(self, line: AgentLine, method: str, params: JsonObject) -> answers.Said:
-        """What the agent says in the end: in its answer, or after that (or even before) in a message."""
+        """The agent's last word: in its answer, or in a message after or even before it."""
         asking = asyncio.ensure_future(line.request(method, params))
         either: tuple[asyncio.Future[Any], ...] = (asking, self._end)
         try:
@@ -143,7 +143,7 @@ class NativeRun:
         return await self._later(line) if isinstance(said, answers.SaidUpdate | answers.SaidAcknowledged) else said
 
     async def _later(self, line: AgentLine) -> answers.Said:
-        """It has the message, and says the rest as it pleases: until the run's own timeout."""
+        """Wait for the response of an agent that has acknowledged the message; the run's timeout bounds it."""
         if not line.lasting:
             raise AgentBroken("the agent acknowledges the message, and has no connection to say more on")
         either: tuple[asyncio.Future[Any], ...] = (self._end, line.closed)
@@ -285,7 +285,7 @@ def takes_tasks(capabilities: JsonObject) -> bool:
 
 
 def read(raw: Raw, method: str, *, broken: bool = True) -> JsonObject:
-    """What was sent as an object. Raises AgentBroken for an answer that is none, RpcError for a request."""
+    """Decode an object. Raises AgentBroken for an answer that is none, RpcError for a request."""
     try:
         return jsonrpc.unpack(raw, dict[str, Any])
     except (ValueError, RecursionError) as error:

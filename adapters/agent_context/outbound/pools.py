@@ -39,7 +39,7 @@ from gateway.transport.tasks import TaskSet
 log = logging.getLogger(__name__)
 
 QUESTIONS: Final[JsonObject] = {"elicitation": {}, AGENT: {MESSAGES: True, "protocols": [VERSION]}}
-"""What the gateway can do for every agent, whoever its client is: take messages, and ask with a form."""
+"""Capabilities for every agent, whatever its client: take messages, and ask with a form."""
 
 Pools = Callable[[JsonObject, "PoolLink"], Pool]
 """Makes the sessions of a client with these capabilities."""
@@ -112,7 +112,7 @@ class PoolLink:
             yield session
 
     def on_notification(self, heard: Callable[[str, Raw], None]) -> None:
-        """Who is told notifications that belong to no run."""
+        """Register a callback for notifications that belong to no run."""
         self._told.append(heard)
 
     def unclaimed(self, session: Session, method: str, params: Raw) -> None:
@@ -197,7 +197,7 @@ class PoolLine:
             self.tell(CANCELLED, {"requestId": id, "reason": reason, META: {CORRELATION: self.correlation}})
 
     async def aclose(self) -> None:
-        """What was told is on its way; bounded by the transport's own limits."""
+        """Nothing to wait for: the transport's own limits bound what is on its way."""
         if self._last is not None:
             await asyncio.wait([self._last], timeout=2.0)
             self._last.cancel()
@@ -216,7 +216,7 @@ async def _tell(session: Session, method: str, params: JsonObject) -> None:
 
 
 def capabilities_of(session: Session) -> JsonObject:
-    """What a server declared."""
+    """The capabilities that a server declared."""
     found = session.server.get("capabilities")
     return found if isinstance(found, dict) else {}
 
@@ -239,7 +239,7 @@ def _pool(capabilities: JsonObject, link: PoolLink) -> Pool:
 
 
 def _info() -> JsonObject:
-    """What the gateway says of itself."""
+    """The gateway's name and version for the handshake."""
     try:
         version = metadata.version("interlingua")
     except metadata.PackageNotFoundError:  # run from its source

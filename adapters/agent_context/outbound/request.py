@@ -1,4 +1,4 @@
-"""What is sent for a run: an `agent/message`, or an `agent/delegate`."""
+"""Makes the request for a run: an `agent/message` or an `agent/delegate`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ OF_THE_CALL: Final = frozenset(
 )
 """Members of `params` that the gateway says itself, or that are its client's own business."""
 TASK: Final = "task"
-"""Of a run's attributes: the task that it is an attempt at, whole."""
+"""Attribute of a run: the whole task that it is an attempt at."""
 
 
 INLINE_BYTES: Final = 16_000_000
-"""Of files that are sent with one message; more of them are links."""
+"""Bytes of files that are sent with one message; files beyond it are sent as links."""
 
 
 async def uploads_of(context: RunContext, given: Sequence[Artifact]) -> Uploads:

@@ -44,7 +44,7 @@ class SessionLinks:
         """`answered` is told the session whenever an agent there has answered: that is a sign of life."""
         self.answered = answered
         self.late = 0
-        """What came for runs that had ended,"""
+        """Messages that came for runs that had ended,"""
         self.wrong = 0
         """and for runs that there never were."""
         self._ends: dict[Session, _Ends] = {}
@@ -95,7 +95,7 @@ class SessionLinks:
                 line.end(AgentGone(ENDED))
 
     def ends(self, session: Session) -> _Ends:
-        """What is open on a session: its `lines`, by correlation id. Not to be changed."""
+        """The open `lines` of a session by correlation id. Do not change it."""
         return self._ends.get(session) or _Ends()
 
     def begun(self, session: Session) -> _Ends:
@@ -267,7 +267,7 @@ class SessionLine:
             self.closed.set_result(why)
 
     async def aclose(self) -> None:
-        """Nobody listens any more."""
+        """Stop listening."""
         self.end(AgentGone("the run has ended"))
         for task in list(self._asked):
             task.cancel()

@@ -35,7 +35,7 @@ class RunWay(Protocol):
         """To its end: the last event. Raises RpcError with the agent's own error, and errors of the tree."""
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """What a notification says."""
+        """The events that a notification means."""
 
     async def asked(self, method: str, params: Raw) -> Any:
         """The result of a request of the agent's. Raises RpcError."""
@@ -79,7 +79,7 @@ class AgentContextTurn(calls.Turn):
     # --- what comes meanwhile ---------------------------------------------------------------------------------------
 
     def told(self, method: str, params: Raw) -> list[e.Event]:
-        """What a notification says."""
+        """The events that a notification means."""
         if self._way is None:
             self.context.lost(self.late)
             return []

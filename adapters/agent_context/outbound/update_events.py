@@ -1,4 +1,4 @@
-"""What is told beside the text: events of another gateway, in the `_meta` of its updates, and files of a response."""
+"""Events of an agent's updates: growing text, and beside it another gateway's events and a response's files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALONE: Final = (e.PlanUpdated, e.UsageReported, e.Custom)
 
 
 class SideEvents:
-    """Of one run. Nothing of its output is taken: that comes as text, and the response has it whole."""
+    """Reads the events beside the text of one run. Output is left out: it comes as text, and whole in the response."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
@@ -93,7 +93,7 @@ class SideEvents:
 
 
 class GrowingText:
-    """Of one part. A text that is said again is held back until there is more of it, or until it is another."""
+    """The text of one part. Repeated text is held back until it grows further or differs."""
 
     def __init__(self, part: str) -> None:
         self._part = part

@@ -1,4 +1,4 @@
-"""Who is it, and what may it do (sections 5.3 and 7.1).
+"""Authentication and rights of clients (sections 5.3 and 7.1).
 
 access.py makes principals of credentials (Access), says what each may do (ClientPrincipal), and checks
 Ed25519 signatures. Tokens and JSON Web Tokens are gateway.access's.

@@ -37,7 +37,7 @@ _OF: Final[dict[Right, str]] = {
 
 @dataclass(frozen=True)
 class ClientPrincipal:
-    """Somebody, and what they may do: `may` with the agents whose ids fit one of the patterns. `roles`: by which they
+    """A client and its rights: `may`, for the agents whose ids fit one of the patterns. `roles`: by which they
     may approve what a governed agent asks approval for.
 
     Two principals of the same name are the same somebody, and own the same agents.
@@ -63,7 +63,7 @@ class ClientPrincipal:
 
 
 ANYBODY: Final = ClientPrincipal(ANONYMOUS, frozenset(RIGHTS))
-"""Everybody, where no access is configured."""
+"""The principal of every client, where no access is configured."""
 
 
 class Access:
@@ -78,7 +78,7 @@ class Access:
     def principal(
         self, bearer: str | None, auth: AgentAuth | None = None, record: JsonObject | None = None
     ) -> ClientPrincipal:
-        """Who it is that sent `Authorization: Bearer ...`, or registers an agent.
+        """The principal that sent `Authorization: Bearer ...`, or registers an agent.
 
         `auth` and `record` are given with a registration only: the agent's `auth`, and the whole agent as it was sent.
         Every credential that is given must hold, and all must be the same client's; a client with a public key has to
@@ -122,7 +122,7 @@ class Access:
         return ClientPrincipal(found.subject.name, frozenset(jwt.may), jwt.agents, roles)
 
     def _signer(self, name: str | None, record: JsonObject, signature: str | None) -> str | None:
-        """Who registers: `name` by its token; None if it showed none."""
+        """Name of the registering client: `name` by its token; None if it showed none."""
         client = self._holders.clients.get(name) if name is not None else None
         if signature is None:
             if client is not None and client.public_key is not None:
@@ -147,7 +147,7 @@ _SIGNATURE_BYTES: Final = 64
 
 
 def canonical(agent: JsonObject) -> bytes | None:
-    """What is signed: `params.agent` less `auth.signature`, in canonical form (RFC 8785).
+    """The signed bytes: `params.agent` less `auth.signature`, in canonical form (RFC 8785).
 
     Less `auth` too, if nothing else is in it. None where it has none: a number that JavaScript would not read as it is
     written, half a surrogate pair.
@@ -172,7 +172,7 @@ class Verifier:
         self._keys: dict[str, Any] = {}
 
     def signed(self, agent: JsonObject, signature: str, client: Client | None = None) -> Client | None:
-        """Whose signature of the agent it is: this client's, if one is named. None: it is nobody's."""
+        """The client whose signature of the agent it is, `client` if given; None if it is valid for none."""
         try:
             raw = base64.b64decode(signature, validate=True)
         except (binascii.Error, ValueError):

@@ -51,7 +51,7 @@ STATUS: Final = "agent://status"
 METRICS: Final = "agent://metrics/{agentId}"
 METRICS_PREFIX: Final = "agent://metrics/"
 JSON_TYPE: Final = "application/json"
-"""Of all resources."""
+"""Media type of all resources."""
 
 AGENT_SEARCH: Final = "agentSearch"
 TASK_ASSIGN: Final = "taskAssign"
@@ -66,11 +66,11 @@ AGENT_RESTORE: Final = "agentRestore"
 # --- capabilities ----------------------------------------------------------------------------------------------------
 
 AGENT: Final = "agent"
-"""Of `capabilities`: who declares it knows this protocol, who does not knows MCP only."""
+"""Key of `capabilities`: a client that declares it knows this protocol, any other knows MCP only."""
 SERVED: Final = {"discovery": True, "evaluation": True, "coordination": True, "monitoring": True}
-"""What the gateway declares under it (appendix B)."""
+"""The gateway's declaration under it (appendix B)."""
 MESSAGES: Final = "messages"
-"""Of a client's `capabilities.agent`: it can be sent `agent/message`."""
+"""Key of a client's `capabilities.agent`: it can be sent `agent/message`."""
 
 # --- values ----------------------------------------------------------------------------------------------------------
 
@@ -118,11 +118,11 @@ CANCELLED: Final = -32800
 
 META: Final = "_meta"
 CORRELATION: Final = "correlationId"
-"""Of `_meta`: the same in every message about one piece of work."""
+"""Key of `_meta`: the same in every message about one piece of work."""
 PROGRESS_TOKEN: Final = "progressToken"
 ASSIGNMENT: Final = "interlingua/assignment"
-"""Of an answer's `_meta`: why this agent was chosen."""
+"""Key of an answer's `_meta`: why this agent was chosen."""
 HOPS: Final = "interlingua/hops"
-"""Of the `_meta` of what one gateway sends another: how often the work was delegated before."""
+"""Key of `_meta` between gateways: how often the work was delegated before."""
 SENDER: Final = "interlingua/source"
-"""Of the same: the agent that sends, which the other could not know as one."""
+"""Key of `_meta` between gateways: the sending agent, which the other could not know."""

@@ -24,7 +24,7 @@ _NONE: Final = Raw(b"{}")
 _SHOWN: Final = 60
 """Characters of a value that does not fit."""
 _SECRET: Final = "auth"
-"""What is below it is never shown."""
+"""Member whose content is never shown."""
 
 
 def read(raw: Raw | bytes, model: type[M]) -> M:
@@ -69,7 +69,7 @@ def refused(path: str, complaint: str, expected: str, received: str) -> RpcError
 
 
 def received_at(raw: Raw | bytes, path: str) -> str | None:
-    """What params have at a JSON pointer, in words that tell no secret; None for params that cannot be read."""
+    """Describe the value at a JSON pointer of params, without secrets; None for params that cannot be read."""
     try:
         value = delta.sound(jsonrpc.unpack(raw or _NONE))
         steps = delta.split(path)
@@ -116,7 +116,7 @@ def _at(value: Json, place: Sequence[int | str]) -> Json:
 
 
 def _shown(value: Json, *, secret: bool) -> str:
-    """What came, in words that fit on a line and tell no secret."""
+    """Describe a value on one line, without secrets."""
     if isinstance(value, dict):
         return "an object" if secret or not value else "an object with " + _cut(", ".join(sorted(map(str, value))))
     if isinstance(value, list):
