@@ -18,8 +18,9 @@ from tests.e2e.test_files_cross import DATA_URL, IMAGE, PIXEL, SIZE, blocks, ste
 from tests.governance.support import OPERATOR, governance, manifest, with_, write
 from tests.support import agent_client
 from tests.support.agent_client import agent_client_agent_command, agent_client_conversations
+from tests.support.agent_communication import clients
 from tests.support.forking import standing_in
-from tests.support.peers import peer_python
+from tests.support.peers import agent_connect_conversations, peer_python
 from tests.support.processes import PEERS, Gateway
 
 
@@ -81,6 +82,40 @@ def test_a_picture_of_an_editor_finds_its_place_in_the_input_of_beeai_agents(gat
     assert see[1].startswith("user: look at this / assistant: ")
     assert see[1].endswith(f"user: and now?, data:image/png;base64 of {SIZE} bytes")
     assert read[0] == f"image.png ({SIZE}): read it"
+
+
+def test_an_upload_finds_its_place_in_the_input_of_beeai_agents_also_after_a_crash(
+    gateway: Gateway, tmp_path: Path
+) -> None:
+    tasks = {name: uploaded(gateway, name, "look at this", tmp_path)[0] for name in ("look", "see", "read")}
+    gateway.kill9()
+    gateway.restart()
+    said = {name: stepped(gateway, name, task)["output"] for name, task in tasks.items()}
+    assert said == {
+        "look": f"{SIZE} bytes: look at this",
+        "see": f"user: look at this, data:image/png;base64 of {SIZE} bytes",
+        "read": f"pixel.png ({SIZE}): look at this",
+    }
+
+
+def test_a_program_fills_the_place_in_the_input_of_beeai_agents_itself(gateway: Gateway) -> None:
+    shown = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": DATA_URL}}]
+    given = {
+        "look": {"question": "look", "image": PIXEL},
+        "see": {"messages": [{"role": "user", "content": shown}]},
+        "read": {"prompt": "look", "files": [{"name": "a.png", "content_type": "image/png", "content": PIXEL}]},
+    }
+    said = [f"{SIZE} bytes: look", f"user: look, data:image/png;base64 of {SIZE} bytes", f"a.png ({SIZE}): look"]
+    steps = [word for name, document in given.items() for word in ("--run", f"{name} {json.dumps(document)}")]
+    (ran,) = clients("py", {"steps": steps, "url": f"{gateway.url}/agent-communication/sse"})
+    assert [result["output"]["text"] for result in agent_client.results(ran, "agents/run")] == said
+    tools = [word.replace("--run", "--tool") for word in steps]
+    (called,) = clients("mcp-2", {"steps": tools, "url": f"{gateway.url}/agent-communication/mcp"})
+    assert [one["content"][0]["text"] for one in agent_client.results(called, "tools/call")] == said
+    asked = [["say", "--name", name, "--input", json.dumps(document)] for name, document in given.items()]
+    connect = agent_connect_conversations(f"{gateway.url}/agent-connect", *asked)
+    found = [line["result"] for lines in connect for line in lines if line["op"] == "wait_for_thread_run_output"]
+    assert [result["output"]["values"]["text"] for result in found] == said
 
 
 def test_a_picture_passes_a_governed_route_that_promises_it(gateway: Gateway) -> None:
