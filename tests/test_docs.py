@@ -197,6 +197,13 @@ def test_every_address_is_below_a_protocols_mount(page: Path) -> None:
 
 
 @every_page
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    rooms = "adapters|bench|deploy|docs|examples|gateway|tests"
+    named = re.findall(rf"`((?:{rooms})/[\w./*-]*)`", page.read_text(encoding="utf-8"))
+    assert [name for name in named if "NAME" not in name and not list(ROOT.glob(name))] == []
+
+
+@every_page
 def test_every_test_that_is_named_is_there(page: Path) -> None:
     for file, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text(encoding="utf-8")):
         assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file} has no {name}"

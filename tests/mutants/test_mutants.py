@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +64,13 @@ def tried(root: Path) -> tuple[int, list[str]]:
     command = [sys.executable, "-P", "-c", program, str(root)]
     done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=150, check=False)
     return done.returncode, (done.stdout + done.stderr).splitlines()
+
+
+def test_what_the_data_names_is_there() -> None:
+    data = tomllib.loads((ROOT / "tests/mutants/mutants.toml").read_text(encoding="utf-8"))
+    named = [name for room in data["rooms"] for name in room["paths"] + room["tests"]]
+    named += [entry["file"] for entry in data["explained"]]
+    assert [name for name in named if not list(ROOT.glob(name))] == []
 
 
 def test_what_survives_is_listed_unless_it_is_explained(tmp_path: Path) -> None:
