@@ -1,0 +1,146 @@
+"""The files that a chunk and a request pass: `python -m bench.way`.
+
+Runs the gateway in a process that notes every call of a function of its own, and prints the files in the order in which
+they are first called: for one chunk of an agent on standard output to a client that streams `values`, and for one
+`/runs/wait` of an agent over HTTP. A file counts once. What runs meanwhile by chance (timers, what is written a moment
+later) is left out: only what is called for each of several chunks or requests counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.stage import EDITORS_AGENT, ROOT, free_port
+from bench.stamp import CHUNK
+
+CHUNKS = 12
+PACE = 0.3
+REQUESTS = 12
+REST_SECONDS = 0.3
+ROUTES = """\
+routes:
+  - name: editor
+    target: {{protocol: agent_client, command: {command}, cwd: {root}}}
+  - name: echo
+    target: {{protocol: agent_connect, url: "http://127.0.0.1:{agent}"}}
+store: {{url: "sqlite:///bench.db"}}
+"""
+
+TRACED = """
+import atexit, json, sys, threading, time
+root = sys.argv.pop(1)
+calls = []
+names = {}
+def note(frame, event, _):
+    if event != "call":
+        return
+    code = frame.f_code
+    name = names.get(code)
+    if name is None:
+        file = code.co_filename
+        own = file.startswith((root + "/gateway/", root + "/adapters/")) and code.co_name != "<module>"
+        name = names[code] = file.removeprefix(root + "/") if own else ""
+    if name:
+        calls.append((time.monotonic_ns(), name))
+def told():
+    sys.setprofile(None)
+    with open("calls.json", "w") as file:
+        json.dump(calls, file)
+atexit.register(told)
+from gateway.cli import main
+sys.setprofile(note)
+main()
+"""
+
+
+def _ask(port: int, path: str, body: dict[str, Any]) -> Any:
+    head = {"content-type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(), head)
+    return urllib.request.urlopen(request, timeout=60)
+
+
+@contextlib.contextmanager
+def _process(arguments: list[str], folder: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, *arguments], cwd=folder, env=env, stdout=quiet, stderr=quiet)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _ready(port: int, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        assert process.poll() is None
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise TimeoutError("the gateway is not ready")
+
+
+def _passed(calls: list[tuple[int, str]], windows: list[tuple[int, int]]) -> list[str]:
+    """The files called in every window, in the order of the last."""
+    found = [list(dict.fromkeys(name for at, name in calls if start <= at < end)) for start, end in windows]
+    return [name for name in found[-1] if all(name in window for window in found)]
+
+
+def measure() -> dict[str, list[str]]:
+    """The files by what passes them, in order."""
+    port, agent = free_port(), free_port()
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryDirectory() as folder, _process(["-m", "bench.agent", "--port", str(agent)], folder, env):
+        command, root = json.dumps(EDITORS_AGENT), json.dumps(str(ROOT))
+        routes = ROUTES.format(command=command, root=root, agent=agent)
+        (Path(folder) / "routes.yaml").write_text(routes, encoding="utf-8")
+        with _process(["-c", TRACED, str(ROOT), "serve", "routes.yaml", "--port", str(port)], folder, env) as gateway:
+            _ready(port, gateway)
+            chunks, requests = _chunks(port), _requests(port)
+        calls = [(at, name) for at, name in json.loads((Path(folder) / "calls.json").read_text(encoding="utf-8"))]
+    return {"a chunk": _passed(calls, chunks), "/runs/wait": _passed(calls, requests)}
+
+
+def _chunks(port: int) -> list[tuple[int, int]]:
+    """When each chunk was under way; not the first ones, nor the last."""
+    prompt = json.dumps({"chunks": CHUNKS, "pace": PACE})
+    body = {"agent_id": "editor", "input": {"message": prompt}, "stream_mode": "values"}
+    windows = []
+    with _ask(port, "/agent-connect/runs/stream", body) as stream:
+        for line in stream:
+            if line.startswith(b"data:"):
+                sent = json.loads(line[5:])["values"]["message"][-CHUNK:]
+                windows.append((int(sent), time.monotonic_ns()))
+    return windows[3 : CHUNKS - 2]
+
+
+def _requests(port: int) -> list[tuple[int, int]]:
+    windows = []
+    for _ in range(REQUESTS):
+        start = time.monotonic_ns()
+        body = {"agent_id": "echo", "input": {"message": "hello"}}
+        _ask(port, "/agent-connect/runs/wait", body).read()
+        windows.append((start, time.monotonic_ns()))
+        time.sleep(REST_SECONDS)
+    assert all(a[1] <= b[0] for a, b in pairwise(windows))
+    return windows[3:]
+
+
+if __name__ == "__main__":
+    for what, files in measure().items():
+        print(f"{what}: {len(files)} files")
+        for file in files:
+            print(f"  {file}")

@@ -1,0 +1,19 @@
+"""How many files a chunk and a request pass: what has to be read to follow them. The limits may only fall."""
+
+from __future__ import annotations
+
+from bench import way
+
+LIMITS = {"a chunk": 23, "/runs/wait": 72}
+ENDS = {
+    "a chunk": ("gateway/transport/stdio/lines.py", "adapters/agent_client/codec/updates_in.py", "gateway/runs/log.py"),
+    "/runs/wait": ("gateway/transport/asgi/request.py", "gateway/agents/router.py", "gateway/transport/http/client.py"),
+}
+"""Some of the files that they certainly pass."""
+
+
+def test_the_way_of_a_chunk_and_of_a_request() -> None:
+    passed = way.measure()
+    for what, limit in LIMITS.items():
+        assert set(ENDS[what]) <= set(passed[what]), passed[what]
+        assert len(passed[what]) <= limit, passed[what]
