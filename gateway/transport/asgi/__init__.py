@@ -1,7 +1,7 @@
 """Serving HTTP on ASGI itself, where Starlette's requests and responses are too slow, or buffer.
 
 request.py       one request and its answer
-endpoint.py      one path of a REST protocol: its operations by method
+endpoint.py      answers to requests and errors; one path of a REST protocol, its operations by method
 event_stream.py  EventStream: an answer of server-sent events (loads the server's library)
 origin.py        which web pages may connect
 refusals.py      errors where no protocol has words yet
@@ -9,7 +9,7 @@ uvicorn.py       PieceProtocol: the server's protocol with a short way for strea
 """
 
 from gateway.transport.asgi import origin, refusals
-from gateway.transport.asgi.endpoint import RestEndpoint, RestOperation
+from gateway.transport.asgi.endpoint import RestEndpoint, RestOperation, respond
 from gateway.transport.asgi.request import ClientGone, Headers, HttpRequest, Reply, WhileConnected
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "WhileConnected",
     "origin",
     "refusals",
+    "respond",
 ]

@@ -1,4 +1,4 @@
-"""One path of a REST protocol: which operation serves a method, and how its errors are answered."""
+"""Answers requests: which operation of a REST path serves a method, and what errors become."""
 
 from __future__ import annotations
 
@@ -24,6 +24,39 @@ Raises errors of the tree, ClientGone.
 """
 
 
+async def respond(
+    request: HttpRequest,
+    serve: Callable[[HttpRequest], Awaitable[Reply | None]],
+    refusal: Callable[[InterlinguaError], Reply],
+    failed: Callable[[], Reply] | None = None,
+) -> None:
+    """Answer a request with what `serve` returns or raises: a Reply, ClientGone, an error of the tree.
+
+    serve: returns None where it has answered itself. refusal: the answer to an error. failed: the answer to a fault of
+    ours, if that is not the refusal of an InterlinguaError. An answer that has begun is broken off: the server ends the
+    connection, and its client sees that something is missing.
+    """
+    try:
+        reply = await serve(request)
+    except Reply as raised:
+        reply = raised
+    except ClientGone:
+        return
+    except InterlinguaError as error:
+        if request.begun:
+            raise
+        if error.detail:
+            log.info("%s %s: %s (%s)", request.method, request.scope["path"], error, error.detail)
+        reply = refusal(error)
+    except Exception:
+        if request.begun:
+            raise
+        log.exception("%s %s failed", request.method, request.scope["path"])
+        reply = refusal(InterlinguaError("internal error")) if failed is None else failed()
+    if reply is not None:
+        await request.answer(reply)
+
+
 class RestEndpoint(Generic[T]):
     """An ASGI application, which Starlette's router calls as it is."""
 
@@ -44,29 +77,13 @@ class RestEndpoint(Generic[T]):
         self._refusal = refusal
         self._undeclared = undeclared
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # no coroutine of its own
         method = scope["method"]
         operation = self._operations.get("GET" if method == "HEAD" else method)
         request = HttpRequest(scope, receive, send)
         if operation is None:
-            return await request.answer(self._not_allowed(request))
-        try:
-            reply = await operation(self._serving(scope), request)
-        except InterlinguaError as error:
-            if request.begun:
-                raise
-            if error.detail:
-                log.info("%s %s: %s (%s)", method, scope["path"], error, error.detail)
-            reply = self._refusal(error)
-        except ClientGone:
-            return
-        except Exception:
-            if request.begun:  # the server ends the connection: its client sees that something is missing
-                raise
-            log.exception("%s %s failed", method, scope["path"])
-            reply = self._refusal(InterlinguaError("internal error"))
-        if reply is not None:
-            await request.answer(reply)
+            return request.answer(self._not_allowed(request))
+        return respond(request, lambda request: operation(self._serving(scope), request), self._refusal)
 
     def _not_allowed(self, request: HttpRequest) -> Reply:
         """405, with all the methods of the path."""

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.transport.asgi.request import Headers, HttpRequest
+from gateway.transport.asgi.request import UNBUFFERED, Headers, HttpRequest
 from gateway.transport.asgi.uvicorn import PieceProtocol, short_way
 
-HEADERS: Headers = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-)
+HEADERS: Headers = ((b"content-type", b"text/event-stream; charset=utf-8"), *UNBUFFERED)
 
 
 class EventStream:

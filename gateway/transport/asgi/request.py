@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
 
 from starlette.responses import Response
@@ -18,6 +18,9 @@ from starlette.types import Receive, Scope, Send
 from gateway.core.errors import Invalid, TooLarge
 
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+UNBUFFERED: Final[Headers] = ((b"cache-control", b"no-cache, no-transform"), (b"x-accel-buffering", b"no"))
+"""Headers of a streamed answer: nothing on its way may keep it, change it or wait for more of it."""
 
 DISCARD_SECONDS = 10.0
 """How long the rest of a body is read that is too large."""

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from gateway.core.errors import AgentGone, InterlinguaError
-from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, origin
+from gateway.core.errors import AgentGone
+from gateway.transport.asgi import Headers, HttpRequest, Reply, origin
+from gateway.transport.asgi.request import UNBUFFERED
 from gateway.transport.streamable_http import EVENTS, JSON
 from gateway.wire import sse
 
@@ -26,8 +27,7 @@ NEWS_BYTES = 256 * 1024
 
 EVENTS_HEADERS: Final[Headers] = (
     (b"content-type", EVENTS.encode()),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
+    *UNBUFFERED,
 )
 
 
@@ -38,31 +38,6 @@ class Refuse(Protocol):
     """Makes the answer to a request that is not served, in the words of the protocol."""
 
     def __call__(self, status: int, why: str, *, headers: Headers = ()) -> Reply: ...
-
-
-async def respond(
-    request: HttpRequest,
-    serve: Callable[[HttpRequest], Awaitable[Reply | None]],
-    refused: Callable[[InterlinguaError], Reply],
-    failed: Callable[[], Reply],
-) -> None:
-    """Answer a request with what `serve` returns or raises: Reply, ClientGone, an error of the tree.
-
-    serve: returns None where it has answered itself. refused: the answer to an error. failed: that to a fault of ours.
-    """
-    try:
-        reply = await serve(request)
-    except Reply as raised:
-        reply = raised
-    except ClientGone:
-        return
-    except InterlinguaError as error:
-        reply = refused(error)
-    except Exception:
-        log.exception("%s %s failed", request.method, request.scope["path"])
-        reply = failed()
-    if reply is not None:
-        await request.answer(reply)
 
 
 def admit(request: HttpRequest, origins: Collection[str], exposed: str, allowed: str, refuse: Refuse) -> Reply | None:
@@ -408,9 +383,8 @@ class MessageStream:
         first: said before anything else. attached: called before the first wait. keep_alive: seconds of silence after
         which a comment is sent.
         """
-        begun = asyncio.Event()
         gone = asyncio.create_task(request.gone())
-        writer = asyncio.create_task(self._write(request, keep_alive, first, begun, gone))
+        writer = asyncio.create_task(self._write(request, keep_alive, first, gone))
         self._writer = writer
         self.opened = True
         self._moved(0)
@@ -425,7 +399,7 @@ class MessageStream:
             # What was written last is on its way to a slow reader still; one whose stream another took may be dead.
             patience = None if self.finished and not self._confirms else END_SECONDS
             self._left(writer)
-            end = asyncio.create_task(self._finish(request, begun))
+            end = asyncio.create_task(self._finish(request))
             tasks = [end, gone]
             await asyncio.wait(tasks, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -434,15 +408,14 @@ class MessageStream:
             await asyncio.wait({writer, *tasks}, timeout=END_SECONDS)
             self._left(writer)
 
-    async def _finish(self, request: HttpRequest, begun: asyncio.Event) -> None:
+    async def _finish(self, request: HttpRequest) -> None:
         """Send the end of the response: its client knows then that nothing is missing."""
-        await self._begin(request, begun)
-        await request.send({"type": "http.response.body", "body": b""})
+        await self._begin(request)
+        await request.end()
 
-    async def _begin(self, request: HttpRequest, begun: asyncio.Event) -> None:
+    async def _begin(self, request: HttpRequest) -> None:
         """Send the head, if it was not sent: another may have taken the stream before its writer came to that."""
-        if not begun.is_set():
-            begun.set()
+        if not request.begun:
             await request.begin(200, EVENTS_HEADERS)
 
     async def _write(
@@ -450,22 +423,20 @@ class MessageStream:
         request: HttpRequest,
         keep_alive: float,
         first: bytes,
-        begun: asyncio.Event,
         gone: asyncio.Task[None],
     ) -> None:
-        await self._begin(request, begun)
-        send = request.send
+        await self._begin(request)
         if first:
-            await send({"type": "http.response.body", "body": first, "more_body": True})
+            await request.write(first)
         while not gone.done():
             if events := self.take(BATCH):
-                message = {"type": "http.response.body", "body": b"".join(events), "more_body": True}
+                written = request.write(b"".join(events))
                 if not self._confirms:
-                    await send(message)
+                    await written
                     continue
                 sent = False
                 try:
-                    await send(message)
+                    await written
                     sent = True
                     await asyncio.sleep(0)  # a server says only a turn later that the client had gone
                 finally:
@@ -477,7 +448,7 @@ class MessageStream:
                     async with asyncio.timeout(keep_alive):
                         await self.some.wait()
                 except TimeoutError:
-                    await send({"type": "http.response.body", "body": sse.KEEPALIVE, "more_body": True})
+                    await request.write(sse.KEEPALIVE)
 
     def _left(self, writer: asyncio.Task[None]) -> None:
         if self._writer is writer:

@@ -21,7 +21,7 @@ from adapters.agent_client.wire import PROTOCOL
 from gateway.access import Authenticator, Principal
 from gateway.contract import Gateway
 from gateway.core.errors import AgentGone, Denied, InterlinguaError, NotFound, Unavailable, lookup
-from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply
+from gateway.transport.asgi import ClientGone, Headers, HttpRequest, Reply, respond
 from gateway.transport.asgi.refusals import STATUS
 from gateway.transport.streamable_http import EVENTS, server
 from gateway.wire import jsonrpc
@@ -49,10 +49,6 @@ def _refused(error: InterlinguaError) -> Reply:
     return refusal(lookup(STATUS, error), str(error), headers=headers)
 
 
-def _failed() -> Reply:
-    return refusal(500, "internal error")
-
-
 class HttpServer:
     """An ASGI application, for the paths `/` and `/{agent}`. Every connection is a Link, served by `converse`.
 
@@ -76,7 +72,7 @@ class HttpServer:
         self._affinity = uuid.uuid4().hex
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await server.respond(HttpRequest(scope, receive, send), self._answer, _refused, _failed)
+        await respond(HttpRequest(scope, receive, send), self._answer, _refused)
 
     def quiet(self) -> None:
         """End every connection, since its streams would go on for ever. What they were about goes on."""

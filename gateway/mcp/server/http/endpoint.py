@@ -17,7 +17,7 @@ from gateway.core import errors
 from gateway.core.errors import InterlinguaError, lookup
 from gateway.mcp import wire
 from gateway.mcp.server.hub import Hub
-from gateway.transport.asgi import Headers, HttpRequest, Reply
+from gateway.transport.asgi import Headers, HttpRequest, Reply, respond
 from gateway.transport.streamable_http import server
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import ErrorObject, Id, Malformed
@@ -76,7 +76,7 @@ class Endpoint(ABC):
         self.options = hub.options
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await server.respond(HttpRequest(scope, receive, send), self._served, refused, _failed)
+        await respond(HttpRequest(scope, receive, send), self._served, refused, _failed)
 
     @abstractmethod
     async def answer(self, request: HttpRequest, visit: Visit | None) -> Reply | None:

@@ -66,7 +66,7 @@ class EventPipe:
             if self._inbox.ended:
                 raise AgentGone(f"{self.name} has gone")
             self._spoke = True
-            await self._exchange.send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._exchange.write(body)
 
     async def keep_alive(self, seconds: float) -> None:
         """Break long silences, until cancelled or all is over."""
@@ -114,7 +114,7 @@ class Events(Endpoint):
             await self._serve(exchange, EventPipe(exchange, visit), session)
         with suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
-                await exchange.send({"type": "http.response.body", "body": b""})
+                await exchange.end()
         return None
 
     async def _serve(self, exchange: HttpRequest, pipe: EventPipe, session: PipeSession) -> None:
